@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from rubricem.agent.cli import main
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 
@@ -27,6 +29,21 @@ LONG = 900
 """seconds for a test that is slow, or the first to want weights; pyproject.toml has the others'"""
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
+
+
+def rubricem(*arguments: object, code: int = 0, typed: str | None = None) -> Result:
+    """The command in this process; it fails where that does not end with `code`."""
+    done = CliRunner().invoke(main, [*map(str, arguments)], input=typed)
+    assert done.exit_code == code, done.output
+    return done
+
+
+def refusal(*arguments: object, code: int = 2) -> str:
+    """What a command says that is refused: a sentence and a remedy on standard error."""
+    done = rubricem(*arguments, code=code)
+    told = [line for line in done.stderr.splitlines() if line]
+    assert (done.stdout, len(told)) == ("", 2) and told[0].startswith("error: "), done.output
+    return done.stderr
 
 
 class NetworkForbidden(RuntimeError):

@@ -8,7 +8,7 @@ import platformdirs
 import pytest
 
 
-def test_an_address_beyond_loopback_cannot_be_reached(forbidden_attempts: list[str]) -> None:
+def test_an_address_beyond_loopback_cannot_be_reached(forbidden_attempts: list[str]):
     with socket.socket() as outward, pytest.raises(RuntimeError, match=r"192\.0\.2\.1"):
         outward.connect(("192.0.2.1", 80))
     with pytest.raises(RuntimeError, match=r"example\.org"):
@@ -17,7 +17,7 @@ def test_an_address_beyond_loopback_cannot_be_reached(forbidden_attempts: list[s
     forbidden_attempts.clear()
 
 
-def test_loopback_can_be_reached() -> None:
+def test_loopback_can_be_reached():
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(("localhost", server.getsockname()[1])) as client,
@@ -25,7 +25,7 @@ def test_loopback_can_be_reached() -> None:
         assert client.getpeername() == server.getsockname()
 
 
-def test_tests_live_in_a_home_of_their_own(home: Path) -> None:
+def test_tests_live_in_a_home_of_their_own(home: Path):
     assert platformdirs.user_data_path("rubricem").is_relative_to(home)
     assert platformdirs.user_cache_path("rubricem").is_relative_to(home)
     assert not [name for name in os.environ if name.startswith(("RUBRICEM_", "OPENAI_"))]

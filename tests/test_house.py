@@ -46,12 +46,12 @@ def draft(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_rooms_import_only_rooms_to_their_right() -> None:
+def test_rooms_import_only_rooms_to_their_right():
     assert all((ROOT / room / "__init__.py").is_file() for room in ROOMS)
     assert HOUSE.leftward() == []
 
 
-def test_a_leftward_import_is_found_even_inside_a_function(draft: Path) -> None:
+def test_a_leftward_import_is_found_even_inside_a_function(draft: Path):
     (draft / "agent" / "cli.py").touch()
     (draft / "judge" / "bad.py").write_text("def f():\n    from rubricem.agent.cli import main\n")
     (draft / "judge" / "worse.py").write_text("from rubricem.agent import cli\n")
@@ -61,7 +61,7 @@ def test_a_leftward_import_is_found_even_inside_a_function(draft: Path) -> None:
     ]
 
 
-def test_every_import_of_our_own_names_the_package() -> None:
+def test_every_import_of_our_own_names_the_package():
     for module in HOUSE.modules.values():
         for name in imported(module.tree):
             assert not name.startswith("."), f"{module.name} has a relative import"
@@ -71,20 +71,20 @@ def test_every_import_of_our_own_names_the_package() -> None:
         assert not [a for n in plain for a in n.names if a.name.startswith(PACKAGE)], module.name
 
 
-def test_the_graph_cannot_import_the_judge() -> None:
+def test_the_graph_cannot_import_the_judge():
     modules = HOUSE.reachable("agent.research.graph")
     assert {"agent.research.run", "memory.schema"} <= modules, "the walk follows imports"
     assert not [name for name in modules if name.split(".")[0] == "judge"]
 
 
-def test_a_judge_behind_two_imports_is_found(draft: Path) -> None:
+def test_a_judge_behind_two_imports_is_found(draft: Path):
     (draft / "agent" / "graph.py").write_text("from rubricem.agent import nodes\n")
     (draft / "agent" / "nodes.py").write_text("def f():\n    from rubricem.judge import stage\n")
     (draft / "judge" / "stage.py").touch()
     assert House(draft).reachable("agent.graph") == {"agent.graph", "agent.nodes", "judge.stage"}
 
 
-def test_no_file_and_no_function_is_too_long() -> None:
+def test_no_file_and_no_function_is_too_long():
     for module in HOUSE.modules.values():
         assert module.lines <= MOST_FILE_LINES, f"{module.name} has {module.lines} lines"
         for function in module.functions:
@@ -92,7 +92,7 @@ def test_no_file_and_no_function_is_too_long() -> None:
             assert length <= MOST_FUNCTION_LINES, f"{module.name}.{function.name}: {length} lines"
 
 
-def test_folders_names_circles_and_edges_keep_to_the_rules() -> None:
+def test_folders_names_circles_and_edges_keep_to_the_rules():
     assert {name: n for name, n in HOUSE.folders().items() if n > MOST_ENTRIES} == {}
     assert HOUSE.file_circles() == []
     found = measure(ROOT)
@@ -101,12 +101,12 @@ def test_folders_names_circles_and_edges_keep_to_the_rules() -> None:
     assert found["imported_once_share"] <= MOST_SINGLE
 
 
-def test_circles_are_found_with_all_that_is_on_them() -> None:
+def test_circles_are_found_with_all_that_is_on_them():
     assert circles({"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": []}) == [["a", "b", "c"]]
     assert circles({"a": ["b"], "b": []}) == []
 
 
-def test_what_is_counted_by_hand_comes_out(draft: Path) -> None:
+def test_what_is_counted_by_hand_comes_out(draft: Path):
     (draft / "memory" / "a.py").write_text("class A:\n    pass\n\n\ndef f(): ...\ndef g(): ...\n")
     (draft / "judge" / "b.py").write_text(
         "from rubricem.memory.a import f\n\n\nclass A:\n    pass\n"
@@ -121,7 +121,7 @@ def test_what_is_counted_by_hand_comes_out(draft: Path) -> None:
     assert house.repeated_classes() == {"A": ["judge.b", "memory.a"]}
 
 
-def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
+def test_every_package_that_is_imported_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # What an extra brings is imported by the one module that says so where it is missing.
     extras = project["optional-dependencies"]

@@ -46,7 +46,7 @@ def python(
     return done.stdout
 
 
-def test_every_module_and_prompt_is_inside(installed: Path) -> None:
+def test_every_module_and_prompt_is_inside(installed: Path):
     wanted = {
         path.relative_to(ROOT)
         for room in ROOMS
@@ -59,7 +59,7 @@ def test_every_module_and_prompt_is_inside(installed: Path) -> None:
     assert wanted <= held, sorted(wanted - held)
 
 
-def test_every_static_file_of_the_page_is_inside(installed: Path) -> None:
+def test_every_static_file_of_the_page_is_inside(installed: Path):
     static = Path("agent") / "serve" / "static"
     wanted = {path.relative_to(ROOT): path for path in (ROOT / static).rglob("*") if path.is_file()}
     assert static / "index.html" in wanted
@@ -68,7 +68,7 @@ def test_every_static_file_of_the_page_is_inside(installed: Path) -> None:
         assert (installed / "rubricem" / place).read_bytes() == path.read_bytes()
 
 
-def test_nothing_but_one_package_is_installed(installed: Path) -> None:
+def test_nothing_but_one_package_is_installed(installed: Path):
     folders = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
     assert folders - {"bin"} == {"rubricem"}
     inside = {path.name for path in (installed / "rubricem").iterdir()}
@@ -101,9 +101,7 @@ def check_both(printed: str, place: Path) -> None:
     assert Path(file).resolve() == (place / "agent" / "__init__.py").resolve()
 
 
-def test_the_wheel_works_beside_packages_of_the_same_names(
-    installed: Path, namesakes: Path
-) -> None:
+def test_the_wheel_works_beside_packages_of_the_same_names(installed: Path, namesakes: Path):
     check_both(python(installed, namesakes, BOTH), installed / "rubricem")
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
     told = python(namesakes, namesakes, code, "--help", more=installed)
@@ -112,7 +110,7 @@ def test_the_wheel_works_beside_packages_of_the_same_names(
 
 def test_an_editable_install_works_beside_packages_of_the_same_names(
     namesakes: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+):
     target = tmp_path_factory.mktemp("editable")
     pip("install", "--no-build-isolation", "--target", str(target), "--editable", str(ROOT))
     (link,) = target.glob("*rubricem*.pth")
@@ -123,13 +121,13 @@ def test_an_editable_install_works_beside_packages_of_the_same_names(
     assert "Commands:" in python(namesakes, namesakes, code, "--help", more=sources)
 
 
-def test_the_command_runs_from_a_foreign_directory(installed: Path, tmp_path: Path) -> None:
+def test_the_command_runs_from_a_foreign_directory(installed: Path, tmp_path: Path):
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
     assert "Commands:" in python(installed, tmp_path, code, "--help")
     assert "doctor" in python(installed, tmp_path, code, "doctor", "--help")
 
 
-def test_the_version_is_that_of_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_the_version_is_that_of_the_wheel(installed: Path, tmp_path: Path):
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
     (info,) = installed.glob("rubricem-*.dist-info")
     version = info.name.removeprefix("rubricem-").removesuffix(".dist-info")

@@ -18,18 +18,18 @@ import hashlib
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError, field_validator
 
 from rubricem.agent.evaluate.experiment import ROWS, SETTINGS, alone_in, claim, open_rows
+from rubricem.agent.evaluate.questions import rows_of
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.reports.rules import NAME, LexicalChecker, Pair
+from rubricem.agent.reports.rules import NAME, ClaimFinding, LexicalChecker, Pair
 from rubricem.agent.reports.verifier import SUPPORTED, ChatChecker, ChoiceChecker, finding_at
-from rubricem.judge.buffers import json_rows
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import CitationSupport, LocalModel, Source, Value
@@ -116,12 +116,8 @@ def read_claims(path: Path) -> tuple[LabelledClaim, ...]:
     Raises SettingsError for an empty file, ids that stand twice and labels of one class alone,
     StoreError for a row that cannot be read.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
     found: dict[str, LabelledClaim] = {}
-    for place, row in enumerate(json_rows(text, str(path)) if text.strip() else [], start=1):
+    for place, row in enumerate(rows_of(path, "claim", _LINE), start=1):
         try:
             one = ClaimLine.of(row).labelled()
         except (ValidationError, ValueError) as error:
@@ -133,8 +129,6 @@ def read_claims(path: Path) -> tuple[LabelledClaim, ...]:
                 "Give each claim an id of its own, or leave one of the two out.",
             )
         found[one.id] = one
-    if not found:
-        raise SettingsError(f"{path} holds no claim.", _LINE)
     if len({one.supported for one in found.values()}) < 2:
         raise SettingsError(
             f"All claims of {path} are of one class, so nothing can be told apart.",
@@ -158,41 +152,28 @@ class ClaimRow(Value):
         return self.id
 
 
-AskClaim = Callable[[LabelledClaim], Any]
+Said = tuple[ClaimFinding, float | None]
+"""of a pair what was found, and how likely it is supported, where the checker says so"""
 
 
 @asynccontextmanager
-async def open_checker(choice: PolicyChoice | None) -> AsyncIterator[tuple[str, Any]]:
-    """The checker's name, and what gives the verdict, score and reason of a pair; None: rules."""
-    if choice is None:
-        checker = LexicalChecker()
+async def open_checker(
+    choice: PolicyChoice | None,
+) -> AsyncIterator[Callable[[Pair], Awaitable[Said]]]:
+    """What says of a pair what a model makes of it; None: the rules."""
+    async with choice.open_judge() if choice else nullcontext() as model:
+        reading = ChoiceChecker(model) if isinstance(model, LocalModel) else None
+        checker = reading or (LexicalChecker() if model is None else ChatChecker(model))
 
-        async def by_rules(pair: Pair) -> tuple[CitationSupport, float | None, str]:
-            found = (await checker.check([pair])).each[0]
-            return found.verdict, None, found.reason
+        async def check(pair: Pair) -> Said:
+            if reading is None:
+                return (await checker.check([pair])).each[0], None
+            if fault := await asyncio.to_thread(pair.fault):
+                return ClaimFinding("unsupported", fault), 0.0
+            score = (await reading.probability(pair))[0]
+            return finding_at(score), score
 
-        yield NAME, by_rules
-        return
-    async with choice.open_judge() as model:
-        if isinstance(model, LocalModel):
-            reading = ChoiceChecker(model)
-
-            async def by_reading(pair: Pair) -> tuple[CitationSupport, float | None, str]:
-                if fault := await asyncio.to_thread(pair.fault):
-                    return "unsupported", 0.0, fault
-                score = (await reading.probability(pair))[0]
-                found = finding_at(score)
-                return found.verdict, score, found.reason
-
-            yield reading.name, by_reading
-            return
-        asking = ChatChecker(model)
-
-        async def by_asking(pair: Pair) -> tuple[CitationSupport, float | None, str]:
-            found = (await asking.check([pair])).each[0]
-            return found.verdict, None, found.reason
-
-        yield asking.name, by_asking
+        yield check
 
 
 OnClaim = Callable[[ClaimRow, int, int], None]
@@ -213,16 +194,16 @@ async def check_claims(
         with open_rows(out / ROWS, ClaimRow) as rows:
             left = [one for one in claims if one.id not in rows.held]
             if left:
-                async with open_checker(choice) as (_, check), asyncio.TaskGroup() as tasks:
+                async with open_checker(choice) as check, asyncio.TaskGroup() as tasks:
                     waiting = iter(left)
 
                     async def work() -> None:
                         for one in waiting:
                             began = time.monotonic()
-                            verdict, score, reason = await check(one.pair())
+                            found, score = await check(one.pair())
                             took = round(time.monotonic() - began, 3)
-                            row = ClaimRow(id=one.id, verdict=verdict, score=score,
-                                           reason=reason, seconds=took)  # fmt: skip
+                            row = ClaimRow(id=one.id, verdict=found.verdict, score=score,
+                                           reason=found.reason, seconds=took)  # fmt: skip
                             await rows.append(row)
                             on_row(row, len(rows.held), len(claims))
 

@@ -89,13 +89,6 @@ class QuestionSet:
         return hashlib.sha256(told.encode()).hexdigest()[:24]
 
 
-def _listed(value: Any) -> Any:
-    """A lone text is a list of one; what is not given is empty."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str | int | float) else value
-
-
 class AskedRow(BaseModel, coerce_numbers_to_str=True):
     """What a row of every format can do."""
 
@@ -111,16 +104,22 @@ class OwnRow(AskedRow):
 
     question: str
     id: str = ""
-    answer: tuple[str, ...] = ()
-    pattern: tuple[str, ...] = ()
+    answers: tuple[str, ...] = Field((), alias="answer")
+    patterns: tuple[str, ...] = Field((), alias="pattern")
     gold: tuple[str, ...] = ()
     rubric: tuple[ChecklistItem, ...] = ()
     type: str = ""
     unanswerable: bool = False
 
-    _lists = field_validator("answer", "pattern", "gold", "rubric", mode="before")(_listed)
+    @field_validator("answers", "patterns", "gold", "rubric", mode="before")
+    @classmethod
+    def _list(cls, value: Any) -> Any:
+        """A lone text is a list of one; what is not given is empty."""
+        if value is None:
+            return ()
+        return (value,) if isinstance(value, str | int | float) else value
 
-    @field_validator("pattern")
+    @field_validator("patterns")
     @classmethod
     def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
@@ -131,16 +130,7 @@ class OwnRow(AskedRow):
         return patterns
 
     def asked(self) -> EvalQuestion:
-        return EvalQuestion(
-            id=self.id,
-            question=self.question,
-            answers=self.answer,
-            patterns=self.pattern,
-            gold=self.gold,
-            rubric=self.rubric,
-            type=self.type,
-            unanswerable=self.unanswerable,
-        )
+        return EvalQuestion(**dict(self))
 
 
 def _titles(facts: Any) -> list[str]:
@@ -311,7 +301,7 @@ def read_questions(path: Path, form: str | None = None) -> QuestionSet:
     Raises SettingsError for an empty file, an unknown format and ids that stand twice, StoreError
     for a file or row that cannot be read.
     """
-    rows = _rows(path)
+    rows = rows_of(path, "question", _OWN)
     form = form or _form_of(rows[0])
     if form is None:
         shown = ", ".join(map(str, rows[0]))[:200] if isinstance(rows[0], dict) else "no fields"
@@ -337,7 +327,8 @@ def read_questions(path: Path, form: str | None = None) -> QuestionSet:
     return QuestionSet(form, tuple(questions), tuple(passages))
 
 
-def _rows(path: Path) -> list[Any]:
+def rows_of(path: Path, what: str, remedy: str) -> list[Any]:
+    """The rows of a JSON list, of JSON lines, or of a .csv file; at least one."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -347,7 +338,7 @@ def _rows(path: Path) -> list[Any]:
     else:
         rows = json_rows(text, str(path)) if text.strip() else []
     if not rows:
-        raise SettingsError(f"{path} holds no question.", _OWN)
+        raise SettingsError(f"{path} holds no {what}.", remedy)
     return rows
 
 

@@ -135,7 +135,7 @@ def server_of(bench: Workbench) -> MCPServer:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def tool_errors() -> Iterator[None]:
     """Our errors as a tool's."""
     try:
         yield
@@ -152,7 +152,7 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
     ) -> Annotated[CallToolResult, Researched]:
         """Research a question; returns a report whose citations were checked."""
         async with _progress(context.report_progress) as tell:
-            with told():
+            with tool_errors():
                 trajectory = await bench.research(question, AnswerFormat(format), tell)
         answer, report = cited_answer(trajectory), markdown(trajectory)
         found = Researched.model_validate(
@@ -177,7 +177,7 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         run: Annotated[str, Field(description="the name that research returned")],
     ) -> JudgedStages:
         """Score a run stage by stage - plan, research, review, answer - by rubrics."""
-        with told():
+        with tool_errors():
             judgement = await bench.judge(run)
         stages = [
             JudgedStage(
@@ -194,7 +194,7 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
     @server.tool(annotations=READS)
     async def search(query: str, limit: Annotated[int, Field(ge=1, le=50)] = 5) -> FoundPassages:
         """Search the sources of this server for passages."""
-        with told():
+        with tool_errors():
             found = await bench.search(query, limit)
         return FoundPassages.model_validate({"passages": found})
 
@@ -204,7 +204,7 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
         words: Annotated[str, Field(description="to look for in it")] = "",
     ) -> FoundPassages:
         """Read a page of the web: the passages nearest to the words, in the page's order."""
-        with told():
+        with tool_errors():
             found = await bench.open_page(address, words)
         return FoundPassages.model_validate({"passages": found})
 
@@ -215,7 +215,7 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
         text: str, count: Annotated[int, Field(ge=1, le=50)] = 5
     ) -> NearReflections:
         """Find what earlier runs taught on questions like this one."""
-        with told():
+        with tool_errors():
             matches = await bench.bank.search(text, count)
         near = [{**m.reflection.model_dump(), "similarity": m.similarity} for m in matches]
         return NearReflections.model_validate({"matches": near})
@@ -223,7 +223,7 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
     @server.tool(annotations=READS)
     async def bank_show(id: str) -> KeptReflection:
         """Show one reflection: the rubrics and takeaways that a run left."""
-        with told():
+        with tool_errors():
             return KeptReflection.model_validate((await bench.bank_show(id)).reflection)
 
 

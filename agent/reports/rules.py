@@ -240,7 +240,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClaimFinding:
     """How far the source holds the claim, and why not wholly."""
 
     verdict: CitationSupport
@@ -251,7 +251,7 @@ class Finding:
 class Findings:
     """One finding for each pair, in order, and what they cost."""
 
-    each: tuple[Finding, ...]
+    each: tuple[ClaimFinding, ...]
     usage: Usage = NO_USAGE
 
 
@@ -292,23 +292,23 @@ class LexicalChecker:
         return Findings(tuple(await asyncio.to_thread(lambda: list(map(lexical_finding, pairs)))))
 
 
-def lexical_finding(pair: Pair) -> Finding:
+def lexical_finding(pair: Pair) -> ClaimFinding:
     """What the rules say of a pair."""
     text = pair.source.text
     if not content_words(pair.claim) or (text and _latin(pair.claim) != _latin(text)):
-        return Finding("unchecked", "its words cannot be compared with the source's")
+        return ClaimFinding("unchecked", "its words cannot be compared with the source's")
     if wrong := pair.fault():
-        return Finding("unsupported", wrong)
+        return ClaimFinding("unsupported", wrong)
     stretches = best_stretches(pair.claim, text)
     if _missing(pair.claim, pair.source, stretches):
-        return Finding("partial", "a part of it stands in another source it cites")
+        return ClaimFinding("partial", "a part of it stands in another source it cites")
     read = "\n".join([pair.source.title, *stretches[:1]])
     found = [shares(clause, read) >= ENOUGH for clause in clauses(pair.claim)]
     if all(found):
-        return Finding("supported")
+        return ClaimFinding("supported")
     if any(found):
-        return Finding("partial", "the source has the words of only a part of it")
-    return Finding("unsupported", "the source has few of its words")
+        return ClaimFinding("partial", "the source has the words of only a part of it")
+    return ClaimFinding("unsupported", "the source has few of its words")
 
 
 @lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ again from what the source says. Every model call goes through the run's journal
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, Self
 
 from pydantic import BaseModel
@@ -26,7 +26,7 @@ from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import (
     NAME,
     Checker,
-    Finding,
+    ClaimFinding,
     Findings,
     LexicalChecker,
     Pair,
@@ -78,7 +78,7 @@ class ChoiceChecker:
         found, usage = [], NO_USAGE
         for pair in pairs:
             if wrong := pair.fault():
-                found.append(Finding("unsupported", wrong))
+                found.append(ClaimFinding("unsupported", wrong))
                 continue
             probability, used = await self.probability(pair)
             found.append(finding_at(probability))
@@ -91,12 +91,12 @@ class ChoiceChecker:
         return await chance_of_yes(self._reader, messages)
 
 
-def finding_at(probability: float) -> Finding:
+def finding_at(probability: float) -> ClaimFinding:
     """The finding that a probability of "Yes" stands for."""
     if probability >= SUPPORTED:
-        return Finding("supported")
+        return ClaimFinding("supported")
     said = f"the model holds it {probability:.0%} likely that the source says this"
-    return Finding("unsupported" if probability < UNSUPPORTED else "partial", said)
+    return ClaimFinding("unsupported" if probability < UNSUPPORTED else "partial", said)
 
 
 def question(pair: Pair) -> str:
@@ -168,9 +168,9 @@ class ChatChecker:
         found = []
         for pair, one in zip(pairs, given, strict=True):
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
-            said = Finding(one.verdict, "" if one.verdict == "supported" else reason)
+            said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason)
             wrong = pair.must_occur()
-            found.append(Finding("unsupported", wrong) if wrong else said)
+            found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), usage)
 
 
@@ -215,6 +215,7 @@ BATCH = 8
 
 Mode = Literal["mark", "repair"]
 CheckerChoice = Literal["auto", "lexical"]
+Found = Mapping[Pair, ClaimFinding]
 
 
 @dataclass
@@ -225,7 +226,7 @@ class _Work:
     policy: Policy | None
     usage: Usage = NO_USAGE
     note: str = ""
-    found: dict[Pair, Finding] = field(default_factory=dict)
+    found: dict[Pair, ClaimFinding] = field(default_factory=dict)
 
     async def check(self, pairs: Sequence[Pair]) -> None:
         """Check each pair that was not, in batches whose claims share their passages."""
@@ -308,15 +309,10 @@ class AnswerVerifier:
         return self._outcome(NAME, why, found, repairs)
 
     def _outcome(
-        self, checker: str, note: str, found: Mapping[Pair, Finding], repairs: tuple[Repair, ...]
+        self, checker: str, note: str, found: Found, repairs: tuple[Repair, ...]
     ) -> Verification:
         checks = tuple(
-            CitationCheck(
-                source=pair.source.id,
-                claim=pair.claim,
-                verdict=finding.verdict,
-                reason=finding.reason,
-            )
+            CitationCheck(source=pair.source.id, claim=pair.claim, **asdict(finding))
             for pair, finding in found.items()
         )
         return Verification(
@@ -364,7 +360,7 @@ def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
     return _Work(LexicalChecker(), None)
 
 
-def _failed(trajectory: Trajectory, found: dict[Pair, Finding]) -> Iterator[list[Pair]]:
+def _failed(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
     """The pairs of each claim that none of its sources holds, even in part; each claim once."""
     verdicts = {(pair.source.id, pair.claim): (pair, f.verdict) for pair, f in found.items()}
     seen: set[str] = set()

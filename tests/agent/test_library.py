@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here: Path) -> None:
+async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here: Path):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
         report = await research(ASKED, source="documents", base_url=server.base_url)
     assert isinstance(report, Report)
@@ -57,7 +57,7 @@ async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here
     assert RunStore(here / "data").load(report.trajectory.thread) == report.trajectory
 
 
-async def test_a_run_that_is_stopped_is_a_partial_report(here: Path) -> None:
+async def test_a_run_that_is_stopped_is_a_partial_report(here: Path):
     stop = asyncio.Event()
 
     def told(event: Event) -> None:
@@ -73,7 +73,7 @@ async def test_a_run_that_is_stopped_is_a_partial_report(here: Path) -> None:
     assert [source.title for source in report.trajectory.sources] == ["lru_cache"]
 
 
-async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: Path) -> None:
+async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: Path):
     with ScriptedServer([plan(), Hang()]) as server:
         asked = asyncio.create_task(
             research(ASKED, thread="mine", source="documents", base_url=server.base_url)
@@ -86,7 +86,7 @@ async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: P
     assert not RunStore(here / "data").running("mine")
 
 
-async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path) -> None:
+async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path):
     with ScriptedServer([RUN[0], Fault(401), *RUN[1:], SUPPORTED]) as server:
         options = {"thread": "mine", "source": "documents", "base_url": server.base_url}
         with pytest.raises(RubricemError, match="API key") as failed:
@@ -97,7 +97,7 @@ async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path) 
     assert len(server.requests) == 5, "the plan was written once"
 
 
-async def test_what_cannot_be_asked_is_a_settings_error(here: Path) -> None:
+async def test_what_cannot_be_asked_is_a_settings_error(here: Path):
     with pytest.raises(SettingsError, match="There is no question"):
         await research("  ", base_url="http://127.0.0.1:9/v1", model="m", source="documents")
     with pytest.raises(SettingsError, match="no setting 'modle'"):
@@ -107,7 +107,7 @@ async def test_what_cannot_be_asked_is_a_settings_error(here: Path) -> None:
     assert "await research" in refused.value.remedy
 
 
-def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path) -> None:
+def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path):
     code = (
         "from rubricem import research_sync\n"
         "from rubricem.agent.transcript.events import ToolReturned\n"
@@ -137,7 +137,7 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path) ->
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_examples_of_the_docs_run(
     number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     examples = PYTHON.findall((ROOT / "docs" / "library.md").read_text(encoding="utf-8"))
     with ScriptedServer([*RUN, SUPPORTED]) as server:
         monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
@@ -150,7 +150,7 @@ def test_the_examples_of_the_docs_run(
         assert printed == ["plan", "research", "research", "review", "answer", "finished 1"]
 
 
-def test_importing_the_package_loads_nothing_of_it() -> None:
+def test_importing_the_package_loads_nothing_of_it():
     code = "import sys, agent; print([n for n in sys.modules if n.startswith('agent.')])"
     loaded = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -167,7 +167,7 @@ def options(server: ScriptedServer, data: Path) -> dict[str, str]:
     return {"base_url": server.base_url, "source": str(data.parent / "notes"), "memory": "on"}
 
 
-def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(data: Path) -> None:
+def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(data: Path):
     script, told = Server(), list[Event]()
 
     async def asked(server: ScriptedServer) -> None:
@@ -183,21 +183,21 @@ def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(data: Path)
     assert "judging this run" in said and said[-1].startswith("kept reflection")
 
 
-def test_an_event_loop_that_ends_leaves_the_run_waiting(data: Path) -> None:
+def test_an_event_loop_that_ends_leaves_the_run_waiting(data: Path):
     with ScriptedServer(Server()) as server:
         report = asyncio.run(research(QUESTION, **options(server, data)))
     assert report.status is Status.FINISHED
     assert queued(RunStore(data)) == [report.trajectory.thread] and kept(data) == []
 
 
-def test_the_synchronous_form_has_learnt_when_it_returns(data: Path) -> None:
+def test_the_synchronous_form_has_learnt_when_it_returns(data: Path):
     with ScriptedServer(Server()) as server:
         report = research_sync(QUESTION, **options(server, data))
     assert report.status is Status.FINISHED and len(kept(data)) == 1
     assert queued(RunStore(data)) == []
 
 
-def test_a_judge_that_fails_costs_no_report_and_the_run_waits(data: Path) -> None:
+def test_a_judge_that_fails_costs_no_report_and_the_run_waits(data: Path):
     def judge(kind: str, number: int) -> Scripted | None:
         return Fault(401) if kind == "criteria" else None
 
@@ -210,7 +210,7 @@ def test_a_judge_that_fails_costs_no_report_and_the_run_waits(data: Path) -> Non
     assert isinstance(last, SourceProgress) and "nothing was learnt" in last.message
 
 
-async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(data: Path) -> None:
+async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(data: Path):
     def judge(kind: str, number: int) -> Scripted | None:
         return Hang() if kind == "criteria" else None
 
@@ -226,7 +226,7 @@ async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(data: Path) -
     assert queued(RunStore(data)) == [report.trajectory.thread]
 
 
-async def test_without_memory_on_nothing_is_learnt(data: Path) -> None:
+async def test_without_memory_on_nothing_is_learnt(data: Path):
     script = Server()
     with ScriptedServer(script) as server:
         await research(QUESTION, **{**options(server, data), "memory": "read-only"})

@@ -1,19 +1,19 @@
 """Which layer wins, what is refused and in what words.
 
-Which model answers, and that no call is paid for by accident.
+The door: which model answers, that no call is paid for by accident, what else settings come to.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from rubricem.agent.settings import (
-    Settings,
-    load_settings,
-    settings_file,
-    unknown_variables,
-)
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.settings import Settings, load_settings, settings_file, unknown_variables
+from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat, Decoding
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def refusal(flags: dict[str, object] | None = None) -> SettingsError:
     return caught.value
 
 
-def test_nothing_set_gives_the_defaults(home: Path) -> None:
+def test_nothing_set_gives_the_defaults(home: Path):
     settings = load_settings()
     assert (settings.model, settings.base_url, settings.api_key) == (None, None, None)
     assert settings.source == ("python",)
@@ -49,7 +49,7 @@ def test_nothing_set_gives_the_defaults(home: Path) -> None:
 
 def test_flag_beats_environment_beats_file_beats_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     path = write(folder, "tool_calls = 2\nseed = 2\nthreads = 2\n")
     monkeypatch.setenv("RUBRICEM_TOOL_CALLS", "3")
     monkeypatch.setenv("RUBRICEM_SEED", "3")
@@ -63,7 +63,7 @@ def test_flag_beats_environment_beats_file_beats_default(
 
 def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     monkeypatch.setenv("RUBRICEM_SOURCE", "docs, python")
     monkeypatch.setenv("RUBRICEM_MODEL", "0.5b")
     monkeypatch.setenv("RUBRICEM_THREADS", "")
@@ -75,7 +75,7 @@ def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
     assert load_settings({"base_url": ""}).base_url is None
 
 
-def test_the_file_of_the_working_directory_hides_the_users_own(folder: Path, home: Path) -> None:
+def test_the_file_of_the_working_directory_hides_the_users_own(folder: Path, home: Path):
     users = write(home / "config" / "rubricem", "seed = 1\nthreads = 1\n")
     assert (settings_file(), load_settings().seed) == (users, 1)
     here = write(folder, "seed = 2\n")
@@ -84,7 +84,7 @@ def test_the_file_of_the_working_directory_hides_the_users_own(folder: Path, hom
 
 def test_building_settings_reads_neither_environment_nor_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     write(folder, "seed = 7\n")
     monkeypatch.setenv("RUBRICEM_SEED", "8")
     assert Settings().seed == 0
@@ -92,7 +92,7 @@ def test_building_settings_reads_neither_environment_nor_file(
 
 def test_openai_variables_lie_under_every_other_layer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://openai.test/v1/")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
     settings = load_settings()
@@ -109,7 +109,7 @@ def test_openai_variables_lie_under_every_other_layer(
 
 def test_a_file_from_elsewhere_cannot_collect_the_ambient_key(
     folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
     path = write(folder, 'base_url = "http://collector.test/v1"\n')
     assert load_settings().api_key is None
@@ -119,9 +119,7 @@ def test_a_file_from_elsewhere_cannot_collect_the_ambient_key(
     assert load_settings().api_key is not None
 
 
-def test_prices_come_from_file_or_environment(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.MonkeyPatch):
     write(folder, "[prices]\nsmall = [0.1, 0.05, 0.4]\n")
     assert load_settings().prices == {"small": (0.1, 0.05, 0.4)}
     monkeypatch.setenv("RUBRICEM_PRICES", '{"big": [1, 2, 3]}')
@@ -130,9 +128,7 @@ def test_prices_come_from_file_or_environment(
     assert str(refusal()) == "RUBRICEM_PRICES is not valid JSON."
 
 
-def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(
-    folder: Path,
-) -> None:
+def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(folder: Path):
     path = write(folder, 'modle = "1.5b"\n')
     error = refusal()
     assert str(error) == f"{path}: there is no setting 'modle'."
@@ -143,7 +139,7 @@ def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(
 
 def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     path = write(folder, 'decoding = "fred"\n')
     assert str(refusal()) == (
         f"{path}: decoding cannot be 'fred': it should be 'auto', 'forced' or 'free'."
@@ -174,21 +170,19 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
         ),
     ],
 )
-def test_what_is_no_address_no_source_and_no_host_is_refused(
-    flags: dict[str, object], said: str
-) -> None:
+def test_what_is_no_address_no_source_and_no_host_is_refused(flags: dict[str, object], said: str):
     error = str(refusal(flags))
     assert said in error and error.startswith("--")
 
 
-def test_a_key_is_never_shown_by_an_error_or_a_repr(folder: Path) -> None:
+def test_a_key_is_never_shown_by_an_error_or_a_repr(folder: Path):
     write(folder, "api_key = 12345678\n")
     error = refusal()
     assert "12345678" not in f"{error} {error.remedy} {error.__cause__}"
     assert "hidden" not in repr(Settings(api_key="hidden"))  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path) -> None:
+def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path):
     path = write(folder, "model = \n")
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
     path.write_bytes(b'model = "\xff"\n')
@@ -198,7 +192,7 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path) -> None
     assert str(refusal()) == f"{path} cannot be read: Is a directory."
 
 
-def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch):
     for name in ("RUBRICEM_MODLE", "RUBRICEM_DEBUG", "RUBRICEM_MODEL"):
         monkeypatch.setenv(name, "1")
     assert unknown_variables() == ["RUBRICEM_MODLE"]
@@ -206,10 +200,109 @@ def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hosts_are_listed_like_sources_and_a_key_loses_its_line_end(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+):
     monkeypatch.setenv("RUBRICEM_ALLOW_HOSTS", "wiki.local, 10.0.0.7:8080,")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-one\r\n")
     settings = load_settings()
     assert settings.allow_hosts == ("wiki.local", "10.0.0.7:8080")
     assert load_settings({"allow_hosts": ("other",)}).allow_hosts == ("other",)
     assert settings.api_key is not None and settings.api_key.get_secret_value() == "sk-one"
+
+
+KEY = SecretStr("sk-secret")
+SERVER = "http://localhost:8000/v1"
+
+
+def named(choice: PolicyChoice) -> tuple[object, ...]:
+    """The choice by what was named: a model here, or model, address and key of a server."""
+    return (
+        (choice.model, choice.base_url, choice.api_key)
+        if isinstance(choice, ServerChoice)
+        else (choice.name,)
+    )
+
+
+DEFAULT = "qwen2.5-coder-1.5b"
+WEIGHTS = ("1.5b", "0.5B", "qwen2.5-coder-0.5b", "my/model.gguf", "/a/model.bin", "org/repo")
+
+
+@pytest.mark.parametrize(
+    ("settings", "choice"),
+    [
+        ({}, (DEFAULT,)),
+        ({"api_key": KEY}, (DEFAULT,)),
+        *(({"model": model, "api_key": KEY}, (model,)) for model in (*WEIGHTS, "o/r:f.gguf")),
+        ({"base_url": SERVER}, (None, SERVER, None)),
+        ({"base_url": SERVER, "model": "org/repo"}, ("org/repo", SERVER, None)),
+        ({"base_url": SERVER, "api_key": KEY}, (None, SERVER, "sk-secret")),
+        ({"model": "gpt-4.1", "api_key": KEY}, ("gpt-4.1", OPENAI_URL, "sk-secret")),
+    ],
+)
+def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_nothing(
+    settings: dict[str, Any], choice: tuple[object, ...]
+):
+    chosen = model_of(Settings(**settings))
+    assert named(chosen) == choice
+    assert "sk-secret" not in repr(chosen)
+
+
+def test_what_does_not_go_together_is_refused_with_its_remedies():
+    with pytest.raises(SettingsError, match=r"'gpt-4\.1' is not an embedded one") as caught:
+        model_of(Settings(model="gpt-4.1"))
+    assert "--base-url" in caught.value.remedy and "OPENAI_API_KEY" in caught.value.remedy
+    with pytest.raises(SettingsError, match="slot by slot"):
+        decoding_of(load_settings({"decoding": "forced"}), ServerChoice("m", SERVER))
+
+
+def test_an_ambient_address_names_a_server_and_an_ambient_key_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
+    assert named(model_of(load_settings())) == (DEFAULT,)
+    monkeypatch.setenv("OPENAI_BASE_URL", SERVER)
+    assert named(model_of(load_settings())) == (None, SERVER, "sk-ambient")
+
+
+EMBEDDED_MODEL, SERVED = EmbeddedChoice("0.5b"), ServerChoice("m", "http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "choice", "decoding"),
+    [
+        ("auto", EMBEDDED_MODEL, Decoding.FORCED),
+        ("auto", SERVED, Decoding.FREE),
+        ("free", EMBEDDED_MODEL, Decoding.FREE),
+        ("forced", EMBEDDED_MODEL, Decoding.FORCED),
+    ],
+)
+def test_decoding_is_forced_on_the_embedded_model_alone(
+    wanted: str, choice: EmbeddedChoice | ServerChoice, decoding: Decoding
+):
+    assert decoding_of(load_settings({"decoding": wanted}), choice) is decoding
+
+
+def test_a_small_model_reads_less_of_what_was_found():
+    limits = {"tool_calls": 4, "answer_format": "short", "seed": 3}
+    small = setup_of(load_settings(limits)).template
+    large = setup_of(load_settings({**limits, "base_url": "http://localhost:9/v1"})).template
+    assert small.passages < large.passages and small.passage_words < large.passage_words
+    assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
+    named = setup_of(load_settings({"passages": 2, "passage_words": 60}))
+    assert (named.template.passages, named.template.passage_words) == (2, 60)
+
+
+def test_what_a_run_was_shown_is_kept_with_it_where_it_was_chosen():
+    names = {"system_prompt", "passages", "passage_words"}
+    assert not names & choices_of(load_settings({})).keys(), "earlier versions knew none of them"
+    told = {"system_prompt": "short", "passages": 2}
+    assert told.items() <= choices_of(load_settings(told)).items()
+    assert setup_of(load_settings(told)).short
+
+
+def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(folder: Path):
+    for name in ("documents", "python"):
+        (folder / name).mkdir()
+    (folder / "my.gguf").write_text("")
+    settings = load_settings({"source": ("documents", "python"), "model": "my.gguf"})
+    choices = choices_of(settings)
+    assert choices["source"] == [str(folder / "documents"), "python"]
+    assert choices["model"] == str(folder / "my.gguf")
+    assert "api_key" not in choices

@@ -92,7 +92,7 @@ def flags_of(command: click.Command) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_that_is_named_is_known(page: Path) -> None:
+def test_every_command_that_is_named_is_known(page: Path):
     for line in commands_in(page.read_text(encoding="utf-8")):
         try:
             check(line)
@@ -111,12 +111,12 @@ def test_every_command_that_is_named_is_known(page: Path) -> None:
         "rubricem runs show run two",
     ],
 )
-def test_a_command_that_there_is_not_is_found(line: str) -> None:
+def test_a_command_that_there_is_not_is_found(line: str):
     with pytest.raises(click.UsageError):
         check(line)
 
 
-def test_commands_are_found_in_blocks_over_several_lines_and_in_prose() -> None:
+def test_commands_are_found_in_blocks_over_several_lines_and_in_prose():
     block = "```sh\nrubricem ask \\\n  --quiet  # so\npip install x\n```\n"
     text = f"Say `rubricem\nbank list`.\n\n{block}"
     assert [" ".join(line.split()) for line in commands_in(text)] == [
@@ -125,7 +125,7 @@ def test_commands_are_found_in_blocks_over_several_lines_and_in_prose() -> None:
     ]
 
 
-def test_every_flag_that_users_are_told_of_is_some_commands() -> None:
+def test_every_flag_that_users_are_told_of_is_some_commands():
     known = flags_of(main)
     assert {"--held-out", "--dry-run", "--debug"} <= known
     for page in FOR_USERS:
@@ -137,7 +137,7 @@ def test_every_flag_that_users_are_told_of_is_some_commands() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_settings_file_that_is_shown_can_be_read(
     page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     (home / "config" / "rubricem").mkdir(parents=True)
     places = {
@@ -154,7 +154,7 @@ def test_every_settings_file_that_is_shown_can_be_read(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_and_heading_that_is_linked_is_there(page: Path) -> None:
+def test_every_file_and_heading_that_is_linked_is_there(page: Path):
     assert [
         link for link in LINK.findall(page.read_text(encoding="utf-8")) if dead(page, link)
     ] == []
@@ -175,7 +175,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
 
-def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path) -> None:
+def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text("# It's `a` page\n")
     assert [dead(page, link) for link in ("page.md", "page.md#its-a-page", "https://a.b")] == [
@@ -184,7 +184,7 @@ def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path) -> None:
     assert [dead(page, link) for link in ("other.md", "page.md#other")] == [True, True]
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
+def test_every_page_is_reached_from_the_readme():
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
@@ -196,7 +196,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert set(PAGES) <= reached
 
 
-def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served() -> None:
+def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served():
     blocks = JSON.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
     started, served = (json.loads(block)["mcpServers"]["rubricem"] for block in blocks)
     check(shlex.join([started["command"], *started["args"]]))
@@ -219,23 +219,23 @@ class Shown(BaseModel):
     form: Literal["a", "b"] = "a"
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_page_is_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     assert renewed(text) == text, "make it anew: python -m docs.configuration"
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_key_has_its_row_on_the_page(name: str) -> None:
+def test_every_key_has_its_row_on_the_page(name: str):
     [table] = re.findall(rf"<!-- table {name} -->\n(.*?)<!-- end -->", PAGE.read_text(), re.DOTALL)
     assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(TABLES[name][0].model_fields)
 
 
-def test_a_row_says_the_variable_and_the_flag_of_a_setting() -> None:
+def test_a_row_says_the_variable_and_the_flag_of_a_setting():
     row = "| `answer_format` | `RUBRICEM_ANSWER_FORMAT` | `--format` | `long`, `short`, `exact` |"
     assert row in PAGE.read_text(encoding="utf-8")
 
 
-def test_values_and_defaults_are_told_in_words() -> None:
+def test_values_and_defaults_are_told_in_words():
     fields = Shown.model_fields
     assert {name: kind_of(field) for name, field in fields.items()} == {
         "share": "number from 0 below 1",
@@ -253,26 +253,26 @@ def test_values_and_defaults_are_told_in_words() -> None:
     }
 
 
-def test_a_meaning_is_the_docstring_below_the_field_also_of_a_base() -> None:
+def test_a_meaning_is_the_docstring_below_the_field_also_of_a_base():
     assert meanings(TrainConfig)["out"] == meanings(EngineConfig)["out"] != ""
     found = dict(configuration.documented(Shown))
     assert found["share"] == "first line and second; not set: nothing"
     assert "form" not in found
 
 
-def test_a_key_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(TABLES, "settings", (Shown, False))
     with pytest.raises(LookupError, match=r"Shown\.\w+ has no docstring"):
         renewed("<!-- table settings -->\n<!-- end -->\n")
 
 
-def test_a_stale_table_is_made_anew_and_what_stands_around_is_kept() -> None:
+def test_a_stale_table_is_made_anew_and_what_stands_around_is_kept():
     found = renewed("Before.\n<!-- table mcp_servers -->\nold\n<!-- end -->\nAfter.\n")
     assert found.startswith("Before.\n") and found.endswith("<!-- end -->\nAfter.\n")
     assert "old" not in found and "| `command` |" in found
 
 
-def test_no_secret_has_a_default_that_the_page_would_show() -> None:
+def test_no_secret_has_a_default_that_the_page_would_show():
     secrets = [name for name, field in Settings.model_fields.items() if "secret" in kind_of(field)]
     assert {"api_key", "scholar_key", "checkpoints"} <= set(secrets)
     assert {default_of(name, Settings.model_fields[name]) for name in secrets} == {""}
@@ -310,7 +310,7 @@ def settled(text: str) -> str:
 @pytest.mark.parametrize("block", SHOWN)
 def test_a_console_prints_what_is_shown(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     with scripted_folder(tmp_path, monkeypatch):
         for line, entered, printed in spoken(block):
             program, *arguments = shlex.split(line)
@@ -320,12 +320,12 @@ def test_a_console_prints_what_is_shown(
             assert settled(done.stdout) == settled(printed)
 
 
-def test_consoles_are_shown_of_asking_and_of_the_chat() -> None:
+def test_consoles_are_shown_of_asking_and_of_the_chat():
     lines = [line for block in SHOWN for line, _, _ in spoken(str(block.values[0]))]
     assert {line.split()[1] for line in lines} >= {"ask", "chat"}
 
 
-def test_a_line_that_is_not_printed_would_be_found() -> None:
+def test_a_line_that_is_not_printed_would_be_found():
     assert settled("a 0.3 s\nx@127.0.0.1:8000 b") == settled("a 12 s\nx@127.0.0.1:41 b\n")
     assert settled("1 supported") != settled("1 doubtful")
     assert list(spoken("$ printf 'a\\nb\\n' | rubricem chat\nout\n")) == [

@@ -76,7 +76,7 @@ def seeds_differ(run: RunDirectory) -> bool:
     return len({"<cite id=" in trajectory.transcript() for trajectory in run.trajectories()}) == 2
 
 
-def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path) -> None:
+def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path):
     (here / "own_rubrics.py").write_text(program("collecting.md"))
     (here / "questions.txt").write_text("What does functools.lru_cache evict?\n")
     (here / "docs").mkdir()
@@ -109,7 +109,7 @@ def run(code: str, page: str) -> None:
         values["client"].close()
 
 
-def test_every_program_that_is_shown_is_run_by_some_test() -> None:
+def test_every_program_that_is_shown_is_run_by_some_test():
     texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     found = {name: len(PYTHON.findall(text)) for name, text in texts.items()}
     assert {name: count for name, count in found.items() if count} == TESTED
@@ -117,7 +117,7 @@ def test_every_program_that_is_shown_is_run_by_some_test() -> None:
 
 def test_the_program_of_the_readme_prints_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     with scripted_folder(tmp_path, monkeypatch):
         run(program("README.md"), "README.md")
     assert capsys.readouterr().out == "It is an unbounded cache [1].\n"
@@ -125,7 +125,7 @@ def test_the_program_of_the_readme_prints_the_answer(
 
 def test_the_program_with_openais_client_prints_the_report_and_its_sources(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     code = program("serving.md")
     with openai_served(turns, tmp_path) as here:
         assert "http://127.0.0.1:8421/v1" in code
@@ -137,7 +137,7 @@ def test_the_program_with_openais_client_prints_the_report_and_its_sources(
 
 def test_the_program_with_an_mcp_client_prints_the_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     code = program("recipes.md")
     command = tmp_path / "rubricem"
     command.write_text(
@@ -178,19 +178,19 @@ def matched(route: object) -> bool:
     return not isinstance(route, Route) or route.path != "/"
 
 
-def test_every_address_that_is_told_is_served(routes: list[Any]) -> None:
+def test_every_address_that_is_told_is_served(routes: list[Any]):
     addresses = [(m, a.replace("/KIND", "/md")) for m, a in TOLD.findall(SERVING)]
     assert ("POST", "/api/runs/RUN/resume") in addresses
     assert len(addresses) > 15
     assert [each for each in addresses if not known(routes, *each)] == []
 
 
-def test_an_address_that_is_not_served_is_found(routes: list[Any]) -> None:
+def test_an_address_that_is_not_served_is_found(routes: list[Any]):
     assert not known(routes, "GET", "/api/nothing")
     assert not known(routes, "POST", "/api/status")
 
 
-def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path) -> None:
+def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path):
     security = Security()
     reading, changing = security.rates.reading, security.rates.changing
     settings = Settings(data_dir=tmp_path, base_url="http://localhost:1/v1", model="m")
@@ -209,7 +209,7 @@ def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path) -> None:
     assert [phrase for phrase in said if phrase not in page] == []
 
 
-def test_the_commands_of_the_chat_are_all_told_with_what_they_take() -> None:
+def test_the_commands_of_the_chat_are_all_told_with_what_they_take():
     rows = re.findall(r"^\| `/(\w+) ?(.*?)` \|", CHAT, re.MULTILINE)
     listed = {name: takes.replace("\\|", "|") for name, takes in rows}
     assert listed == {name: command.takes for name, command in COMMANDS.items()}
@@ -232,7 +232,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("block", SHOWN)
-def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path) -> None:
+def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path):
     for folder in ("run", "taught"):  # collected runs, by their manifest
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "manifest.json").touch()
@@ -250,12 +250,12 @@ def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path) -> Non
     assert {name: getattr(job.config, name) for name in named} == named
 
 
-def test_each_kind_of_training_is_shown() -> None:
+def test_each_kind_of_training_is_shown():
     shown = {str(each.values[0]).splitlines()[0] for each in SHOWN}
     assert shown == {*METHODS, *READ}
 
 
-def test_every_command_of_the_page_names_a_file_that_it_shows() -> None:
+def test_every_command_of_the_page_names_a_file_that_it_shows():
     text = (DOCS / "training.md").read_text(encoding="utf-8")
     named = re.findall(r"train (sft|ss-grpo) (\w+\.toml)$", text, re.MULTILINE)
     assert named

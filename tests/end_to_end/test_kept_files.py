@@ -62,7 +62,7 @@ def rubricem(*arguments: str) -> Result:
     return done
 
 
-def test_a_finished_run_is_shown_with_its_citation(kept: Path) -> None:
+def test_a_finished_run_is_shown_with_its_citation(kept: Path):
     shown = rubricem("runs", "show", "finished").stdout
     assert "It is an unbounded cache [1]." in shown and "1 supported" in shown
     runs = json.loads(rubricem("runs", "--json").stdout)["runs"]
@@ -70,7 +70,7 @@ def test_a_finished_run_is_shown_with_its_citation(kept: Path) -> None:
     assert listed == {"finished": "finished", "broken": "failed"}
 
 
-def test_a_broken_run_begins_anew_since_its_prompts_are_no_longer_those(kept: Path) -> None:
+def test_a_broken_run_begins_anew_since_its_prompts_are_no_longer_those(kept: Path):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
         answered_by(server, kept, "data")
         done = rubricem("ask", "--resume", "broken", "--json")
@@ -79,7 +79,7 @@ def test_a_broken_run_begins_anew_since_its_prompts_are_no_longer_those(kept: Pa
     assert report["status"] == "finished" and "an unbounded cache" in json.dumps(report)
 
 
-def test_a_bank_has_its_items_in_their_states(kept: Path) -> None:
+def test_a_bank_has_its_items_in_their_states(kept: Path):
     listed = json.loads(rubricem("bank", "list", "--every", "--json").stdout)["reflections"]
     states = {item["id"]: item["state"] for item in listed if len(item["id"]) <= 4}
     assert states == {"live": "live", "old": "replaced", "new": "live", "bad": "quarantine"}
@@ -88,7 +88,7 @@ def test_a_bank_has_its_items_in_their_states(kept: Path) -> None:
     assert item["question"] == "What does functools.lru_cache do with maxsize=None?"
 
 
-def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path) -> None:
+def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path):
     folder = kept / "collect"
     with ScriptedServer([]) as server:
         answered_by(server, kept, "collect")
@@ -104,7 +104,7 @@ def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path) -
 
 async def test_a_training_goes_on_from_a_checkpoint_to_the_same_weights(
     kept: Path, tiny: Path, one_thread: None
-) -> None:
+):
     folder = kept / "train"
     shutil.copy(tiny, folder / "tiny.gguf")
     run = folder / "run"

@@ -35,16 +35,6 @@ def failing(body: dict[str, Any], number: int) -> Scripted:
     return Fault(401)
 
 
-def documents(folder: Path) -> Path:
-    """A folder with a document for each of the answers."""
-    folder.mkdir()
-    (folder / "cache.md").write_text(
-        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
-    )
-    (folder / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
-    return folder
-
-
 def written(path: Path, rows: Any = QUESTIONS) -> Path:
     """The rows as JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

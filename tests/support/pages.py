@@ -9,7 +9,9 @@ with errors told as the server tells them, and the whole behind clients of OpenA
 
 import asyncio
 import json
+import os
 import re
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -31,11 +33,12 @@ from rubricem.agent.serve.refusals import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import RubricemError
+from tests.conftest import COMMAND, ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.scripted_server import Json, Reply, Script, Scripted, ScriptedServer
 from tests.support.tool_servers import serving_http
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import PATIENCE, Process, wait_for
 
 DOCUMENTS = {
     "lru_cache": (
@@ -393,6 +396,25 @@ def run_settings(
     (documents / "cache.md").write_text(f"# lru_cache\n\n{says}\n")
     chosen = {"base_url": model.base_url, "model": "scripted", "source": (str(documents),)}
     return Settings(**{**chosen, "data_dir": folder / "data", "memory": "off", **more})
+
+
+@contextmanager
+def begun_server(
+    folder: Path, *options: str, until: str = "Serving"
+) -> Iterator[tuple[list[str], Process]]:
+    """The command over a folder, and what it says up to a line that begins with `until`."""
+    command = [*COMMAND, "serve", "--port", "0", *options]
+    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
+    pipe = subprocess.PIPE
+    with Process(command, cwd=ROOT, env=environment, stdout=pipe, text=True) as process:
+        told: list[str] = []
+        try:
+            while not told or not told[-1].startswith(until):
+                assert process.stdout is not None and process.poll() is None, told
+                told.append(process.stdout.readline().rstrip("\n"))
+            yield told, process
+        finally:
+            process.kill()
 
 
 @contextmanager

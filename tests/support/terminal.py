@@ -112,10 +112,15 @@ class Session:
 
 
 @contextmanager
-def chatting(*arguments: str) -> Iterator[Session]:
-    session = Session(*arguments)
+def chatting(server: ScriptedServer, documents: Path, *arguments: str) -> Iterator[Session]:
+    """A chat over a model and a folder, which is left at the end, unless it was killed."""
+    session = Session(*arguments, *where(server, documents))
     try:
         yield session
+        if session.process.poll() is None:
+            session.expect(">")
+            session.type(CTRL_D)
+            assert session.end() == 0
     finally:
         session.close()
 

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from rubricem.agent.chat.commands import COMMANDS
 from rubricem.agent.chat.repl import completions, history_file, one_of, split, toolbar
 from rubricem.agent.chat.session import Talk, Terminal
-from rubricem.agent.cli import main
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
+from tests.conftest import rubricem
 from tests.support.policies import researching
 from tests.support.scripted_server import Fault, Json, Scripted, ScriptedServer
 from tests.support.terminal import FOLLOW_UP, QUESTION, turns, where
@@ -25,29 +25,29 @@ def chat(
     *lines: str,
     resume: str = "",
     more: tuple[str, ...] = (),
+    code: int = 0,
 ) -> Result:
     arguments = ["chat", *(["--resume", resume] if resume else []), *more]
     entered = "".join(f"{line}\n" for line in lines)
-    return CliRunner().invoke(main, [*arguments, *where(server, documents)], input=entered)
+    return rubricem(*arguments, *where(server, documents), typed=entered, code=code)
 
 
-def test_lines_are_questions_of_one_thread(documents: Path, data_dir: Path):
+def test_lines_are_questions_of_one_thread(documents: Path, data: Path):
     with ScriptedServer(turns) as server:
         done = chat(server, documents, QUESTION, "", FOLLOW_UP, "/cite 1", "/sources")
         asked = [each.body["messages"][1]["content"] for each in server.requests]
-    assert done.exit_code == 0
     first, _, second = done.stdout.partition(FOLLOW_UP)
     assert "It is an unbounded cache [1]." in first
     assert "It never evicts [1] there either." in second
     assert "[1] It never evicts\n    supported" in second
     assert "S1: lru_cache" in second and "[1]  S1  lru_cache" in second
     assert any("an unbounded cache [S1]." in message for message in asked)
-    (thread,) = ConversationStore(data_dir).listed().conversations
+    (thread,) = ConversationStore(data).listed().conversations
     assert len(thread.runs) == 2
-    assert RunStore(data_dir).load(thread.runs[1]).earlier == thread.runs[:1]
+    assert RunStore(data).load(thread.runs[1]).earlier == thread.runs[:1]
 
 
-def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Path):
+def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data: Path):
     entered = (QUESTION, "Is it thread-safe?", "/branch 1", FOLLOW_UP, "/threads", "/new")
     with ScriptedServer(turns) as server:
         done = chat(server, documents, *entered)
@@ -58,32 +58,30 @@ def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Pa
     assert "thread-safe" not in follow_up
 
 
-def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data_dir: Path):
+def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data: Path):
     with ScriptedServer(turns) as server:
         chat(server, documents, QUESTION)
-        (thread,) = ConversationStore(data_dir).listed().conversations
+        (thread,) = ConversationStore(data).listed().conversations
         done = chat(server, documents, FOLLOW_UP, "/sources", resume=thread.id)
         asked = [each.body["messages"][1]["content"] for each in server.requests]
-    assert done.exit_code == 0 and "1  What does lru_cache" in done.stdout
+    assert "1  What does lru_cache" in done.stdout
     assert any("an unbounded cache [S1]" in message for message in asked)
-    assert len(ConversationStore(data_dir).get(thread.id).runs) == 2
+    assert len(ConversationStore(data).get(thread.id).runs) == 2
 
 
-def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(
-    documents: Path, data_dir: Path
-):
+def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents: Path, data: Path):
     def failing(body: Json, number: int) -> Scripted:
         return Fault(400) if number in (1, 2) else turns(body, number)
 
     with ScriptedServer(failing) as server:
-        done = chat(server, documents, QUESTION)
-        assert done.exit_code == 1 and "error: " in done.stderr and "/resume" in done.stderr
-        (thread,) = ConversationStore(data_dir).listed().conversations
-        assert RunStore(data_dir).load(thread.runs[0]).status == "failed"
-        done = chat(server, documents, "/resume", "/resume", resume=thread.id)
+        done = chat(server, documents, QUESTION, code=1)
+        assert "error: " in done.stderr and "/resume" in done.stderr
+        (thread,) = ConversationStore(data).listed().conversations
+        assert RunStore(data).load(thread.runs[0]).status == "failed"
+        # The status is 1, since one of the lines failed.
+        done = chat(server, documents, "/resume", "/resume", resume=thread.id, code=1)
         assert len(server.requests) == 5, "the plan was not asked for again"
     assert "It is an unbounded cache [1]." in done.stdout
-    assert done.exit_code == 1, "one of the lines failed"
 
 
 @pytest.mark.parametrize(
@@ -161,46 +159,44 @@ def test_the_history_is_its_owners_alone(tmp_path: Path):
 
 
 def test_reports_are_exported_under_the_name_of_their_run(
-    documents: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+    documents: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(documents)
     with ScriptedServer(turns) as server:
         lines = (QUESTION, "/export json", "/export report.md", "/rate 5 good", "/export x.exe")
-        done = chat(server, documents, *lines, more=("--quiet",))
-    assert done.exit_code == 1 and done.stderr.startswith("error: 'x.exe' names no format")
-    (thread,) = ConversationStore(data_dir).listed().conversations
+        done = chat(server, documents, *lines, more=("--quiet",), code=1)
+    assert done.stderr.startswith("error: 'x.exe' names no format")
+    (thread,) = ConversationStore(data).listed().conversations
     kept = json.loads((documents / f"rubricem-{thread.runs[0]}.json").read_text())
     assert kept["question"] == QUESTION
     assert "unbounded cache" in (documents / "report.md").read_text()
     assert f"{thread.runs[0]}: rated 5 of 5" in done.stdout
 
 
-def test_going_on_where_there_is_no_thread_says_so(documents: Path, data_dir: Path):
+def test_going_on_where_there_is_no_thread_says_so(documents: Path, data: Path):
     with ScriptedServer([]) as server:
         for name in ("-", "nowhere"):
-            done = chat(server, documents, QUESTION, resume=name)
-            assert done.exit_code == 2 and "error: There is no" in done.stderr
+            done = chat(server, documents, QUESTION, resume=name, code=2)
+            assert "error: There is no" in done.stderr
         assert server.requests == []
 
 
-def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Path, data_dir: Path):
+def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Path, data: Path):
     with ScriptedServer(turns) as server:
         chat(server, documents, QUESTION, FOLLOW_UP)
-        (thread,) = ConversationStore(data_dir).listed().conversations
-        (data_dir / "runs" / thread.runs[0] / "trajectory.json").write_text("{")
+        (thread,) = ConversationStore(data).listed().conversations
+        (data / "runs" / thread.runs[0] / "trajectory.json").write_text("{")
         done = chat(server, documents, "/cite 1", resume=thread.id)
     assert "(unreadable)" in done.stdout and "cannot be read" in done.stderr
     assert "[1] It never evicts" in done.stdout
 
 
-def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data_dir: Path):
+def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data: Path):
     def failing(body: Json, number: int) -> Scripted:
         return Fault(400) if number == 4 else turns(body, number)
 
     with ScriptedServer(failing) as server:
-        done = chat(server, documents, QUESTION, FOLLOW_UP)
-        assert done.exit_code == 1
-        (thread,) = ConversationStore(data_dir).listed().conversations
-        arguments = ["ask", "--resume", thread.runs[1], "--json"]
-        report = json.loads(CliRunner().invoke(main, arguments).stdout)
+        chat(server, documents, QUESTION, FOLLOW_UP, code=1)
+        (thread,) = ConversationStore(data).listed().conversations
+        report = json.loads(rubricem("ask", "--resume", thread.runs[1], "--json").stdout)
     assert report["answer"] == "It never evicts [1] there either."

@@ -12,20 +12,11 @@ from tests.support import terminal
 from tests.support.scripted_server import ScriptedServer
 
 
-def leave(session: terminal.Session) -> int:
-    session.expect(">")
-    session.type(terminal.CTRL_D)
-    return session.end()
-
-
 @pytest.mark.slow
 def test_a_question_of_several_lines_is_sent_whole_and_is_in_the_history(
-    documents: Path, data_dir: Path
+    documents: Path, data: Path
 ):
-    with (
-        ScriptedServer(terminal.turns) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+    with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
         chat.expect("1>")
         chat.type("What does lru_cache do")
         chat.type(terminal.ALT_ENTER)
@@ -34,16 +25,12 @@ def test_a_question_of_several_lines_is_sent_whole_and_is_in_the_history(
         chat.type(terminal.UP)
         chat.expect("with maxsize None?")
         chat.type(terminal.CTRL_C)
-        assert leave(chat) == 0
         asked = server.requests[0].body["messages"][1]["content"]
     assert asked.startswith("What does lru_cache do\nwith maxsize None?")
 
 
-def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(terminal.turns) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+def test_commands_and_their_arguments_are_completed(documents: Path, data: Path):
+    with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
         chat.expect("1>")
         chat.type("/exp")
         chat.expect("/export", "write the report into a file")
@@ -57,14 +44,10 @@ def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: P
         chat.expect("1>")
         chat.enter("/expp")
         chat.expect("There is no command /expp.")
-        assert leave(chat) == 0
 
 
-def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(terminal.hanging) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data: Path):
+    with ScriptedServer(terminal.hanging) as server, terminal.chatting(server, documents) as chat:
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
@@ -75,19 +58,13 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.expect("Ending with what there is", "Ended early", "/resume", "3>")
         chat.enter("/sources")
         chat.expect("S1")
-        assert leave(chat) == 0
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    assert RunStore(data_dir).load(thread.runs[1]).status == "partial"
+    (thread,) = ConversationStore(data).listed().conversations
+    assert RunStore(data).load(thread.runs[1]).status == "partial"
 
 
 @pytest.mark.slow
-def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(
-    documents: Path, data_dir: Path
-):
-    with (
-        ScriptedServer(terminal.silent) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(documents: Path, data: Path):
+    with ScriptedServer(terminal.silent) as server, terminal.chatting(server, documents) as chat:
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
@@ -100,16 +77,15 @@ def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(
         server._script = terminal.turns
         chat.enter("/resume")
         chat.expect("there either.")
-        assert leave(chat) == 0
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    assert RunStore(data_dir).load(thread.runs[1]).status == "finished"
+    (thread,) = ConversationStore(data).listed().conversations
+    assert RunStore(data).load(thread.runs[1]).status == "finished"
 
 
 def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
-    documents: Path, data_dir: Path
+    documents: Path, data: Path
 ):
     with ScriptedServer(terminal.silent) as server:
-        with terminal.chatting(*terminal.where(server, documents)) as chat:
+        with terminal.chatting(server, documents) as chat:
             chat.ask(terminal.QUESTION, 1)
             chat.expect("unbounded cache [1].")
             chat.ask(terminal.FOLLOW_UP, 2)
@@ -118,22 +94,18 @@ def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
             chat.kill()
         before = len(server.requests)
         server._script = terminal.turns
-        with terminal.chatting("--resume", *terminal.where(server, documents)) as chat:
+        with terminal.chatting(server, documents, "--resume") as chat:
             chat.expect("1  What does lru_cache", "(finished)", "2  And in", "(interrupted)")
             chat.expect("3>")
             chat.enter("/resume")
             chat.expect("It never evicts [1] there either.")
-            assert leave(chat) == 0
         # The answer and the check of its citation; the plan stood in the journal.
         assert len(server.requests) == before + 2
 
 
 @pytest.mark.slow
-def test_a_plan_is_approved_in_the_chat_once_that_is_on(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(terminal.turns) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+def test_a_plan_is_approved_in_the_chat_once_that_is_on(documents: Path, data: Path):
+    with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
         chat.expect("1>")
         chat.enter("/plan on")
         chat.expect("shown to you")
@@ -146,24 +118,19 @@ def test_a_plan_is_approved_in_the_chat_once_that_is_on(documents: Path, data_di
         chat.expect("2>")
         chat.enter("/budget seconds never")
         chat.expect("error: ")
-        assert leave(chat) == 0
 
 
 @pytest.mark.slow
-def test_what_a_page_says_cannot_act_on_the_terminal(documents: Path, data_dir: Path):
+def test_what_a_page_says_cannot_act_on_the_terminal(documents: Path, data: Path):
     (documents / "cache.md").write_text(
         "# lru_cache\n\nlru_cache maxsize None is an unbounded cache \x1b]0;owned\x07\x1b[31mred.\n"
     )
-    with (
-        ScriptedServer(terminal.turns) as server,
-        terminal.chatting(*terminal.where(server, documents)) as chat,
-    ):
+    with ScriptedServer(terminal.turns) as server, terminal.chatting(server, documents) as chat:
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].", "2>")
         chat.enter("/cite 1")
         chat.expect("red.")
-        assert leave(chat) == 0
     assert b"owned" not in chat._raw
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    folder = RunStore(data_dir).folder / thread.runs[0]
+    (thread,) = ConversationStore(data).listed().conversations
+    folder = RunStore(data).folder / thread.runs[0]
     assert "owned" in json.loads((folder / "trajectory.json").read_text())["sources"][0]["text"]

@@ -1,7 +1,11 @@
-"""The root command: what it loads, how errors end, and terminals that are not kind."""
+"""The root command: what it loads, how errors end, and terminals that are not kind.
+
+Budgets are the same flags wherever questions are asked, and a server's hold for its questions.
+"""
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,12 +13,17 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from rubricem.agent.chat import chat
 from rubricem.agent.cli import COMMANDS, Lazy, LazyGroup, main
+from rubricem.agent.cli.ask import ask
+from rubricem.agent.cli.serve import serve
 from rubricem.memory.errors import PolicyError, SettingsError
-from tests.conftest import ROOT
+from tests.conftest import ROOT, refusal, rubricem
+from tests.support.pages import begun_server
 from tests.support.waiting import Process
 
 RUN = "from rubricem.agent.cli import main; main(prog_name='rubricem')"
@@ -79,7 +88,7 @@ def process(*args: str, **env: str) -> Process:
     return Process(command, cwd=ROOT, env=os.environ | env, stdout=pipe, stderr=pipe)
 
 
-def test_help_names_every_command_and_loads_none() -> None:
+def test_help_names_every_command_and_loads_none():
     tell = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
     command = [sys.executable, "-c", tell + RUN, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -94,10 +103,8 @@ def test_help_names_every_command_and_loads_none() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_loads_and_explains_itself(name: str) -> None:
-    done = CliRunner().invoke(main, [name, "--help"])
-    assert done.exit_code == 0, done.output
-    assert "--debug" in done.stdout
+def test_every_command_loads_and_explains_itself(name: str):
+    assert "--debug" in rubricem(name, "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -114,15 +121,13 @@ def test_an_error_is_a_sentence_a_remedy_and_an_exit_code(failure: str, code: in
     assert (done.exit_code, done.stdout, done.stderr) == (code, "", told)
 
 
-def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path):
     (tmp_path / "q.csv").write_text("\x1b]0;owned\x07a\x1b[2J,b\n1,2\n")
-    asked = ["collect", str(tmp_path / "q.csv"), "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(main, asked)
-    assert done.exit_code == 2
-    assert "it has a, b." in done.stderr and "\x1b" not in done.stderr
+    told = refusal("collect", tmp_path / "q.csv", "--out", tmp_path / "run")
+    assert "it has a, b." in told and "\x1b" not in told
 
 
-def test_a_bug_is_called_one() -> None:
+def test_a_bug_is_called_one():
     done = run("trouble", "bug")
     assert done.exit_code == 1
     assert done.stderr.startswith("error: ZeroDivisionError: by zero\n")
@@ -140,7 +145,7 @@ def test_a_bug_is_called_one() -> None:
 )
 def test_debug_shows_the_traceback_wherever_it_stands_also_in_the_environment(
     args: tuple[str, ...], variable: str | None, shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     if variable is not None:
         monkeypatch.setenv("RUBRICEM_DEBUG", variable)
     done = run(*args)
@@ -148,13 +153,13 @@ def test_debug_shows_the_traceback_wherever_it_stands_also_in_the_environment(
     assert done.stderr.endswith("error: The server is down.\nStart it.\n")
 
 
-def test_an_unknown_command_is_misuse() -> None:
+def test_an_unknown_command_is_misuse():
     done = run("sing")
     assert done.exit_code == 2
     assert "sing" in done.stderr
 
 
-def test_an_interruption_is_one_line_and_130() -> None:
+def test_an_interruption_is_one_line_and_130():
     waiting = process("forever")
     assert waiting.stdout
     assert waiting.stdout.readline() == b"waiting\n"
@@ -163,7 +168,7 @@ def test_an_interruption_is_one_line_and_130() -> None:
     assert (waiting.returncode, errors.strip()) == (130, b"interrupted")
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_reader_that_goes_away_is_no_error():
     talking = process("chatter")
     assert talking.stdout
     talking.stdout.readline()
@@ -175,14 +180,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert errors == b""
 
 
-def test_a_terminal_without_the_letters_gets_marks_instead_of_a_crash() -> None:
+def test_a_terminal_without_the_letters_gets_marks_instead_of_a_crash():
     spoken = process("speak", PYTHONIOENCODING="latin-1")
     output, errors = spoken.communicate()
     assert (spoken.returncode, errors) == (0, b"")
     assert output == b"na\xefve ? ??\n" * 2
 
 
-def test_help_starts_at_once() -> None:
+def test_help_starts_at_once():
     """The least of three, in seconds of CPU; benchmarks.startup measures the time it takes."""
     marks = [os.times()]
     for _ in range(3):
@@ -190,3 +195,31 @@ def test_help_starts_at_once() -> None:
         marks.append(os.times())
     spent = [times.children_user + times.children_system for times in marks]
     assert 0 < min(after - before for before, after in pairwise(spent)) <= 0.4
+
+
+BUDGETS = {
+    "tool_calls": ("--tool-calls", "3"),
+    "max_total_tokens": ("--max-total-tokens", "5000"),
+    "max_seconds": ("--max-seconds", "7.5"),
+    "max_cost": ("--max-cost", "0"),
+}
+
+
+def test_the_flags_are_the_same_wherever_questions_are_asked():
+    told = [
+        {p.name: p.to_info_dict() for p in command.params if p.name in BUDGETS}
+        for command in (ask, serve, chat)
+    ]
+    assert set(told[0]) == set(BUDGETS)
+    assert told[0] == told[1] == told[2]
+
+
+def test_the_budgets_of_the_server_are_those_of_its_questions(tmp_path: Path):
+    flags = [part for flag in BUDGETS.values() for part in flag]
+    where = ("--base-url", "http://127.0.0.1:9/v1", "--source", "python")
+    with begun_server(tmp_path, *where, *flags) as (told, _):
+        found = re.search(r"http://\S+", told[0])
+        assert found
+        defaults = httpx.get(f"{found[0]}api/status", timeout=60).json()["defaults"]
+    wanted = {name: float(value) for name, (_, value) in BUDGETS.items()}
+    assert {name: defaults[name] for name in BUDGETS} == wanted

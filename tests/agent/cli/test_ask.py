@@ -1,166 +1,412 @@
-"""`rubricem ask`: one JSON object, or one sentence and its remedy."""
+"""`rubricem ask`: one JSON object, or one sentence and its remedy.
+
+Its claims are checked as it is said; pages of private hosts are read where that is allowed. Nothing
+is lost under ^C, by a full disk, with two processes, or where a key is refused half-way.
+"""
 
 import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rubricem.agent.cli import main
-from tests.support.policies import RUN, SUPPORTED
-from tests.support.scripted_server import Fault, ScriptedServer
+from rubricem.agent.models.policy import ChatWriter
+from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.transcript.question import Budgets
+from rubricem.memory.schema import Status, Verification
+from tests.conftest import COMMAND, ROOT, refusal, rubricem
+from tests.support import policies
+from tests.support.policies import (
+    BROWSED,
+    RUN,
+    SUPPORTED,
+    answer,
+    client,
+    contents,
+    journalled,
+    opening,
+    plan,
+    researching,
+)
+from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
+from tests.support.sites import PageSite, Sent, article
+from tests.support.terminal import QUESTION
+from tests.support.waiting import PATIENCE, Process, wait_for
 
-
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    """A folder with three small documents."""
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    (folder / "cache.md").write_text(
-        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
-    )
-    (folder / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
-    (folder / "path.txt").write_text("Path.glob yields the paths that match a pattern.\n")
-    return folder
-
-
-def ask(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["ask", *arguments])
-
-
-def asked(server: ScriptedServer, documents: Path, *arguments: str) -> Result:
-    where = ("--base-url", server.base_url, "--source", str(documents))
-    return ask("What does lru_cache do with maxsize None?", *where, *arguments)
+pytestmark = pytest.mark.usefixtures("data")
 
 
-def only_object(done: Result) -> dict[str, Any]:
+def where(server: ScriptedServer, documents: Path, *more: str) -> tuple[str, ...]:
+    return QUESTION, "--base-url", server.base_url, "--source", str(documents), *more
+
+
+def report(server: ScriptedServer, documents: Path, *more: str, code: int = 0) -> dict[str, Any]:
     """What was printed, which must be one JSON object and nothing else."""
+    done = rubricem("ask", *where(server, documents, "--json", *more), code=code)
+    assert done.stderr == ""
     value: dict[str, Any] = json.loads(done.stdout)
     return value
 
 
-def sentences(done: Result) -> list[str]:
-    """The lines of an error: what went wrong, and the remedy."""
-    assert "Traceback" not in done.stderr
-    return [line for line in done.stderr.splitlines() if line]
+def resumed(*more: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(rubricem("ask", "--resume", *more, "--json").stdout)
+    return value
 
 
 def test_a_question_is_answered_from_a_folder_as_one_json_object(documents: Path):
+    # One good file is not hidden by another that cannot be read.
+    (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing of a PDF follows")
     with ScriptedServer(RUN) as server:
-        done = asked(server, documents, "--json", "--thread", "mine")
-    assert (done.exit_code, done.stderr) == (0, "")
-    report = only_object(done)
-    assert (report["status"], report["thread"]) == ("finished", "mine")
-    assert [stage["stage"] for stage in report["stages"]] == [
-        "plan", "research", "review", "answer",
-    ]  # fmt: skip
-    assert report["answer"] == "It is an unbounded cache [1]."
-    source = report["citations"][0]["source"]
+        told = report(server, documents, "--thread", "mine")
+    assert (told["status"], told["thread"]) == ("finished", "mine")
+    stages = [stage["stage"] for stage in told["stages"]]
+    assert stages == ["plan", "research", "review", "answer"]
+    assert told["answer"] == "It is an unbounded cache [1]."
+    source = told["citations"][0]["source"]
     assert source["location"].endswith("cache.md")
     assert "never evicts" in source["passage"]
-    assert report["usage"]["calls"] == 3
+    assert told["usage"]["calls"] == 3
 
 
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
-        done = asked(server, documents, "--out", str(tmp_path / "report.md"))
-    assert done.exit_code == 0
-    assert "It is an unbounded cache [1]" in done.stdout
-    assert "functools.cache unbounded" in done.stderr
+        shown = rubricem("ask", *where(server, documents, "--out", str(tmp_path / "report.md")))
+    assert "It is an unbounded cache [1]" in shown.stdout
+    assert "functools.cache unbounded" in shown.stderr
     assert "## Sources" in (tmp_path / "report.md").read_text()
-
-
-def test_an_unreadable_pdf_does_not_hide_the_good_file_beside_it(documents: Path):
-    (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing of a PDF follows")
-    with ScriptedServer(RUN) as server:
-        done = asked(server, documents, "--json")
-    assert only_object(done)["status"] == "finished"
 
 
 def test_an_empty_folder_is_told_before_anything_is_asked_or_fetched(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with ScriptedServer(RUN) as server:
-        done = asked(server, tmp_path / "empty", "--quiet")
+        served = refusal("ask", *where(server, tmp_path / "empty", "--quiet"), code=1)
         assert server.requests == []
-    embedded = ask("What?", "--source", str(tmp_path / "empty"), "--quiet")
-    for refused in (done, embedded):
-        assert refused.exit_code == 1
-        told, remedy = sentences(refused)
-        assert "has no documents" in told and "name another folder" in remedy
+    embedded = refusal("ask", "What?", "--source", tmp_path / "empty", "--quiet", code=1)
+    for told in (served, embedded):
+        assert "has no documents" in told and "name another folder" in told
 
 
 def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
     with ScriptedServer(RUN) as server:
-        where = ("--base-url", server.base_url, "--thread", "mine", "--quiet")
-        assert ask("How?", *where, "--source", "nowhere").exit_code == 2
-        assert ask("How?", *where, "--source", str(documents)).exit_code == 0
+        refusal("ask", *where(server, Path("nowhere"), "--thread", "mine", "--quiet"))
+        rubricem("ask", *where(server, documents, "--thread", "mine", "--quiet"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["  "], "error: There is no question."),
-        (["why " * 25_000], "error: The question has 100,000 characters"),
-        (["What?", "--source", "nowhere"], "error: Unknown source 'nowhere'."),
-        (["What?", "--thread", "a/b"], "error: 'a/b' cannot name a thread"),
-        (["What?", "--resume", "unknown"], "error: no run is called 'unknown'"),
-        (["What?", "--decoding", "forced"], "error: A chat server cannot be led slot by slot"),
-        (["What?", "--out", "report.doc"], "error: 'report.doc' names no format"),
+        (["  "], "There is no question."),
+        (["why " * 25_000], "The question has 100,000 characters"),
+        (["What?", "--source", "nowhere"], "Unknown source 'nowhere'."),
+        (["What?", "--thread", "a/b"], "'a/b' cannot name a thread"),
+        (["What?", "--resume", "unknown"], "no run is called 'unknown'"),
+        (["What?", "--decoding", "forced"], "A chat server cannot be led slot by slot"),
+        (["What?", "--out", "report.doc"], "'report.doc' names no format"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence_and_a_remedy(arguments: list[str], sentence: str):
-    done = ask(*arguments, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--quiet")
-    assert done.exit_code == 2
-    assert done.stdout == ""
-    told, remedy = sentences(done)
-    assert told.startswith(sentence) and remedy
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--quiet")
+    assert refusal("ask", *arguments, *server).startswith(f"error: {sentence}")
 
 
 def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
     with ScriptedServer([Fault(401), Fault(401)]) as server:
-        done = asked(server, documents, "--quiet", "--thread", "mine")
-        failed = asked(server, documents, "--json")
-    assert done.exit_code == 1
-    told, *_, last = sentences(done)
-    assert "wants an API key and none is set (401)" in told
-    assert last == "Try again from where it ended: --resume mine"
-    assert failed.exit_code == 1
-    report = only_object(failed)
-    assert (report["status"], report["answer"]) == ("failed", "")
-    assert "401" in report["reason"]
+        shown = where(server, documents, "--quiet", "--thread", "mine")
+        told = rubricem("ask", *shown, code=1).stderr
+        failed = report(server, documents, code=1)
+    assert "wants an API key and none is set (401)" in told.splitlines()[0]
+    assert told.endswith("Try again from where it ended: --resume mine\n")
+    assert (failed["status"], failed["answer"]) == ("failed", "")
+    assert "401" in failed["reason"]
 
 
-def test_a_data_directory_that_is_a_file_is_one_sentence(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "file"))
+def test_a_data_directory_that_is_a_file_is_one_sentence(documents: Path, data: Path):
+    data.write_text("")
     with ScriptedServer(RUN) as server:
-        done = asked(server, documents, "--quiet")
+        told = refusal("ask", *where(server, documents, "--quiet"), code=1)
         assert server.requests == []
-    assert done.exit_code == 1
-    told, remedy = sentences(done)
-    assert "cannot be used" in told and "RUBRICEM_DATA_DIR" in remedy
+    assert "cannot be used" in told and "RUBRICEM_DATA_DIR" in told
 
 
 def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothing_again(
     documents: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        first = only_object(asked(server, documents, "--json", "--thread", "mine"))
-        again = only_object(asked(server, documents, "--json", "--thread", "mine"))
-        another = [
-            ask("Another?", "--base-url", server.base_url, "--thread", "mine", "--quiet"),
-            ask("Another?", "--resume", "mine", "--quiet"),
-        ]
-        other = ask("--resume", "mine", "--tool-calls", "3", "--quiet")
+        first, again = (report(server, documents, "--thread", "mine") for _ in range(2))
+        there = ("--base-url", server.base_url, "--thread", "mine", "--quiet")
+        for more in (there, ("--resume", "mine", "--quiet")):
+            assert "holds another question" in refusal("ask", "Another?", *more)
+        other = refusal("ask", "--resume", "mine", "--tool-calls", "3", "--quiet")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-        resumed = only_object(ask("--resume", "mine", "--json"))
+        last = resumed("mine")
         assert len(server.requests) == 4
-    assert first["answer"] == again["answer"] == resumed["answer"]
-    assert resumed["status"] == "finished"
-    for done in another:
-        assert done.exit_code == 2
-        assert "holds another question" in sentences(done)[0]
-    assert other.exit_code == 2 and "was asked with other settings" in sentences(other)[0]
+    assert first["answer"] == again["answer"] == last["answer"]
+    assert last["status"] == "finished" and "was asked with other settings" in other
+
+
+UNSUPPORTED = SUPPORTED.replace('"supported"', '"unsupported"')
+REPAIR = ("--verify", "repair")
+
+
+@pytest.mark.parametrize(
+    ("flags", "turns", "said", "checker"),
+    [
+        ((), [UNSUPPORTED], "an unbounded cache [1: not supported]", "scripted@127.0.0.1"),
+        (("--verify", "off"), [], "an unbounded cache [1]", None),
+        (REPAIR, [UNSUPPORTED, "an unbounded cache with None", SUPPORTED],
+         "an unbounded cache with None [1]", "scripted@127.0.0.1"),
+        ((), [Fault(401)] * 9, "an unbounded cache [1]", "scripted@127.0.0.1"),
+    ],
+    ids=["marked by default", "off", "repaired", "refused by its server"],
+)  # fmt: skip
+def test_claims_are_checked_as_it_is_said_and_a_check_that_fails_loses_no_answer(
+    documents: Path, flags: tuple[str, ...], turns: list[Scripted], said: str, checker: str | None
+):
+    (documents / "cache.md").write_text("# lru_cache\n\nWith None it is an unbounded cache.\n")
+    with ScriptedServer([*RUN, *turns]) as server:
+        told = report(server, documents, *flags)
+        checks = [contents(request.body) for request in server.requests[3:]]
+    assert (told["status"], told["answer"]) == ("finished", f"It is {said}.")
+    for check in checks:
+        assert check[0][0] == "system" and len(check) == 2, "no transcript is sent with it"
+    found = told["verification"]
+    assert found["checker"].startswith(checker) if checker else found is None
+    if flags == REPAIR:
+        became = {"claim": "an unbounded cache", "became": "an unbounded cache with None"}
+        assert found["repairs"] == [became]
+    if turns[-1:] == [Fault(401)]:
+        assert "checked by lexical rules alone" in found["note"]
+
+
+def test_rules_alone_can_be_chosen(documents: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_CHECKER", "lexical")
+    with ScriptedServer(RUN) as server:
+        told = report(server, documents)
+    assert told["verification"]["checker"] == "lexical rules"
+    assert told["citations"][0]["support"]["verdict"] == "supported"
+
+
+async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Verification:
+    """A run over a server that is checked by the same model, within budgets."""
+    async with (
+        client(server.base_url, timeout=30) as model,
+        researching(server.base_url, data_dir) as researcher,
+    ):
+        checked = replace(researcher, verifier=AnswerVerifier("mark", ChatWriter(model)))
+        budget = Budgets(**budgets)
+        wanted = replace(checked.template, question=policies.QUESTION, budgets=budget)
+        run = await checked.ask(wanted, "t")
+    assert run.status is not Status.FAILED
+    assert run.verification is not None
+    return run.verification
+
+
+async def test_a_run_whose_tokens_are_spent_is_checked_by_rules(tmp_path: Path):
+    # The run's three calls take 360 tokens, and so many more are kept in reserve for its answer.
+    with ScriptedServer([*RUN, UNSUPPORTED]) as server:
+        assert (await checking(server, tmp_path, tokens=800)).checks[0].verdict == "unsupported"
+    with ScriptedServer(RUN) as server:
+        found = await checking(server, tmp_path / "less", tokens=470)
+    assert (found.checker, found.checks[0].verdict) == ("lexical rules", "supported")
+    assert found.note == "no model checked the citations, since the budget of 470 tokens ran out"
+
+
+async def test_a_check_that_outlasts_the_seconds_is_left_to_rules(tmp_path: Path):
+    with ScriptedServer([*RUN, Hang()]) as server:
+        found = await checking(server, tmp_path, seconds=1.5)
+    assert found.checker == "lexical rules"
+    assert "1.5 seconds ran out" in found.note
+
+
+async def test_a_resume_repeats_no_check(tmp_path: Path):
+    with ScriptedServer([*RUN, UNSUPPORTED]) as server:
+        first = await checking(server, tmp_path)
+        kept = journalled(tmp_path)
+        (tmp_path / "runs" / "t" / "trajectory.json").unlink()
+        assert await checking(server, tmp_path) == first
+        assert (len(server.requests), journalled(tmp_path)) == (4, kept)
+
+
+CLAIM = "The revenue of Acme in 2023 was 12.5 million dollars."
+
+
+def browsed(site: PageSite, *flags: str, last: str = "S2") -> dict[str, Any]:
+    """The report of a question for which one page is opened, found by a SearXNG of one's own."""
+    row = {"title": "Acme", "url": site.address("/report"), "content": "Acme and its revenue ..."}
+    site.pages["/search"] = Sent(json.dumps({"results": [row]}))
+    site.pages["/healthz"] = Sent("OK")
+    site.pages["/report"] = article("Acme report", f"{CLAIM[:-1]}, its report says. " * 9)
+    cited = answer(f'<cite id="{last}">{CLAIM}</cite>')
+    with ScriptedServer([plan("Acme revenue 2023"), opening("S1"), cited]) as server:
+        there = ("--base-url", server.base_url, "--source", f"searxng:{site.address('')}")
+        done = rubricem("ask", BROWSED, *there, "--verify", "off", "--json", *flags)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def paths(site: PageSite) -> list[str]:
+    return [path.partition("?")[0] for _, path in site.asked if path != "/healthz"]
+
+
+def test_a_private_search_engine_just_works_and_its_pages_are_read_where_allowed(data: Path):
+    with PageSite({}) as site:
+        told = browsed(site, "--allow-host", "127.0.0.1")
+        assert paths(site) == ["/search", "/report"]
+        assert told["citations"][0]["source"]["location"] == site.address("/report")
+        assert told["answer"] == f"{CLAIM[:-1]} [1]."
+        browsed(site, "--allow-host", "127.0.0.1")
+        assert paths(site) == ["/search", "/report", "/search"], "the page was kept"
+    assert list((data / "pages").glob("*.json"))
+
+
+def test_the_pages_of_a_private_host_are_not_read_unless_allowed():
+    with PageSite({}) as site:
+        told = browsed(site, last="S1")
+        assert paths(site) == ["/search"]
+    assert told["status"] == "finished"
+    research = next(s["text"] for s in told["stages"] if s["stage"] == "research")
+    assert "is not named in allow_hosts" in research
+
+
+HANGING = Reply(pieces=["<think>"], hang_after=1)
+
+
+@pytest.fixture
+def unchecked(documents: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The documents, where no claim is checked."""
+    monkeypatch.setenv("RUBRICEM_VERIFY", "off")
+    return documents
+
+
+def begun(server: ScriptedServer, documents: Path, *more: str, **options: Any) -> Process:
+    """The command for the thread t, in a process of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    command = [*COMMAND, "ask", *where(server, documents, "--thread", "t", *more)]
+    return Process(command, cwd=ROOT, text=True, **pipes)
+
+
+def sentences(text: str) -> str:
+    assert "Traceback" not in text, text
+    return text
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_one_interrupt_gives_a_partial_report_two_stop_at_once_and_either_loses_nothing(
+    unchecked: Path, times: int
+):
+    with ScriptedServer([RUN[0], HANGING, *RUN[1:]]) as server:
+        with begun(server, unchecked, "--json") as process:
+            wait_for(lambda: len(server.requests) == 2)
+            for _ in range(times):
+                process.send_signal(signal.SIGINT)
+            said, errors = process.communicate()
+        assert resumed(*["t"] * (times - 1))["status"] == "finished"
+        assert len(server.requests) == 4
+    assert process.returncode == 130
+    assert "rubricem ask --resume t" in sentences(errors)
+    if times == 1 or said:
+        told = json.loads(said)
+        assert (told["status"], told["ended_by"]) == ("partial", "interrupt")
+        assert "never evicts" in told["answer"] and told["citations"][0]["id"] == "S1"
+
+
+def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
+    with ScriptedServer(RUN) as server:
+        budget = where(server, unchecked, "--thread", "t", "--max-total-tokens", "200")
+        done = rubricem("ask", *budget, code=3)
+        rubricem("ask", "--resume", "t", "--quiet", code=3)
+        rubricem("ask", "--resume", "t", "--max-total-tokens", "0", "--quiet")
+        assert len(server.requests) == 3
+    assert "at most 10 searches, 200 tokens, 900 seconds, 1 US dollar" in done.stderr
+    assert "Ended early: the budget of 200 tokens ran out" in done.stdout
+    assert "never evicts [1]" in done.stdout
+    assert "--resume t --max-total-tokens" in done.stderr
+
+
+def test_a_key_that_is_refused_half_way_can_be_mended(
+    unchecked: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "good-for-two-calls")
+    with ScriptedServer([RUN[0], RUN[1], Fault(401), RUN[2]]) as server:
+        refused = rubricem("ask", *where(server, unchecked, "--thread", "t", "--quiet"), code=1)
+        monkeypatch.setenv("OPENAI_API_KEY", "the-new-key")
+        mended = resumed("t")
+        keys = [request.headers["authorization"] for request in server.requests]
+    assert "401" in sentences(refused.stderr) and "--resume t" in refused.stderr
+    assert "good-for-two-calls" not in refused.stderr
+    assert mended["usage"]["calls"] == 3 and keys[-1] == "Bearer the-new-key"
+
+
+def test_a_disk_that_is_full_is_one_sentence_and_loses_nothing_finished(unchecked: Path):
+    long = plan().replace("Look it up.", " ".join(map(str, range(6000))))
+
+    def limit() -> None:
+        # What the system says of a file that may not grow is what it says of a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    with ScriptedServer([long, long, answer()]) as server:
+        with begun(server, unchecked, "--quiet", preexec_fn=limit) as process:
+            _, errors = process.communicate()
+        assert resumed("t")["status"] == "finished"
+        assert len(server.requests) == 3, "the call whose reply was lost is the one that is made"
+    assert process.returncode == 1
+    told = [line for line in sentences(errors).splitlines() if line]
+    assert told[0].startswith("error: ") and "journal.jsonl cannot be used: " in told[0]
+    assert "disk is not full" in errors
+
+
+def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
+    with ScriptedServer([HANGING, *RUN]) as server, begun(server, unchecked) as first:
+        wait_for(lambda: len(server.requests) == 1)
+        same = rubricem("ask", "--resume", "t", "--quiet", code=1)
+        other = report(server, unchecked, "--thread", "other")
+        listed = json.loads(rubricem("runs", "--json").stdout)["runs"]
+        first.kill()
+        first.communicate()
+    assert "in use by another process" in sentences(same.stderr)
+    assert other["status"] == "finished"
+    assert {run["thread"]: run["status"] for run in listed} == {"t": "running", "other": "finished"}
+
+
+def test_a_plan_is_never_waited_for_without_a_terminal(unchecked: Path):
+    with (
+        ScriptedServer(RUN) as server,
+        begun(server, unchecked, "--approve-plan", "--json", stdin=subprocess.DEVNULL) as process,
+    ):
+        said, errors = process.communicate()
+    assert (process.returncode, json.loads(said)["status"]) == (0, "finished")
+    assert "no terminal to ask at: the plan is approved" in errors
+
+
+def test_a_plan_is_edited_at_the_terminal(unchecked: Path, tmp_path: Path):
+    editor = tmp_path / "editor.sh"
+    editor.write_text('#!/bin/sh\nsed -i "s/lru_cache maxsize None/a better query/" "$1"\n')
+    editor.chmod(0o700)
+    terminal, end = pty.openpty()
+    env = {**os.environ, "EDITOR": str(editor), "TERM": "xterm"}
+    with ScriptedServer([plan(), answer()]) as server:
+        asked = ("--approve-plan", "--json")
+        process = begun(server, unchecked, *asked, stdin=end, stderr=end, env=env)
+        os.close(end)
+        shown = read_until(terminal, "[r]eject?")
+        os.write(terminal, b"e\n")
+        said, _ = process.communicate()
+    os.close(terminal)
+    assert "Says what is evicted" in shown and "## First search" in shown
+    stages = {stage["stage"]: stage["text"] for stage in json.loads(said)["stages"]}
+    assert "The first search is for: a better query" in stages["plan"] + stages["research"]
+
+
+def read_until(terminal: int, words: str) -> str:
+    shown, until = "", time.monotonic() + PATIENCE
+    while words not in shown:
+        assert time.monotonic() < until, shown
+        shown += os.read(terminal, 4096).decode(errors="replace")
+    return shown

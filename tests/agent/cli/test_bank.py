@@ -19,7 +19,7 @@ import pytest
 from rubricem.agent.cli.bank import RULE
 from rubricem.agent.cli.terminal import edited_in_place
 from rubricem.memory.bank import RubricBank
-from tests.agent.cli.test_nothing_lost import read_until
+from tests.agent.cli.test_ask import read_until
 from tests.conftest import COMMAND, ROOT
 from tests.support.bank_cli import PARTS, bank, bank_json, put, reflection, states
 from tests.support.tiny import write_small_embedder

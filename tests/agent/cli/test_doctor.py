@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from pydantic import SecretStr
 
-from rubricem.agent.cli import main
 from rubricem.agent.cli.doctor import (
     Check,
     check_data_dir,
@@ -28,6 +26,7 @@ from rubricem.agent.cli.doctor import (
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import known
+from tests.conftest import rubricem
 from tests.support.sites import JsonSite, Sent, WebSite
 
 
@@ -64,11 +63,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def doctor(*args: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", *args])
-
-
-def found(result: Result) -> dict[str, dict[str, Any]]:
+def found(*args: str, code: int = 0) -> dict[str, dict[str, Any]]:
+    """The checks by their names."""
+    result = rubricem("doctor", "--json", *args, code=code)
     return {check["name"]: check for check in json.loads(result.stdout)["checks"]}
 
 
@@ -77,10 +74,8 @@ def states(*checks: Check) -> list[str]:
     return [check.state for check in checks]
 
 
-def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched() -> None:
-    done = doctor("--json")
-    assert done.exit_code == 0, done.stdout
-    checks = found(done)
+def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched():
+    checks = found()
     assert checks["llama.cpp"]["state"] == "ok"
     assert checks["weights"]["state"] == "note"
     assert "qwen2.5-coder-1.5b is not fetched yet (1,117 MB)" in checks["weights"]["found"]
@@ -88,23 +83,22 @@ def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched() -> None:
     assert checks["source"]["state"] == "ok"
 
 
-def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RUBRICEM_SEED", "5")
-    lines = [line.split() for line in doctor("--model", "0.5b").stdout.splitlines()]
+    lines = [line.split() for line in rubricem("doctor", "--model", "0.5b").stdout.splitlines()]
     assert ["seed", "5", "[RUBRICEM_SEED]"] in lines
     assert ["model", "0.5b", "[--model]"] in lines
     assert ["tool_calls", "10", "[default]"] in lines
     assert lines[-1] == ["ask", "works"]
 
 
-def test_the_server_alone_is_asked_when_one_is_named(served: Served) -> None:
-    done = doctor("--json", "--base-url", served.url, "--source", "python")
-    assert done.exit_code == 0, done.stdout
-    assert found(done)["server"]["found"] == f"{served.url} answers, with small"
-    assert "weights" not in found(done)
+def test_the_server_alone_is_asked_when_one_is_named(served: Served):
+    checks = found("--base-url", served.url, "--source", "python")
+    assert checks["server"]["found"] == f"{served.url} answers, with small"
+    assert "weights" not in checks
 
 
-async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Served) -> None:
+async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Served):
     served.status = 401
     without = await check_server(ServerChoice("small", served.url))
     wrong = await check_server(ServerChoice("small", served.url, "sk-wrong"))
@@ -117,7 +111,7 @@ async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Se
 
 async def test_a_server_that_is_down_or_silent_is_told_from_one_that_is_no_model_server(
     served: Served,
-) -> None:
+):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         down = await check_server(ServerChoice("m", f"http://127.0.0.1:{free.getsockname()[1]}/v1"))
@@ -133,7 +127,7 @@ async def test_a_server_that_is_down_or_silent_is_told_from_one_that_is_no_model
     assert "(HTTP 200) but lists no models" in page.found
 
 
-async def test_a_model_must_be_named_unless_there_is_just_one(served: Served) -> None:
+async def test_a_model_must_be_named_unless_there_is_just_one(served: Served):
     assert states(await check_server(ServerChoice(None, served.url))) == ["ok"]
     served.list_models("a", "b")
     unnamed = await check_server(ServerChoice(None, served.url))
@@ -147,36 +141,31 @@ async def test_a_model_must_be_named_unless_there_is_just_one(served: Served) ->
 
 def test_what_cannot_be_set_is_a_fault_and_what_is_not_read_a_note(
     folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paid = doctor("--json", "--model", "gpt-4.1")
-    assert paid.exit_code == 1
-    assert found(paid)["policy"]["state"] == "fault"
-    assert "OPENAI_API_KEY" in found(paid)["policy"]["remedy"]
+):
+    paid = found("--model", "gpt-4.1", code=1)["policy"]
+    assert paid["state"] == "fault" and "OPENAI_API_KEY" in paid["remedy"]
     monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
-    noted = doctor("--json")
-    assert noted.exit_code == 0
     said = "RUBRICEM_MODLE names no setting and is not read."
-    assert found(noted)["environment"]["found"] == said
+    assert found()["environment"]["found"] == said
     (folder / "rubricem.toml").write_text("threads = 0\n", encoding="utf-8")
-    done = doctor("--json")
-    assert done.exit_code == 1
-    assert "threads cannot be 0" in found(done)["settings"]["found"]
-    assert doctor().stdout.splitlines()[-1].startswith("ask would fail")
+    assert "threads cannot be 0" in found(code=1)["settings"]["found"]
+    shown = rubricem("doctor", code=1).stdout
+    assert shown.splitlines()[-1].startswith("ask would fail")
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])
 def test_no_key_and_no_password_is_printed(
     served: Served, output: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789-abcXY")
     address = served.url.replace("//", "//me:secret@")
-    printed = doctor("--base-url", address, "--source", "python", *output).output
+    printed = rubricem("doctor", "--base-url", address, "--source", "python", *output).output
     assert "0123456789" not in printed
     assert "secret" not in printed
     assert "set (…XY)" in printed
 
 
-def test_secrets_are_shown_by_their_end_only_when_they_are_long_and_no_password_is() -> None:
+def test_secrets_are_shown_by_their_end_only_when_they_are_long_and_no_password_is():
     assert shown(SecretStr("abcdefghijkl")) == "set (…kl)"
     assert shown(SecretStr("abcdefghijk")) == "set"
     assert without_password("http://me:secret@host/v1") == "http://***@host/v1"
@@ -185,7 +174,7 @@ def test_secrets_are_shown_by_their_end_only_when_they_are_long_and_no_password_
     assert shown(source) == ("python", "searxng:http://***@host:8080")
 
 
-async def test_weights_cut_short_or_altered_are_a_fault(folder: Path) -> None:
+async def test_weights_cut_short_or_altered_are_a_fault(folder: Path):
     weights = known("0.5b")
     assert weights is not None
     choice = EmbeddedChoice("0.5b")
@@ -200,15 +189,13 @@ async def test_weights_cut_short_or_altered_are_a_fault(folder: Path) -> None:
 
 
 @pytest.mark.model
-async def test_whole_weights_are_ok(weights_05b: Path) -> None:
+async def test_whole_weights_are_ok(weights_05b: Path):
     check = await check_weights(EmbeddedChoice("0.5b"), weights_05b.parent.parent)
     assert states(check) == ["ok"]
     assert "whole" in check.found
 
 
-async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(
-    folder: Path,
-) -> None:
+async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(folder: Path):
     (folder / "good.gguf").write_bytes(b"GGUF....")
     (folder / "bad.gguf").write_bytes(b"MZ......")
     names = [str(folder / f"{name}.gguf") for name in ("good", "bad", "none")]
@@ -219,7 +206,7 @@ async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(
     assert "rubricem models fetch org/repo:file.gguf" in checks[-1].remedy
 
 
-def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path) -> None:
+def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):
     (folder / "file").touch()
     bad, good = check_data_dir(folder / "file" / "data"), check_data_dir(folder / "new" / "data")
     assert states(bad, good) == ["fault", "ok"]
@@ -227,7 +214,7 @@ def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path) -> Non
     assert list((folder / "new" / "data").iterdir()) == []
 
 
-def test_a_disk_too_full_for_the_weights_is_a_fault(folder: Path) -> None:
+def test_a_disk_too_full_for_the_weights_is_a_fault(folder: Path):
     choice = EmbeddedChoice("1.5b")
     gigabyte = 10**9
     full = check_disk(choice, folder / "not" / "yet", free_bytes=lambda _: gigabyte)
@@ -239,7 +226,7 @@ def test_a_disk_too_full_for_the_weights_is_a_fault(folder: Path) -> None:
     assert states(roomy, own) == ["ok", "ok"]
 
 
-def test_sources_are_opened(folder: Path) -> None:
+def test_sources_are_opened(folder: Path):
     (folder / "docs" / "deep").mkdir(parents=True)
     (folder / "docs" / "picture.png").touch()
     assert states(check_source("docs")) == ["fault"]
@@ -248,7 +235,7 @@ def test_sources_are_opened(folder: Path) -> None:
     assert states(*checks) == ["ok", "ok", "fault", "fault"]
 
 
-def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path) -> None:
+def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path):
     assert check_embedder(Settings()).found.startswith("not needed")
     hybrid = check_embedder(Settings(retrieval="hybrid"))
     assert states(hybrid) == ["note"]
@@ -266,7 +253,7 @@ def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_pa
     ("name", "online", "state"),
     [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault"), ("auto", False, "note")],
 )
-async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str) -> None:
+async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str):
     async def answers() -> bool:
         return online
 
@@ -275,9 +262,7 @@ async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, stat
     assert ("python is taken" in check.found) == (state == "note")
 
 
-async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(
-    tmp_path: Path,
-) -> None:
+async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(tmp_path: Path):
     settings = load_settings({"data_dir": tmp_path})
     with JsonSite(Sent(b"OK")) as site:
         address = "searxng:" + site.url.replace("//", "//ann:hunter2@")
@@ -288,7 +273,7 @@ async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(
     assert "hunter2" not in f"{there}{gone}"
 
 
-async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path) -> None:
+async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path):
     (tmp_path / "a.docx").write_bytes(b"")
 
     async def probe(name: str, settings: Settings) -> Check:

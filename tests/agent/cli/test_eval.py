@@ -2,18 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from rubricem.agent.cli import main
-from tests.support.evaluated import QUESTIONS, answers, documents, failing, written
+from tests.conftest import refusal, rubricem
+from tests.support.evaluated import QUESTIONS, answers, failing, written
 from tests.support.scripted_server import ScriptedServer
 
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return documents(tmp_path / "documents")
+pytestmark = pytest.mark.usefixtures("data")
 
 
 @pytest.fixture
@@ -21,23 +19,25 @@ def questions(tmp_path: Path) -> Path:
     return written(tmp_path / "questions.jsonl")
 
 
-def evaluate(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["eval", *map(str, arguments)])
+def evaluated(
+    server: ScriptedServer, questions: Path, documents: Path, *arguments: object, code: int = 0
+) -> Result:
+    where = ("--base-url", server.base_url, "--model", "scripted", "--source", documents)
+    return rubricem("eval", questions, *where, "--verify", "off", *arguments, code=code)
 
 
-def evaluated(server: ScriptedServer, questions: Path, source: Path, *arguments: object) -> Result:
-    where = ("--base-url", server.base_url, "--model", "scripted", "--source", source)
-    return evaluate(questions, *where, "--verify", "off", *arguments)
+def arms(server: ScriptedServer, questions: Path, documents: Path, *arguments: object) -> Any:
+    """The figures of each arm."""
+    return json.loads(evaluated(server, questions, documents, *arguments, "--json").stdout)["arms"]
 
 
 def test_every_question_is_answered_in_every_arm_and_graded(
-    questions: Path, source: Path, tmp_path: Path
+    questions: Path, documents: Path, tmp_path: Path
 ):
     out = tmp_path / "out"
     with ScriptedServer(answers) as server:
-        done = evaluated(server, questions, source, "--arms", "stages,plain,closed", "--out", out,
-                         "--json")  # fmt: skip
-    assert done.exit_code == 0, done.output
+        done = evaluated(server, questions, documents, "--arms", "stages,plain,closed",
+                         "--out", out, "--json")  # fmt: skip
     told = json.loads(done.stdout)
     stages, plain, closed = (told["arms"][arm]["all"] for arm in ("stages", "plain", "closed"))
     assert (stages["n"], stages["em"], stages["f1"], stages["evidence"]) == (3, 1, 1, 0.5)
@@ -49,81 +49,81 @@ def test_every_question_is_answered_in_every_arm_and_graded(
     assert json.loads((out / "evaluation.json").read_text()) == told
 
 
-def test_the_same_command_goes_on_and_asks_nothing_again(questions: Path, source: Path, data: Path):
+def test_the_same_command_goes_on_and_asks_nothing_again(
+    questions: Path, documents: Path, data: Path
+):
     with ScriptedServer(answers) as server:
-        first = evaluated(server, questions, source, "--limit", "2")
+        first = evaluated(server, questions, documents, "--limit", "2")
         asked = len(server.requests)
-        again = evaluated(server, questions, source, "--limit", "2")
-    assert (first.exit_code, again.exit_code) == (0, 0), again.output
+        again = evaluated(server, questions, documents, "--limit", "2")
     assert len(server.requests) == asked == 4
     assert first.stdout == again.stdout and "exact match" in first.stdout
     assert [each.name[:10] for each in (data / "evaluations").iterdir()] == ["questions-"]
 
 
-def test_questions_and_arms_may_be_added_to_a_folder(questions: Path, source: Path, tmp_path: Path):
+def test_questions_and_arms_may_be_added_to_a_folder(
+    questions: Path, documents: Path, tmp_path: Path
+):
     more = ("--out", tmp_path / "out", "--quiet")
     with ScriptedServer(answers) as server:
-        assert evaluated(server, questions, source, *more, "--limit", "1").exit_code == 0
+        evaluated(server, questions, documents, *more, "--limit", "1")
         asked = len(server.requests)
-        done = evaluated(server, questions, source, *more, "--arms", "stages,closed")
-    assert done.exit_code == 0, done.output
+        evaluated(server, questions, documents, *more, "--arms", "stages,closed")
     rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
     assert len(rows) == 6 and len(server.requests) == asked + 2 * 2 + 1 * 2 + 2
 
 
 def test_other_settings_for_the_same_folder_are_refused(
-    questions: Path, source: Path, tmp_path: Path
+    questions: Path, documents: Path, tmp_path: Path
 ):
     out = ("--out", tmp_path / "out", "--quiet")
     with ScriptedServer(answers) as server:
-        assert evaluated(server, questions, source, *out, "--limit", "1").exit_code == 0
-        other = evaluated(server, questions, source, *out, "--seed", "7")
+        evaluated(server, questions, documents, *out, "--limit", "1")
+        other = evaluated(server, questions, documents, *out, "--seed", "7", code=2)
         written(questions, [{**QUESTIONS[0], "question": "Another one?"}])
-        changed = evaluated(server, questions, source, *out)
-    assert other.exit_code == changed.exit_code == 2
+        changed = evaluated(server, questions, documents, *out, code=2)
     assert "other settings: seed was 0 and is now 7" in other.stderr
     assert "holds another question with the id 'cache'" in changed.stderr
     assert "another folder with --out" in other.stderr and "another folder" in changed.stderr
 
 
-def test_half_a_row_that_a_kill_left_is_done_again(questions: Path, source: Path, tmp_path: Path):
+def test_half_a_row_that_a_kill_left_is_done_again(
+    questions: Path, documents: Path, tmp_path: Path
+):
     rows = tmp_path / "out" / "rows.jsonl"
     with ScriptedServer(answers) as server:
         where = ("--out", tmp_path / "out", "--quiet")
-        assert evaluated(server, questions, source, *where).exit_code == 0
+        evaluated(server, questions, documents, *where)
         whole = rows.read_text()
         rows.write_text(whole[:-30])
-        assert evaluated(server, questions, source, *where).exit_code == 0
+        evaluated(server, questions, documents, *where)
     assert [json.loads(line)["id"] for line in rows.read_text().splitlines()] == [
         json.loads(line)["id"] for line in whole.splitlines()
     ]
 
 
-def test_without_gold_a_warning_is_told_and_the_rest_reported(source: Path, tmp_path: Path):
+def test_without_gold_a_warning_is_told_and_the_rest_reported(documents: Path, tmp_path: Path):
     bare = written(tmp_path / "bare.jsonl", [{"question": "What is lru_cache?"}])
     with ScriptedServer(answers) as server:
-        done = evaluated(server, bare, source, "--quiet")
-    assert done.exit_code == 0
+        done = evaluated(server, bare, documents, "--quiet")
     assert "warning: No question says what a right answer is" in done.stderr
     assert "searches, mean" in done.stdout and "exact match" not in done.stdout
 
 
-def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(source: Path, tmp_path: Path):
+def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(documents: Path, tmp_path: Path):
     many = written(tmp_path / "many.jsonl", [{"question": f"What is {n}?"} for n in range(9)])
     with ScriptedServer(failing) as server:
-        done = evaluated(server, many, source, "--out", tmp_path / "out", "--quiet",
-                         "--at-once", "1")  # fmt: skip
-    assert done.exit_code == 1
-    assert (
-        "5 runs in a row failed" in done.stderr and "the same command then goes on" in done.stderr
-    )
+        done = evaluated(server, many, documents, "--out", tmp_path / "out", "--quiet",
+                         "--at-once", "1", code=1)  # fmt: skip
+    for said in ("5 runs in a row failed", "the same command then goes on"):
+        assert said in done.stderr
     with ScriptedServer(answers) as server:
-        again = evaluated(server, many, source, "--out", tmp_path / "out", "--json")
-    assert json.loads(again.stdout)["arms"]["stages"]["all"]["failed"] == 0, "they are tried again"
+        again = arms(server, many, documents, "--out", tmp_path / "out")
+    assert again["stages"]["all"]["failed"] == 0, "they are tried again"
 
 
 def test_best_of_n_is_an_arm_whose_runs_are_all_counted(
-    questions: Path, source: Path, tmp_path: Path
+    questions: Path, documents: Path, tmp_path: Path
 ):
     def judging(body: dict[str, list[dict[str, str]]], number: int) -> str:
         if "Attempt 1:" in body["messages"][-1]["content"]:
@@ -132,13 +132,12 @@ def test_best_of_n_is_an_arm_whose_runs_are_all_counted(
         return str(answers(body, number))
 
     with ScriptedServer(judging) as server:
-        done = evaluated(server, questions, source, "--best-of", "2", "--arms", "stages",
-                         "--limit", "1", "--out", tmp_path / "out", "--json")  # fmt: skip
-    arms = json.loads(done.stdout)["arms"]
-    assert (arms["best-of-2"]["all"]["searches"], arms["stages"]["all"]["searches"]) == (2, 1)
+        told = arms(server, questions, documents, "--best-of", "2", "--arms", "stages",
+                    "--limit", "1", "--out", tmp_path / "out")  # fmt: skip
+    assert (told["best-of-2"]["all"]["searches"], told["stages"]["all"]["searches"]) == (2, 1)
 
 
-def test_a_rubric_is_graded_by_the_judge_that_is_named(source: Path, tmp_path: Path):
+def test_a_rubric_is_graded_by_the_judge_that_is_named(documents: Path, tmp_path: Path):
     rubric = [{"criterion": "says unbounded", "points": 3}, {"criterion": "is long", "points": 1}]
     asked = written(tmp_path / "r.jsonl", [{"question": "What is it?", "rubric": rubric}])
 
@@ -149,83 +148,60 @@ def test_a_rubric_is_graded_by_the_judge_that_is_named(source: Path, tmp_path: P
         return str(answers(body, number))
 
     with ScriptedServer(judging) as server:
-        unjudged = evaluated(server, asked, source, "--quiet", "--out", tmp_path / "a")
-        judged = evaluated(server, asked, source, "--judge", "checklist", "--json",
-                           "--out", tmp_path / "b")  # fmt: skip
+        unjudged = evaluated(server, asked, documents, "--quiet", "--out", tmp_path / "a")
+        judged = arms(server, asked, documents, "--judge", "checklist", "--out", tmp_path / "b")
     assert "no rubric is graded without --judge" in unjudged.stderr
-    assert json.loads(judged.stdout)["arms"]["stages"]["all"]["rubric"] == 0.75
+    assert judged["stages"]["all"]["rubric"] == 0.75
+
+
+SERVED = ("Q", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--quiet")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--arms", "stages,fast"], "error: There is no arm 'fast'."),
-        (["--format", "squad"], "error: There is no format 'squad'."),
-        (["--judge", "pairwise"], "error: A judge 'pairwise' cannot grade one answer"),
-        (["--at-once", "9", "--concurrency", "4"], "error: This model serves 4 runs at once."),
-        (["--source", "nowhere"], "error: Unknown source 'nowhere'."),
+        ((*SERVED, "--arms", "stages,fast"), "There is no arm 'fast'."),
+        ((*SERVED, "--format", "squad"), "There is no format 'squad'."),
+        ((*SERVED, "--judge", "pairwise"), "A judge 'pairwise' cannot grade one answer"),
+        ((*SERVED, "--at-once", "9", "--concurrency", "4"), "This model serves 4 runs at once."),
+        ((*SERVED, "--source", "nowhere"), "Unknown source 'nowhere'."),
+        (("Q", "--model", "0.5b", "--at-once", "2"), "This model serves 1 run at once."),
+        ((), "Name a file of questions, or one of claims."),
+        (("Q", "--claims", "Q"), "Questions and claims are measured one at a time."),
+        (("Q", "--checker", "rules"), "--checker belongs to claims."),
+        (("Q", "--own-passages"), "No passages came with the questions"),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence_and_a_remedy(
-    questions: Path, arguments: list[str], sentence: str, data: Path
+    questions: Path, arguments: tuple[str, ...], sentence: str
 ):
-    where = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--quiet")
-    done = evaluate(questions, *where, *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    told, remedy = [line for line in done.stderr.splitlines() if line]
-    assert told.startswith(sentence) and remedy
+    told = refusal("eval", *(questions if word == "Q" else word for word in arguments))
+    assert told.startswith(f"error: {sentence}")
 
 
-def test_the_embedded_model_runs_no_more_at_once_than_it_has_slots(questions: Path, data: Path):
-    done = evaluate(questions, "--model", "0.5b", "--at-once", "2", "--quiet")
-    assert done.exit_code == 2 and "This model serves 1 run at once." in done.stderr
-
-
-def test_the_passages_of_the_questions_can_be_searched(tmp_path: Path, data: Path):
+def test_the_passages_of_the_questions_can_be_searched(tmp_path: Path):
     context = [["Cache", ["With maxsize None lru_cache is unbounded."]], ["Heap", ["heap[0]."]]]
     asked = [{"_id": "h", "question": "What is lru_cache?", "answer": "unbounded cache",
               "supporting_facts": [["Cache", 0]], "context": context}]  # fmt: skip
     path = written(tmp_path / "hotpot.jsonl", asked)
     with ScriptedServer(answers) as server:
-        done = evaluate(path, "--base-url", server.base_url, "--model", "scripted",
+        done = rubricem("eval", path, "--base-url", server.base_url, "--model", "scripted",
                         "--own-passages", "--verify", "off", "--json")  # fmt: skip
-    assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert told["format"] == "hotpotqa" and told["arms"]["stages"]["all"]["all_gold"] == 1.0
 
 
-def test_claims_are_checked_by_the_rules_in_place_of_questions(tmp_path: Path, data: Path):
+def test_claims_are_checked_by_the_rules_in_place_of_questions(tmp_path: Path):
     said = {"claim": "The cache is unbounded.", "evidence": "The cache is unbounded."}
     claims = written(tmp_path / "claims.jsonl", [
         {**said, "label": "supported"},
         {**said, "claim": "It has 7 eggs.", "label": "not_supported"},
     ])  # fmt: skip
-    done = evaluate("--claims", claims, "--quiet")
-    assert done.exit_code == 0, done.output
-    assert "balanced accuracy 1.000" in done.stdout
-    assert json.loads(evaluate("--claims", claims, "--json").stdout)["claims"] == 2
+    told = rubricem("eval", "--claims", claims, "--quiet").stdout
+    assert "balanced accuracy 1.000" in told
+    assert json.loads(rubricem("eval", "--claims", claims, "--json").stdout)["claims"] == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "error: Name a file of questions, or one of claims."),
-        (["Q", "--claims", "Q"], "error: Questions and claims are measured one at a time."),
-        (["Q", "--checker", "rules"], "error: --checker belongs to claims."),
-        (["Q", "--own-passages"], "error: No passages came with the questions"),
-    ],
-)
-def test_questions_and_claims_are_told_apart(
-    questions: Path, arguments: list[str], sentence: str, data: Path
-):
-    done = evaluate(*(questions if word == "Q" else word for word in arguments))
-    assert done.exit_code == 2
-    told, remedy = [line for line in done.stderr.splitlines() if line]
-    assert told.startswith(sentence) and remedy
-
-
-def test_where_no_arm_searches_no_source_is_opened(questions: Path, data: Path, tmp_path: Path):
+def test_where_no_arm_searches_no_source_is_opened(questions: Path, tmp_path: Path):
     with ScriptedServer(answers) as server:
-        done = evaluated(server, questions, tmp_path / "missing", "--arms", "closed", "--json")
-    assert done.exit_code == 0, done.output
-    assert list(json.loads(done.stdout)["arms"]) == ["closed"]
+        assert list(arms(server, questions, tmp_path / "missing", "--arms", "closed")) == ["closed"]

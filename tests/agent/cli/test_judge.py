@@ -1,4 +1,7 @@
-"""`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server."""
+"""`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server.
+
+Rubrics are made before anything is judged, looked up, moved, and changed by hand.
+"""
 
 import asyncio
 import json
@@ -7,21 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from rubricem.agent.cli import main
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
+from rubricem.judge.base import prompt
+from rubricem.judge.buffers import add, prune
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.evaluation.data import LabelledComparison
+from rubricem.judge.relative import version_of
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Judgement, Stage, Trajectory
-from tests.conftest import ROOT
+from rubricem.memory.schema import Judgement, RubricBuffer, Stage, Trajectory
+from tests.conftest import ROOT, refusal, rubricem
 from tests.support.judges import chain
 from tests.support.policies import RUN, answer, asked
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.values import QUESTION, varied
+from tests.support.values import QUESTION, item, varied
 
 PROPOSAL = json.dumps(
     {"answer": {"positive": [{"title": "Rule", "description": "Names the rule.", "weight": 3}]}}
@@ -39,8 +44,9 @@ def scripted(body: dict[str, Any], number: int) -> str:
     )
 
 
-def score(server: ScriptedServer, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["judge", "score", *arguments, "--base-url", server.base_url])
+def score(server: ScriptedServer, *arguments: object, code: int = 0) -> Result:
+    where = ("--base-url", server.base_url)
+    return rubricem("judge", "score", *arguments, *where, code=code)
 
 
 pytestmark = pytest.mark.usefixtures("data")
@@ -68,9 +74,9 @@ def test_a_thread_is_scored_shown_and_kept_and_again_at_no_cost(data: Path, thre
         done = score(server, "mine")
         first, again = (score(server, "mine", "--json") for _ in range(2))
         assert len(server.requests) == 2
-        assert score(server, "mine", "--no-cache").exit_code == 0
+        score(server, "mine", "--no-cache")
     assert len(server.requests) == 3, "the rubrics that are there are used"
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stderr == ""
     for shown in (QUESTION, "answer", "1.00", "Names the rule.", "so [it] is", "no criteria"):
         assert shown in " ".join(done.stdout.split()), shown
     text = (data / "runs" / "mine" / "judgement.json").read_text()
@@ -87,7 +93,7 @@ def test_a_file_is_scored_and_json_is_one_object(tmp_path: Path):
     path = tmp_path / "kept.json"
     path.write_text(varied("a", "No idea.").model_dump_json())
     with ScriptedServer(scripted) as server:
-        done = score(server, str(path), "--json")
+        done = score(server, path, "--json")
     value = json.loads(done.stdout)
     assert value["file"] == str(tmp_path / "judgement.json")
     answer = value["groups"][0]["judgements"][0]["stages"][-1]
@@ -99,13 +105,13 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
     groups = [{"question": QUESTION, "trajectories": names} for names in (["a", "b"], ["c"])]
     (folder / "groups.jsonl").write_text("".join(json.dumps(g) + "\n" for g in groups))
     with ScriptedServer(scripted) as server:
-        assert score(server, str(folder)).exit_code == 0
+        score(server, folder)
     kept = json.loads((folder / "judgement.json").read_text())
     assert [j["trajectory_id"] for j in kept] == ["a", "b", "c"]
     assert [j["stages"][-1]["score"] for j in kept] == [1, 0, 1]
     (folder / "groups.jsonl").unlink()
     with ScriptedServer(scripted) as server:
-        assert score(server, str(folder), "--no-cache").exit_code == 0
+        score(server, folder, "--no-cache")
     assert len(server.requests) == 4, "one contrast of all, and three scorings"
 
 
@@ -121,10 +127,7 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
 def test_what_is_no_run_is_a_sentence(tmp_path: Path, name: str, code: int, told: str):
     (tmp_path / "other.json").write_text("{}")
     run = str(tmp_path / name) if name in ("", "other.json") else name
-    with ScriptedServer(scripted) as server:
-        done = score(server, run)
-    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (code, 2), done.stderr
-    assert told in done.stderr
+    assert told in refusal("judge", "score", run, "--base-url", "http://127.0.0.1:9/v1", code=code)
 
 
 def two_runs(folder: Path) -> str:
@@ -146,7 +149,6 @@ def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(tmp_path: Path
     wanted = ("--judge", "relative", "--rubric", str(tmp_path / "mine.md"), "--both-orders")
     with ScriptedServer(one_against_the_other) as server:
         done = score(server, two_runs(tmp_path), *wanted, "--seed", "5")
-    assert done.exit_code == 0, done.output
     assert "so much: 0.75" in " ".join(done.stdout.split())
     assert "The order shown moved scores by 0.00." in done.stderr
     assert len(server.requests) == 2
@@ -164,15 +166,13 @@ def test_lines_of_messages_are_scored_against_one_another(tmp_path: Path):
     said = [{"role": "assistant", "content": text} for text in ("LRU it is.", "FIFO.")]
     lines = [json.dumps({"messages": [asked, one]}) for one in said]
     (tmp_path / "talks.jsonl").write_text("\n".join(lines))
-    command = ["judge", "messages", str(tmp_path / "talks.jsonl"), "--json"]
+    command = ("judge", "messages", tmp_path / "talks.jsonl", "--json")
     with ScriptedServer(one_against_the_other) as server:
-        done = CliRunner().invoke(main, [*command, "--base-url", server.base_url])
-    assert done.exit_code == 0, done.output
+        done = rubricem(*command, "--base-url", server.base_url)
     assert [row["score"] for row in json.loads(done.stdout)["scores"]] == [0.75, 0.25]
     assert len(server.requests) == 1
     (tmp_path / "talks.jsonl").write_text('{"prompt": "x"}')
-    refused = CliRunner().invoke(main, command)
-    assert refused.exit_code == 2 and "Row 1 holds no conversation" in refused.stderr
+    assert "Row 1 holds no conversation" in refusal(*command)
 
 
 def by_place(body: dict[str, Any], number: int) -> str:
@@ -184,8 +184,7 @@ def by_place(body: dict[str, Any], number: int) -> str:
 
 def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(tmp_path: Path):
     with ScriptedServer(by_place) as server:
-        done = score(server, two_runs(tmp_path), "--judge", "relative-stages")
-    assert done.exit_code == 0, done.output
+        score(server, two_runs(tmp_path), "--judge", "relative-stages")
     assert len(server.requests) == 4, "a call for each stage"
     kept = json.loads((tmp_path / "judgement.json").read_text())
     assert [[stage["score"] for stage in j["stages"]] for j in kept] == [[0.5] * 4] * 2
@@ -208,9 +207,9 @@ def test_what_a_judge_does_not_do_is_misuse(
     monkeypatch.chdir(tmp_path)
     Path("empty.md").write_text(" ")
     with ScriptedServer([]) as server:
-        done = score(server, two_runs(tmp_path), *flags)
-    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (2, 2), done.output
-    assert told in done.stderr and server.requests == []
+        where = ("--base-url", server.base_url)
+        assert told in refusal("judge", "score", two_runs(tmp_path), *flags, *where)
+    assert server.requests == []
 
 
 def test_repeated_scoring_shows_its_spread(thread: Trajectory):
@@ -248,6 +247,11 @@ CHECKLIST = json.dumps(
 )
 
 
+def writing(body: dict[str, Any], number: int) -> str:
+    """An answer of the model's own, and a checklist from it."""
+    return CHECKLIST if "a good reply" in body["messages"][1]["content"] else "The oldest goes."
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A collected run of one group of three."""
@@ -268,10 +272,9 @@ def right_one(body: dict[str, Any], number: int) -> str:
 
 def test_a_collected_group_is_judged_in_pairs_shown_in_both_orders_unless_flipped(folder: Path):
     with ScriptedServer(right_one) as server:
-        done = score(server, str(folder), "--judge", "pairwise")
-        assert done.exit_code == 0, done.output
+        done = score(server, folder, "--judge", "pairwise")
         assert scores(folder) == [0.75, 0, 0.75]
-        score(server, str(folder), "--judge", "pairwise", "--flip", "--no-cache")
+        score(server, folder, "--judge", "pairwise", "--flip", "--no-cache")
     assert len(server.requests) == 6 + 3, "a flip shows each pair once"
     assert "2 of 3 pairs had the same winner in both orders" in done.stderr
 
@@ -282,14 +285,13 @@ def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Pat
         if "Items:" in said:
             marks = [{"number": n, "criteria_met": "LRU" in said and n < 3} for n in range(1, 6)]
             return json.dumps({"verdicts": marks})
-        return CHECKLIST if "a good reply" in said else "The oldest goes."
+        return writing(body, number)
 
     with ScriptedServer(script) as server:
-        done = score(server, str(folder), "--judge", "checklist")
-        assert done.exit_code == 0, done.output
+        score(server, folder, "--judge", "checklist")
         assert scores(folder) == [10 / 13, 0, 10 / 13]
         assert len(server.requests) == 5, "an answer, a checklist, three checks"
-        score(server, str(folder), "--judge", "checklist", "--no-cache")
+        score(server, folder, "--judge", "checklist", "--no-cache")
         assert len(server.requests) == 8, "the checklist stands in the buffer"
     buffer = BufferStore(tmp_path / "data" / "buffers").load(QUESTION)
     assert [c.weight for c in buffer.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
@@ -301,8 +303,8 @@ def test_a_judge_that_gives_no_score_fails_with_the_reason_and_keeps_nothing(
     folder: Path, tmp_path: Path, kind: str, reply: Fault | str
 ):
     with ScriptedServer(lambda body, number: reply) as server:
-        done = score(server, str(folder), "--judge", kind)
-    assert done.exit_code == 1 and "Nothing could be scored" in done.stderr
+        done = score(server, folder, "--judge", kind, code=1)
+    assert "Nothing could be scored" in done.stderr
     told = "no such model" if isinstance(reply, Fault) else "in 3 tries"
     assert told in done.stderr
     assert not (folder / "judgement.json").exists()
@@ -314,8 +316,8 @@ def test_a_corrupted_buffer_is_neither_judged_on_nor_overwritten(folder: Path, t
     path.parent.mkdir(parents=True)
     path.write_text('{"question": "cut')
     with ScriptedServer(right_one) as server:
-        done = score(server, str(folder), "--judge", "checklist")
-    assert done.exit_code == 1 and str(path) in done.stderr
+        done = score(server, folder, "--judge", "checklist", code=1)
+    assert str(path) in done.stderr
     assert (server.requests, path.read_text()) == ([], '{"question": "cut')
 
 
@@ -323,10 +325,10 @@ def test_a_lone_run_has_nothing_to_be_compared_with(folder: Path, tmp_path: Path
     lone = tmp_path / "lone.json"
     lone.write_text(varied("a", "It is LRU.").model_dump_json())
     with ScriptedServer(right_one) as server:
-        done = score(server, str(lone), "--judge", "pairwise", "--json")
+        done = score(server, lone, "--judge", "pairwise", "--json")
     (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
     assert judgement["stages"][-1]["unscored_reason"] == "no other answer to compare"
-    assert (done.exit_code, server.requests) == (0, [])
+    assert server.requests == []
 
 
 DATA = ROOT / "benchmarks" / "data" / "llmbar_natural"
@@ -345,12 +347,14 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["judge", "eval", *map(str, arguments)])
+def run(*arguments: object) -> Result:
+    return rubricem("judge", "eval", *arguments)
 
 
-def asked_of(server: ScriptedServer, kind: str, *arguments: str | Path) -> Result:
-    return run("--judge", kind, "--base-url", server.base_url, *arguments)
+def asked_of(server: ScriptedServer, kind: str, *arguments: object) -> Any:
+    """What a judge of this kind is found to be worth."""
+    where = ("--base-url", server.base_url, "--json")
+    return json.loads(run("--judge", kind, *where, *arguments).stdout)
 
 
 def good_first(body: dict[str, Any]) -> bool:
@@ -397,9 +401,7 @@ SCRIPTS = {"pairwise": pairwise, "relative": relative, "stage": stage, "checklis
 @pytest.mark.parametrize("kind", SCRIPTS)
 def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(kind: str, pairs: Path):
     with ScriptedServer(SCRIPTS[kind]) as server:
-        done = asked_of(server, kind, pairs, "--json")
-    assert (done.exit_code, done.stderr) == (0, "")
-    report = json.loads(done.stdout)
+        report = asked_of(server, kind, pairs)
     measures = report["measures"]
     assert (measures["both"]["hits"], measures["both"]["n"]) == (2, 2)
     assert measures["picks_first"]["hits"] == 2
@@ -410,7 +412,7 @@ def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(kind: str,
 
 def test_a_judge_that_takes_the_first_is_seen_through(pairs: Path):
     with ScriptedServer(lambda body, number: "<answer>[[A]]</answer>") as server:
-        measures = json.loads(asked_of(server, "pairwise", pairs, "--json").stdout)["measures"]
+        measures = asked_of(server, "pairwise", pairs)["measures"]
     assert measures["accuracy"]["value"] == 0.5
     assert (measures["picks_first"]["value"], measures["consistent"]["value"]) == (1, 0)
     assert measures["given"]["hits"] == measures["swapped"]["hits"] == 1
@@ -431,10 +433,10 @@ def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
     with ScriptedServer(pairwise) as server:
         asked_of(server, "pairwise", pairs, "--out", out, "--limit", "1")
         assert len(server.requests) == 2
-        again = asked_of(server, "pairwise", pairs, "--out", out, "--json")
+        again = asked_of(server, "pairwise", pairs, "--out", out)
         assert len(server.requests) == 4
     recorded = run(pairs, "--recorded", out, "--json")
-    assert json.loads(recorded.stdout) == json.loads(again.stdout), "records say the same"
+    assert json.loads(recorded.stdout) == again, "records say the same"
 
 
 def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
@@ -442,7 +444,7 @@ def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
         return pairwise(body, number) if "rules" in body["messages"][1]["content"] else "I refuse."
 
     with ScriptedServer(script) as server:
-        report = json.loads(asked_of(server, "pairwise", pairs, "--json").stdout)
+        report = asked_of(server, "pairwise", pairs)
     unparsed = report["measures"]["unparsed"]
     assert (unparsed["hits"], unparsed["n"]) == (2, 4)
     assert report["measures"]["accuracy"]["value"] == 0.5
@@ -451,8 +453,8 @@ def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
 
 def test_a_judge_that_never_answers_is_a_failure(pairs: Path):
     with ScriptedServer(lambda body, number: Fault(400, "no such model")) as server:
-        done = asked_of(server, "pairwise", pairs)
-    assert done.exit_code == 1
+        where = ("--base-url", server.base_url)
+        done = rubricem("judge", "eval", pairs, "--judge", "pairwise", *where, code=1)
     assert "No verdict could be had" in done.stderr and "no such model" in done.stderr
 
 
@@ -461,7 +463,7 @@ def test_recorded_verdicts_are_shown_and_drawn_without_a_model(tmp_path: Path):
     done = run(
         DATA / "pairs.jsonl", "--recorded", DATA / "recorded_GPT-4_Vanilla.jsonl", "--plot", plot
     )
-    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stderr == ""
     text = " ".join(done.stdout.split())
     for shown in ("100 pairs, 200 comparisons", "0.955", "0.930", "no calls", "longest"):
         assert shown in text, shown
@@ -482,8 +484,7 @@ def test_sections_and_matrices_are_shown(tmp_path: Path):
             LabelledComparison(pair=v, winner="first").model_dump_json() + "\n" for v in verdicts
         ]
         recorded.write_text("".join(lines))
-        done = run(data, "--recorded", recorded)
-        assert (done.exit_code, name in done.stdout) == (0, True), done.output
+        assert name in run(data, "--recorded", recorded).stdout
 
 
 def test_physicians_labels_give_a_balanced_f1(tmp_path: Path):
@@ -513,7 +514,7 @@ def test_the_checklist_judge_is_held_against_physicians(tmp_path: Path):
     labels = ([True], [True, False])
     data.write_text("".join(json.dumps(row | {"binary_labels": one}) + "\n" for one in labels))
     with ScriptedServer(marking) as server:
-        found = json.loads(asked_of(server, "checklist", data, "--json").stdout)["agreement"]
+        found = asked_of(server, "checklist", data)["agreement"]
     assert (found["criteria"], found["labels"], found["met"]["recall"]) == (2, 3, 1)
     assert found["not_met"]["recall"] == 0
 
@@ -524,14 +525,11 @@ def test_answers_with_their_own_checklists_are_scored_and_kept(tmp_path: Path):
     data, out = tmp_path / "rows.jsonl", tmp_path / "marks.jsonl"
     data.write_text(json.dumps(row) + "\n")
     with ScriptedServer(marking) as server:
-        report = json.loads(asked_of(server, "checklist", data, "--out", out, "--json").stdout)
-        again = asked_of(server, "checklist", data, "--out", out, "--json")
+        report, again = (asked_of(server, "checklist", data, "--out", out) for _ in range(2))
         assert len(server.requests) == 1
     assert report["overall"]["mean"] == pytest.approx(0.7)
     assert report["tags"]["axis:x"]["mean"] == 1
-    assert json.loads(again.stdout) == report
-    shown = run(data, "--recorded", out)
-    assert (shown.exit_code, "0.700" in shown.stdout) == (0, True), shown.output
+    assert again == report and "0.700" in run(data, "--recorded", out).stdout
 
 
 def test_a_judge_of_pairs_refuses_single_answers_and_without_judge_or_records_it_is_misuse(
@@ -540,10 +538,8 @@ def test_a_judge_of_pairs_refuses_single_answers_and_without_judge_or_records_it
     row = {"prompt": [], "completion": "x", "rubric": "c", "binary_labels": [True]}
     data = tmp_path / "meta.jsonl"
     data.write_text(json.dumps(row))
-    done = run(data, "--judge", "pairwise")
-    assert (done.exit_code, "--judge checklist" in done.stderr) == (2, True)
-    done = run(pairs)
-    assert (done.exit_code, "--recorded" in done.stderr) == (2, True)
+    assert "--judge checklist" in refusal("judge", "eval", data, "--judge", "pairwise")
+    assert "--recorded" in refusal("judge", "eval", pairs)
 
 
 def test_a_checklist_is_made_once_for_a_question(pairs: Path):
@@ -568,13 +564,8 @@ def judging(body: dict[str, Any], number: int) -> str:
     return json.dumps({"verdicts": verdicts})
 
 
-def score_gated(server: ScriptedServer, thread: str) -> Result:
-    command = ["judge", "score", thread, "--gated", "--json", "--base-url", server.base_url]
-    return CliRunner().invoke(main, command)
-
-
-def scores_gated(done: Result) -> list[float | None]:
-    assert done.exit_code == 0, done.output
+def scores_gated(server: ScriptedServer) -> list[float | None]:
+    done = score(server, "mine", "--gated", "--json")
     (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
     return [stage["score"] for stage in judgement["stages"]]
 
@@ -583,7 +574,7 @@ def test_a_run_without_form_scores_0_and_no_judge_is_asked(data: Path):
     RunStore(data).create("mine", {})
     RunStore(data).save(varied("mine", "It is LRU."))
     with ScriptedServer(judging) as server:
-        assert scores_gated(score_gated(server, "mine")) == [0.0] * 4
+        assert scores_gated(server) == [0.0] * 4
     assert server.requests == []
 
 
@@ -598,6 +589,237 @@ async def test_a_whole_run_is_judged_but_not_an_answer_that_cites_nothing(
     with ScriptedServer((*RUN[:-1], end)) as server:
         await asked(server.base_url, data, thread="mine")
     with ScriptedServer(judging) as server:
-        done = await asyncio.to_thread(score_gated, server, "mine")
-    assert scores_gated(done) == [0.5, None, None, judged]
+        assert await asyncio.to_thread(scores_gated, server) == [0.5, None, None, judged]
     assert len(server.requests) == 2, "one proposes, one scores"
+
+
+RULE, FLAT, FIRST = item("Names the rule.", 3), item("Is a text."), item("Asks.", kept=True)
+
+
+def rubrics(*arguments: object, code: int = 0) -> Result:
+    return rubricem("judge", "rubrics", *arguments, code=code)
+
+
+@pytest.fixture
+def store(data: Path) -> BufferStore:
+    return BufferStore(data / "buffers")
+
+
+@pytest.fixture
+def buffer(store: BufferStore) -> RubricBuffer:
+    """Version 1 has all three, version 2 no longer the flat one."""
+    grown = add(
+        RubricBuffer(question=QUESTION), {Stage.ANSWER: [RULE, FLAT], Stage.PLAN: [FIRST]}, 4, "why"
+    )
+    points = {Stage.ANSWER: {RULE.key: [0.0, 2.0], FLAT.key: [2.0, 2.0]}}
+    pruned = prune(grown, points, 4)
+    store.save(pruned)
+    return pruned
+
+
+def test_every_question_is_listed_with_its_counts(buffer: RubricBuffer, store: BufferStore):
+    done = rubrics("list")
+    assert f"{buffer.id[:8]}  version 2: 1 kept, 1 active, 1 retired  {QUESTION}" in done.stdout
+    assert json.loads(rubrics("list", "--json").stdout)["rubrics"][0]["version"] == buffer.label
+    store.path(QUESTION).unlink()
+    assert rubrics("list").stdout == "0 questions\n"
+
+
+def test_a_question_is_shown_by_its_text_or_the_beginning_of_its_id(buffer: RubricBuffer):
+    done = rubrics("show", QUESTION)
+    for line in (f"{RULE.key}  3  Names the rule.", "retired", "kept"):
+        assert line in done.stdout
+    assert rubrics("show", buffer.id[:6]).stdout == done.stdout
+
+
+def test_what_a_judgement_names_is_shown_as_it_was(buffer: RubricBuffer):
+    label = buffer.at(1).label
+    done = rubrics("show", QUESTION, "--version", label, "--json")
+    shown = RubricBuffer.model_validate_json(done.stdout)
+    assert shown.criteria(Stage.ANSWER) == (RULE, FLAT)
+    assert (shown.label, shown.criteria(Stage.PLAN)) == (label, (FIRST,))
+
+
+def test_the_history_tells_each_change_and_why(buffer: RubricBuffer):
+    said = rubrics("history", QUESTION).stdout
+    assert "step 4: why" in said and "all runs agree on it" in said
+    assert len(json.loads(rubrics("history", QUESTION, "--json").stdout)["history"]) == 4
+
+
+def test_a_retired_criterion_can_be_pinned_for_good_and_a_kept_one_retired_with_its_reason(
+    buffer: RubricBuffer, store: BufferStore
+):
+    rubrics("pin", QUESTION, FLAT.key[:5])
+    changed = store.load(QUESTION)
+    assert [c.title for c in changed.persistent[Stage.ANSWER]] == ["Is a text."]
+    assert changed.persistent[Stage.ANSWER][0].persistent
+    assert changed.retired[Stage.ANSWER] == ()
+    assert changed.at(3).label == changed.label and changed.version == 3
+    rubrics("retire", QUESTION, FIRST.key, "--reason", "too vague")
+    changed = store.load(QUESTION)
+    assert changed.criteria(Stage.PLAN) == () and changed.retired[Stage.PLAN] == (FIRST,)
+    assert changed.history[-1].reason == "by hand: too vague"
+    assert changed.at(4) == changed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pin", QUESTION, "zz"),
+        ("retire", QUESTION, ""),
+        ("show", "What?"),
+        ("show", ""),
+        *(("show", QUESTION, "--version", never) for never in ("3", "x", "1-00000000")),
+    ],
+)
+def test_what_is_not_there_is_misuse(buffer: RubricBuffer, arguments: tuple[str, ...]):
+    refusal("judge", "rubrics", *arguments)
+
+
+def test_an_export_is_imported_elsewhere_with_its_history(
+    buffer: RubricBuffer, store: BufferStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rubrics("export", "--out", tmp_path / "out.jsonl")
+    assert rubrics("export", QUESTION).stdout == (tmp_path / "out.jsonl").read_text()
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "other"))
+    assert rubrics("import", tmp_path / "out.jsonl").stdout.startswith("4 changes")
+    assert BufferStore(tmp_path / "other" / "buffers").load(QUESTION) == buffer
+    assert rubrics("import", tmp_path / "out.jsonl").stdout.startswith("0 changes")
+
+
+def imported(path: Path, store: BufferStore, rows: Any) -> RubricBuffer:
+    path.write_text(json.dumps(rows))
+    rubrics("import", path)
+    return store.load(QUESTION)
+
+
+HEALTH = {
+    "prompt": [{"role": "system", "content": "Help."}, {"role": "user", "content": QUESTION}],
+    "rubrics": [
+        {"criterion": "Names the rule.", "points": 10, "tags": ["axis:accuracy"]},
+        {"criterion": "Invents a rule.", "points": -5, "tags": []},
+        {"criterion": "Says nothing.", "points": 0},
+    ],
+}
+TULU = {
+    "query": QUESTION,
+    "rubrics": [
+        {"title": "Rule", "description": "Names the rule.", "weight": 1.0},
+        {"title": "Copied", "description": "Copies sources.", "weight": -0.5},
+    ],
+}
+OLDER = {
+    "Question": QUESTION,
+    "Answer Critical": [{"Handle": "rule", "Ingredient": "Names the rule."}],
+    "Valuable": [{"Handle": "size", "Ingredient": "Names the size."}],
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "read"),
+    [
+        (HEALTH, [("Names the rule.", 3, True), ("Invents a rule.", 1.5, False)]),
+        (
+            {"prompt": HEALTH["prompt"], "reward_model": {"rubrics": HEALTH["rubrics"]}},
+            [("Names the rule.", 3, True), ("Invents a rule.", 1.5, False)],
+        ),
+        (TULU, [("Names the rule.", 3, True), ("Copies sources.", 1.5, False)]),
+        (
+            {"messages": [], "ground_truth": json.dumps([json.dumps(TULU)])},
+            [("Names the rule.", 3, True), ("Copies sources.", 1.5, False)],
+        ),
+        (OLDER, [("Names the rule.", 3, True), ("Names the size.", 2, True)]),
+    ],
+)
+def test_rubrics_of_others_become_criteria_of_the_answer_for_good(
+    store: BufferStore, tmp_path: Path, row: dict[str, Any], read: list[tuple[str, float, bool]]
+):
+    buffer = imported(tmp_path / "rows.json", store, [row])
+    criteria = buffer.persistent[Stage.ANSWER]
+    assert [(c.description, c.weight, c.positive) for c in criteria] == read
+    assert all(c.persistent for c in criteria)
+    assert buffer.history[0].reason == "imported from rows.json"
+
+
+def test_a_conversation_is_one_question_with_its_speakers(store: BufferStore, tmp_path: Path):
+    turns = [("user", "Hi."), ("assistant", "Yes?"), ("user", "Which rule?")]
+    row = {**HEALTH, "prompt": [{"role": r, "content": c} for r, c in turns]}
+    imported(tmp_path / "rows.json", store, row)
+    (buffer,) = store.all()
+    assert buffer.question == "user: Hi.\n\nassistant: Yes?\n\nuser: Which rule?"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"query": QUESTION},
+        {**TULU, "rubrics": [{"title": "x", "weight": 1}]},
+        {**TULU, "rubrics": ["x"]},
+        {**TULU, "rubrics": []},
+        {**HEALTH, "prompt": []},
+        {"question": QUESTION, "history": 3},
+        {"ground_truth": "{"},
+        7,
+    ],
+)
+def test_a_row_that_holds_no_rubrics_stops_the_import_before_it_begins(
+    store: BufferStore, tmp_path: Path, bad: Any
+):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{json.dumps(TULU)}\n{json.dumps(bad)}\n")
+    assert "row 2 holds no rubrics" in rubrics("import", path, code=1).stderr
+    assert list(store.all()) == []
+    path.write_text("rubrics?")
+    assert "line 1 of the file is no valid JSON" in rubrics("import", path, code=1).stderr
+
+
+def test_the_standards_of_a_relative_judge_are_looked_up_by_their_name(store: BufferStore):
+    default = rubrics("show", version_of(prompt("relative_rubric")))
+    assert "real progress" in default.stdout
+    (store.folder.parent / "standards").mkdir(parents=True)
+    (store.folder.parent / "standards" / "relative-12345678.md").write_text("- Mine.")
+    assert rubrics("show", "relative-12345678").stdout == "- Mine.\n"
+    rubrics("show", "relative-../../x", code=2)
+
+
+def make(server: ScriptedServer, *arguments: object, code: int = 0) -> Result:
+    return rubrics("make", QUESTION, *arguments, "--base-url", server.base_url, code=code)
+
+
+def test_a_checklist_is_written_from_an_answer_of_the_models_own_and_kept(store: BufferStore):
+    with ScriptedServer(writing) as server:
+        done = make(server)
+        assert len(server.requests) == 2
+        assert done.stdout.splitlines() == [
+            "6  Says 0.", "4  Says 1.", "2  Says 2.", "1  Says 3.", "-5  Says 4.", "5 new",
+        ]  # fmt: skip
+        assert make(server).stdout == "0 new\n", "what is there already is not added again"
+    kept = store.load(QUESTION)
+    assert [c.weight for c in kept.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
+    assert kept.history[0].reason == "a checklist from the question"
+
+
+def test_a_given_answer_is_gone_by(store: BufferStore, tmp_path: Path):
+    (tmp_path / "good.txt").write_text("The least recently used one.")
+    with ScriptedServer(writing) as server:
+        make(server, "--answer", tmp_path / "good.txt")
+    (request,) = server.requests
+    assert "The least recently used one." in request.body["messages"][1]["content"]
+    assert store.load(QUESTION).history[0].reason == "a checklist from the question and an answer"
+
+
+@pytest.mark.parametrize("held", [b" \n", b"\xff\xfe\x00", None])
+def test_an_answer_that_is_no_text_or_an_empty_question_is_misuse(
+    store: BufferStore, tmp_path: Path, held: bytes | None
+):
+    (tmp_path / "bad.txt").write_bytes(held or b"fine")
+    with ScriptedServer(writing) as server:
+        more = ("--answer", tmp_path / "bad.txt", "--base-url", server.base_url)
+        told = refusal("judge", "rubrics", "make", QUESTION if held else "  ", *more)
+    assert server.requests == [] and (held or "empty" in told)
+
+
+def test_a_model_that_writes_none_changes_nothing(store: BufferStore):
+    with ScriptedServer(lambda body, number: "I would rather not.") as server:
+        assert "no usable JSON" in make(server, code=1).stderr
+    assert store.load(QUESTION).version == 0

@@ -120,8 +120,7 @@ def journalled(data: Path) -> int:
 
 
 def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
-    failing = Failing("criteria", Fault(401))
-    with ScriptedServer(Server(at=failing)) as server:
+    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         ask(server, data, "--memory", "off", "--thread", "two")
         ask(server, data, "--memory", "read-only", "--thread", "three")
@@ -147,8 +146,7 @@ def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
 
 
 def test_a_skipped_run_waits_no_longer(data: Path):
-    failing = Failing("criteria", Fault(401))
-    with ScriptedServer(Server(at=failing)) as server:
+    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         assert "one: it waits no longer" in command("learn", "--skip").stdout
     assert command("learn").stdout.startswith("Nothing waits")
@@ -156,8 +154,7 @@ def test_a_skipped_run_waits_no_longer(data: Path):
 
 
 def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
-    script = Server(at=lambda kind, number: Fault(401) if kind == "criteria" else None)
-    with ScriptedServer(script) as server:
+    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
         ask(server, data, "--memory", "on", "--thread", "t", "--best-of", "2")
     assert mark(data, "t-1")["state"] == "queued"
     assert mark(data, "t-2")["reason"] == "another run of its question was chosen"
@@ -301,14 +298,9 @@ def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
 
 @pytest.mark.slow
 def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Path, tiny: Path):
-    failing = True
-
-    def judge(kind: str, number: int) -> Scripted | None:
-        return Fault(401) if failing and kind == "criteria" else None
-
-    with ScriptedServer(Server(at=judge)) as server:
+    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
-        failing = False
+        failing.on = False
         more = ("--model", str(tiny), "--source", str(data.parent / "notes"), "--tool-calls", "1")
         named = ("ask", QUESTION, "--memory", "on", "--thread", "two", *more)
         with on_terminal(*COMMAND, *named) as (process, terminal):
@@ -324,6 +316,19 @@ def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Pa
 
 
 COMMENT = "It leaves out what is evicted."
+
+
+class Rejudging(Server):
+    """Scores the reflection of 0.9 otherwise when it is asked for the second time."""
+
+    def __init__(self, score: str) -> None:
+        super().__init__()
+        self.score = score
+
+    def __call__(self, body: dict[str, object], number: int) -> Scripted:
+        reply = super().__call__(body, number)
+        again = self.asked[-1] == "judge reflections" and self.asked.count(self.asked[-1]) > 1
+        return by_content(body).replace("0.9", self.score) if again else reply
 
 
 def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_comment(
@@ -345,15 +350,10 @@ def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_c
 
 
 def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
-    learning = False
-
-    def judge(kind: str, number: int) -> Scripted | None:
-        return Fault(401) if kind == "criteria" and not learning else None
-
-    with ScriptedServer(Server(at=judge)) as server:
+    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         rated = command("rate", "one", "2", "--comment", COMMENT)
-        learning = True
+        failing.on = False
         assert command("learn").exit_code == 0
         asked = {contents(r.body)[0][1][:20]: json.dumps(r.body) for r in server.requests}
     assert rated.stdout == (
@@ -365,17 +365,8 @@ def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data:
 
 
 def test_a_rating_of_a_run_learnt_from_has_its_candidates_scored_anew(data: Path):
-    def judge(kind: str, number: int) -> Scripted | None:
-        return None if number == 1 or kind != "judge reflections" else "again"
-
-    script = Server(at=judge)
-    plain = script.__call__
-
-    def answering(body: dict[str, object], number: int) -> Scripted:
-        reply = plain(body, number)
-        return by_content(body).replace("0.9", "0.7") if reply == "again" else reply
-
-    with ScriptedServer(answering) as server:
+    script = Rejudging("0.7")
+    with ScriptedServer(script) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         [before] = kept(data)
         rated = command("rate", "one", "4")
@@ -406,14 +397,7 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
 
 
 def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: Path):
-    replies = iter([None, "down"])
-    script = Server(at=lambda kind, _: next(replies) if kind == "judge reflections" else None)
-
-    def answering(body: dict[str, object], number: int) -> Scripted:
-        reply = script(body, number)
-        return by_content(body).replace("0.9", "0.1") if reply == "down" else reply
-
-    with ScriptedServer(answering) as server:
+    with ScriptedServer(Rejudging("0.1")) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         [item] = kept(data)
         command("rate", "one", "1")

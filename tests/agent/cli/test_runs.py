@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from rubricem.agent.cli import main
 from rubricem.agent.cli.ask import latest
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Usage
+from tests.conftest import refusal, rubricem
 from tests.support.values import trajectory
 
 ASKED: dict[str, Any] = {"ask": {"question": "What is \x1b[31mred?"}, "choices": {}}
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
-    return RunStore(tmp_path)
+def store(data: Path) -> RunStore:
+    return RunStore(data)
 
 
 def add(store: RunStore, thread: str, age: int, **fields: Any) -> None:
@@ -35,7 +34,7 @@ def add(store: RunStore, thread: str, age: int, **fields: Any) -> None:
 
 
 def runs(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["runs", *arguments])
+    return rubricem("runs", *arguments)
 
 
 def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore):
@@ -63,8 +62,7 @@ def test_one_run_is_shown_as_its_report(store: RunStore):
     assert "An answer." in runs("show", "a").stdout
     assert json.loads(runs("show", "a", "--json").stdout)["answer"] == "An answer."
     assert "rubricem ask --resume b" in runs("show", "b").stdout
-    missing = runs("show", "c")
-    assert missing.exit_code == 2 and "no run is called 'c'" in missing.stderr
+    assert "no run is called 'c'" in refusal("runs", "show", "c")
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):

@@ -1,11 +1,14 @@
-"""Figures and paired differences by hand, and the page that shows them."""
+"""Rows kept through kills; figures and paired differences by hand, and the page that shows them."""
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rubricem.agent.evaluate.experiment import EvalRow
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import EvalRow, thread_of
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.evaluate.results import (
@@ -16,6 +19,7 @@ from rubricem.agent.evaluate.results import (
     text_table,
 )
 from rubricem.memory.schema import Stage, Status
+from tests.programs.killing import killed_runs
 from tests.support.values import run_of
 
 HOSTILE = "<script>alert(1)</script>"
@@ -108,3 +112,26 @@ def test_what_does_not_compare_with_published_figures_says_so(form: str, noted: 
     told = summary(questions, ROWS, {})
     assert ("not comparable with published figures" in told["comparable"]) is noted
     assert ("ot comparable with published figures" in shown(questions)) is noted
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """The rows without what differs from run to run."""
+    lines = (folder / "out" / "rows.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": 0} for line in lines]
+
+
+def test_an_evaluation_killed_in_the_middle_goes_on_and_repeats_no_finished_call(tmp_path: Path):
+    whole, killed = killed_runs("eval_killed", tmp_path, 4)
+    assert len(rows_in(whole)) == 9
+    assert {row["grade"]["em"] for row in rows_in(whole) if row["arm"] != "stages"} == {1}
+    for one in killed:
+        assert rows_in(one.folder) == rows_in(whole), one.told
+        # One run at a time, so each kill finds at most one reply not yet in the journal.
+        assert one.repeated <= one.kills, one.told
+
+
+def test_a_run_is_called_by_its_arm_and_an_id_that_a_folder_can_have():
+    plain = Arm("plain")
+    assert thread_of(EvalQuestion(id="2hop__1_2", question="?"), plain) == "plain-2hop__1_2"
+    odd = thread_of(EvalQuestion(id="a/b c", question="?"), Arm("stages", memory=True))
+    assert odd.startswith("stages-memory-") and "/" not in odd

@@ -68,7 +68,7 @@ async def asked(documents: Path, *script: Scripted, **options: Any) -> tuple[Any
 
 async def test_what_a_tool_returned_is_a_source_that_the_answer_cites_and_only_it_is_called(
     documents: Path, address: str
-) -> None:
+):
     forbidden = search("heapq").replace('"search"', '"wiki.find"')
     script = (calling("wiki.page", '{"title": "lru_cache"}'), forbidden, answer(), SUPPORTED)
     report, model, told = await asked(documents, *script, mcp_servers=wiki(address, "page"))
@@ -85,7 +85,7 @@ async def test_what_a_tool_returned_is_a_source_that_the_answer_cites_and_only_i
     assert "wiki.find" not in system, "it is not on the list of what is allowed"
 
 
-async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, address: str) -> None:
+async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, address: str):
     script = (calling("wiki.page", "hostile"), answer("Nothing <cite id='S1'>is known</cite>."))
     report, model, _ = await asked(
         documents, *script, mcp_servers=wiki(address, "page"), verify="off"
@@ -101,7 +101,7 @@ async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, ad
 @pytest.mark.parametrize(("tool", "said"), [("broken", "failed"), ("hang", "did not answer")])
 async def test_a_tool_that_fails_or_hangs_is_told_and_the_run_goes_on(
     tool: str, said: str, documents: Path, address: str
-) -> None:
+):
     script = (calling(f"wiki.{tool}", "x"), *RUN[1:], SUPPORTED)
     servers = wiki(address, tool, seconds=2)
     report, model, told = await asked(documents, *script, mcp_servers=servers)
@@ -111,7 +111,7 @@ async def test_a_tool_that_fails_or_hangs_is_told_and_the_run_goes_on(
     assert '<tool_output error="' in contents(model.requests[1].body)[-1][1]
 
 
-async def test_a_server_that_cannot_be_had_is_a_sentence_in_the_events(documents: Path) -> None:
+async def test_a_server_that_cannot_be_had_is_a_sentence_in_the_events(documents: Path):
     servers = {"wiki": {"command": "/nowhere/wiki-mcp", "tools": ["page"]}}
     report, model, told = await asked(documents, *RUN, SUPPORTED, mcp_servers=servers)
     assert report.status is Status.FINISHED
@@ -121,9 +121,7 @@ async def test_a_server_that_cannot_be_had_is_a_sentence_in_the_events(documents
     assert "More tools" not in contents(model.requests[0].body)[0][1]
 
 
-async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
-    documents: Path, address: str
-) -> None:
+async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(documents: Path, address: str):
     options: dict[str, Any] = {"mcp_servers": wiki(address, "page"), "thread": "mine"}
     script = (calling("wiki.page", "lru_cache"), Fault(401), answer(), SUPPORTED)
     with ScriptedServer(script) as model:
@@ -139,7 +137,7 @@ async def test_a_finished_call_of_a_tool_is_not_repeated_by_a_resume(
 
 def test_servers_come_from_the_environment_and_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(wiki("http://localhost:1/mcp", "page")))
     assert load_settings().mcp_servers["wiki"].tools == ("page",)
@@ -158,7 +156,7 @@ def test_servers_come_from_the_environment_and_the_file(
 
 def test_a_folders_own_file_starts_no_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
-) -> None:
+):
     monkeypatch.chdir(tmp_path)
     text = '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]\n'
     (tmp_path / "rubricem.toml").write_text(text)

@@ -92,7 +92,7 @@ async def refusal(client: Client, name: str, **arguments: Any) -> str:
     return said.text
 
 
-async def test_a_program_researches_with_progress_and_checked_citations(here: Path) -> None:
+async def test_a_program_researches_with_progress_and_checked_citations(here: Path):
     progress: list[tuple[float, str | None]] = []
 
     async def heard(number: float, total: float | None, message: str | None) -> None:
@@ -119,7 +119,7 @@ async def test_a_program_researches_with_progress_and_checked_citations(here: Pa
     assert messages[-1] is not None
 
 
-async def test_looking_up_needs_no_model(here: Path) -> None:
+async def test_looking_up_needs_no_model(here: Path):
     page = "<html><title>Caches</title><body><p>A page about caches and their size.</p></body>"
     with PageSite({"/caches": page}) as site:
         async with program(here) as client:
@@ -132,7 +132,7 @@ async def test_looking_up_needs_no_model(here: Path) -> None:
             assert (await asked(client, "bank_search", text="caches"))["matches"] == []
 
 
-async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path) -> None:
+async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path):
     async with program(here, [Fault(401)]) as client:
         said = await refusal(client, "research", question=" ")
         assert "There is no question." in said
@@ -146,7 +146,7 @@ async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path) -> None:
         assert "search" in await refusal(client, "search", query="x", limit=0)
 
 
-async def test_a_run_is_judged_by_its_name(here: Path) -> None:
+async def test_a_run_is_judged_by_its_name(here: Path):
     def judging(body: dict[str, Any], number: int) -> Scripted:
         said = [message["content"] for message in body["messages"]]
         if number < 4:
@@ -165,7 +165,7 @@ async def test_a_run_is_judged_by_its_name(here: Path) -> None:
     assert (here / "data" / "runs" / run / "judgement.json").is_file()
 
 
-async def test_a_server_over_http_answers_the_same(here: Path) -> None:
+async def test_a_server_over_http_answers_the_same(here: Path):
     with over_http(here) as address:
         async with Client(address, read_timeout_seconds=PATIENCE) as client:
             listed = await client.list_tools()
@@ -180,7 +180,7 @@ async def test_a_server_over_http_answers_the_same(here: Path) -> None:
         assert httpx.post(address, json=body, headers=renamed, timeout=PATIENCE).status_code == 421
 
 
-def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:
+def test_nothing_but_the_protocol_is_on_standard_output(here: Path):
     client = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     called = {"name": "research", "arguments": {"question": QUESTION}}
     asking: list[dict[str, Any]] = [
@@ -213,7 +213,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:
     assert messages[-1]["result"]["structuredContent"]["status"] == "finished"
 
 
-def test_a_server_that_cannot_be_is_a_sentence(here: Path) -> None:
+def test_a_server_that_cannot_be_is_a_sentence(here: Path):
     done = subprocess.run(
         [*COMMAND, "mcp", "--source", "/nowhere"],
         cwd=here,

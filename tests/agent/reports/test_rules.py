@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rubricem.agent.reports.rules import (
-    Finding,
+    ClaimFinding,
     LexicalChecker,
     Pair,
     clauses,
@@ -142,7 +142,7 @@ def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str,
 
 def test_what_must_occur_makes_a_claim_unsupported_whatever_its_other_words():
     found = lexical_finding(Pair("The queue holds 256 items by default.", source(QUEUE)))
-    assert found == Finding("unsupported", 'the number "256" does not stand in the source')
+    assert found == ClaimFinding("unsupported", 'the number "256" does not stand in the source')
 
 
 def test_what_another_source_of_the_claim_has_is_no_fault_of_this_one():

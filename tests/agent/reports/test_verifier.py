@@ -9,7 +9,7 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.reports.rules import Finding
+from rubricem.agent.reports.rules import ClaimFinding
 from rubricem.agent.reports.verifier import (
     CHARACTERS,
     AnswerVerifier,
@@ -56,8 +56,8 @@ async def test_an_embedded_model_is_asked_of_each_pair_that_the_rules_do_not_fin
     model = GivenModel(0.9)
     claims = (UNBOUNDED, "It holds 128 calls.", "It holds 256 calls.")
     found = await ChoiceChecker(model).check([claim_pair(claim) for claim in claims])
-    fault = Finding("unsupported", 'the number "256" does not stand in the source')
-    assert found.each == (Finding("supported"), Finding("supported"), fault)
+    fault = ClaimFinding("unsupported", 'the number "256" does not stand in the source')
+    assert found.each == (ClaimFinding("supported"), ClaimFinding("supported"), fault)
     assert (found.usage.calls, found.usage.prompt_tokens) == (2, sum(map(len, model.read)))
     assert "The closest sentence in it: If maxsize is None the cache" in model.read[0]
     assert model.read[0].endswith("Does the passage say what the claim says? Yes or No?")
@@ -76,7 +76,7 @@ async def test_a_server_is_asked_of_a_batch_in_one_call_and_overruled_on_a_chang
     model = GivenChat(verdicts("supported", "partial", "supported"))
     claims = (UNBOUNDED, "It holds calls for ever.", "It holds 256 calls.")
     found = await ChatChecker(model).check([claim_pair(claim) for claim in claims])
-    assert found.each[:2] == (Finding("supported"), Finding("partial", "So"))
+    assert found.each[:2] == (ClaimFinding("supported"), ClaimFinding("partial", "So"))
     assert found.each[2].verdict == "unsupported"
     [(system, user)] = model.asked
     assert system.content.startswith("You check claims")
@@ -142,7 +142,7 @@ async def test_the_real_model_holds_what_is_said_likelier_than_what_is_not(weigh
 )
 def test_a_model_is_asked_about_claims_unless_known_too_weak_or_switched_off(
     name: str, suffix: str, asked: bool
-) -> None:
+):
     policy, weights = ScriptedPolicy([]), known(name)
     policy.version = (weights.folder if weights else name) + suffix
     verifier = AnswerVerifier.choose(policy, "mark", "auto")

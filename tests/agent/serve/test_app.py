@@ -1,11 +1,9 @@
 """The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -27,9 +25,9 @@ from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
-from tests.conftest import COMMAND, ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
+from tests.support.pages import begun_server
 from tests.support.values import run_of
 
 OURS = {"X-Rubricem": "1"}
@@ -73,10 +71,13 @@ async def test_nothing_is_changed_without_the_header_of_our_own_page(
         ("PATCH", "bank/item"), ("DELETE", "bank/item"), ("POST", "bank/item/release"),
         ("POST", "runs/a/judge"), ("POST", "runs/a/rate"), ("POST", "uploads"),
         ("DELETE", "uploads/x"), ("POST", "learning"), ("POST", "learning/stop"),
+        ("POST", "runs"), ("OPTIONS", "runs"),
     ):  # fmt: skip
-        for headers in ({}, {"X-Rubricem": ""}, foreign):
-            refused = await client.request(method, f"/api/{path}", headers=headers)
+        for headers in ({}, {"X-Rubricem": ""}, {"Content-Type": "text/plain"}, foreign):
+            body = b'{"question": "Why?"}'
+            refused = await client.request(method, f"/api/{path}", headers=headers, content=body)
             assert refused.status_code == 403, path
+    assert [run["run"] for run in (await client.get("/api/runs")).json()["runs"]] == ["a"]
     assert (await client.get("/api/bank/item")).json()["state"] == "active"
     assert not (tmp_path / "data" / "uploads").exists()
 
@@ -165,30 +166,9 @@ def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
             security.check("GET", "/api/status", {"host": host, **asked}, "1.2.3.4")
 
 
-@contextmanager
-def serving(folder: Path) -> Iterator[list[str]]:
-    """The command on all addresses of this machine, and what it says until its warning."""
-    (folder / "documents").mkdir()
-    options = ["--base-url", "http://127.0.0.1:9/v1", "--source", str(folder / "documents")]
-    command = [*COMMAND, "serve", "--host", "0.0.0.0", "--port", "0", *options]
-    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            lines = []
-            for line in process.stdout:
-                lines.append(line.rstrip("\n"))
-                if line.startswith("Warning"):
-                    break
-            yield lines
-        finally:
-            process.terminate()
-
-
 def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp_path: Path):
-    with serving(tmp_path) as lines:
+    options = ("--host", "0.0.0.0", "--base-url", "http://127.0.0.1:9/v1", "--source", "python")
+    with begun_server(tmp_path, *options, until="Warning") as (lines, _):
         told = [found[0] for line in lines if (found := re.search(r"http://\S+/(?=$| \()", line))]
         assert told and not any("0.0.0.0" in each for each in told)
         assert lines[-1] == WARNING

@@ -7,11 +7,9 @@ by hand while a server works with it, or found damaged when one starts, is a sen
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -21,22 +19,21 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from rubricem.agent.cli import main
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.serve.app import sole_server
 from rubricem.agent.serve.desk import Capacity
 from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
-from tests.conftest import COMMAND, ROOT
+from tests.conftest import refusal
 from tests.support import policies
 from tests.support.pages import (
     CHANGING,
     QUESTION,
     RunSite,
     Said,
+    begun_server,
     read,
     run_settings,
     scripted_site,
@@ -44,7 +41,7 @@ from tests.support.pages import (
 )
 from tests.support.policies import SUPPORTED, answer, plan, search
 from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, Process
 
 ASKED = (plan(), search("unbounded cache"), answer())
 RUBRIC = ["Says what happens to the size", "Says what is evicted"]
@@ -445,22 +442,12 @@ async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has
 
 
 @contextmanager
-def server(model: ScriptedServer, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The command in a process of its own, and the address that it prints."""
-    documents = folder / "documents"
-    documents.mkdir(exist_ok=True)
-    (documents / "cache.md").write_text("# lru_cache\n\nIf maxsize is None, it is unbounded.\n")
-    options = ["--port", "0", "--base-url", model.base_url, "--model", "scripted"]
-    command = [*COMMAND, "serve", *options, "--source", str(documents), "--memory", "off"]
-    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[2], process
-        finally:
-            process.kill()
+def server(model: ScriptedServer, folder: Path) -> Iterator[tuple[str, Process]]:
+    """The command over a model and a document, and the address that it prints."""
+    [source] = run_settings(folder, model).source
+    where = ("--base-url", model.base_url, "--model", "scripted", "--source", source)
+    with begun_server(folder, *where, "--memory", "off") as (told, process):
+        yield told[0].split()[2], process
 
 
 async def told_until(address: str, run: str, name: str, after: int | None = None) -> list[Said]:
@@ -532,14 +519,11 @@ async def test_a_run_that_asks_when_the_server_is_killed_asks_again(tmp_path: Pa
         assert len(model.requests) == len(ASKED) + 1
 
 
-def test_a_port_in_use_is_a_sentence_and_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
+def test_a_port_in_use_is_a_sentence_and_a_remedy(data: Path):
     with ScriptedServer([Hang()]) as model, socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         options = ["--base-url", model.base_url, "--source", "python"]
-        done = CliRunner().invoke(main, ["serve", "--port", port, *options])
-        assert done.exit_code == 2
-        assert done.stderr.splitlines() == [
+        assert refusal("serve", "--port", port, *options).splitlines() == [
             f"error: Port {port} is in use.",
             "Choose another by --port, or 0 for any free one.",
         ]

@@ -62,9 +62,7 @@ async def kept(folder: Path) -> list[Reflection]:
     return [item.reflection for item in await RubricBank(folder / "data").items()]
 
 
-async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_it(
-    tmp_path: Path,
-):
+async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_it(tmp_path: Path):
     script = Failing(Hang())
     async with scripted_site(script, tmp_path, memory="on") as here:
         run = await here.ask()

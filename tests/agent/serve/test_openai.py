@@ -7,7 +7,7 @@ is not held up by the pace at which people are told of a run.
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.agent.serve.openai import LONGEST_TURN, ResponseAsked, dialogue
 from rubricem.agent.serve.security import Security
 from rubricem.agent.transcript.question import LONGEST_QUESTION, checked
-from tests.support.pages import QUESTION, REPORT, client, openai_served, scripted_site
+from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served, scripted_site
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
 from tests.support.scripted_server import Fault, Hang, Scripted
 from tests.support.waiting import PATIENCE, wait_for
@@ -52,14 +52,14 @@ def asking(made: OpenAI, kind: str, **more: Any) -> Any:
     return made.responses.create(**{**RESPONSE, **more})
 
 
-def test_there_is_one_model(idle: OpenAI) -> None:
+def test_there_is_one_model(idle: OpenAI):
     assert [model.id for model in idle.models.list()] == ["rubricem"]
     assert idle.models.retrieve("rubricem").owned_by == "rubricem"
     with pytest.raises(openai.NotFoundError, match="'gpt-4o' does not exist"):
         idle.models.retrieve("gpt-4o")
 
 
-def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Path) -> None:
+def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Path):
     with client([*RUN, SUPPORTED], tmp_path) as made:
         done = asking(made, "chat")
     ChatCompletion.model_validate(done.model_dump())
@@ -82,7 +82,7 @@ def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Pa
     assert "Call 1: folder: lru_cache maxsize None\n" in reasoning["reasoning_content"]
 
 
-def test_a_response_holds_reasoning_message_citations_and_usage(tmp_path: Path) -> None:
+def test_a_response_holds_reasoning_message_citations_and_usage(tmp_path: Path):
     with client([*RUN, SUPPORTED], tmp_path) as made:
         done = asking(made, "response")
         again = made.responses.retrieve(done.id)
@@ -103,9 +103,7 @@ def test_a_response_holds_reasoning_message_citations_and_usage(tmp_path: Path) 
     assert (again.id, again.output_text) == (done.id, done.output_text)
 
 
-async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(
-    tmp_path: Path,
-) -> None:
+async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED] * 2, tmp_path) as here:
         async with AsyncOpenAI(base_url=here.url, api_key="none", max_retries=0) as made:
             create = made.chat.completions.create
@@ -129,7 +127,7 @@ async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_the_events_of_a_stream_come_in_the_order_of_the_interface(tmp_path: Path) -> None:
+def test_the_events_of_a_stream_come_in_the_order_of_the_interface(tmp_path: Path):
     with client([*RUN, SUPPORTED], tmp_path) as made:
         events: list[Any] = list(asking(made, "response", stream=True))
     for event in events:
@@ -152,9 +150,7 @@ def test_the_events_of_a_stream_come_in_the_order_of_the_interface(tmp_path: Pat
     assert whole.output[0].summary[0].text == thought
 
 
-async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(
-    tmp_path: Path,
-) -> None:
+async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         async with (
             AsyncOpenAI(base_url=here.url, api_key="none", max_retries=0) as made,
@@ -166,7 +162,7 @@ async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(
     assert done.output_text.startswith(REPORT)
 
 
-def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path) -> None:
+def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED, *MORE], tmp_path) as here:
         first = asking(here.client, "chat")
         follow: list[Any] = [
@@ -184,9 +180,7 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path) 
         assert said.count("And with maxsize 0?") == 1
 
 
-def test_a_response_goes_on_with_the_thread_of_the_one_it_names_or_branches_off(
-    tmp_path: Path,
-) -> None:
+def test_a_response_goes_on_with_the_thread_of_the_one_it_names_or_branches_off(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED, *MORE, *MORE], tmp_path) as here:
         first = asking(here.client, "response")
         for question in ("And with 0?", "And with 1?"):
@@ -201,7 +195,7 @@ def test_a_response_goes_on_with_the_thread_of_the_one_it_names_or_branches_off(
     assert sorted(len(conversation.runs) for conversation in listed) == [2, 2]
 
 
-def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path) -> None:
+def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path):
     asked: list[Any] = [
         {"role": "system", "content": "Be funny."},
         {"role": "user", "content": "Who are you?"},
@@ -214,17 +208,6 @@ def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path) -> None:
     assert said.startswith(QUESTION)
     assert "User: Who are you?\n\nAssistant: Somebody else's words." in said
     assert "funny" not in said
-
-
-def test_a_list_of_messages_is_read_as_a_dialogue() -> None:
-    said: list[Any] = [
-        {"role": "user", "content": "Who are you?"},
-        {"role": "assistant", "content": [{"type": "output_text", "text": "A stranger."}]},
-        {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
-    ]
-    asked = ResponseAsked.model_validate({"input": said, "instructions": "Be brief."})
-    told = asked.dialogue().as_question()
-    assert told.startswith(QUESTION) and "Assistant: A stranger." in told
 
 
 def said_by(role: str, content: Any) -> list[Any]:
@@ -263,7 +246,7 @@ SCHEMA = {"format": {"type": "json_schema", "name": "x", "schema": {}}}
 )  # fmt: skip
 def test_what_is_not_supported_is_a_clear_bad_request(
     kind: str, fields: dict[str, Any], said: str, param: str | None, idle: OpenAI
-) -> None:
+):
     with pytest.raises(openai.BadRequestError) as refused:
         asking(idle, kind, **fields)
     assert said in str(refused.value)
@@ -271,13 +254,13 @@ def test_what_is_not_supported_is_a_clear_bad_request(
     assert refused.value.param == param
 
 
-def test_a_response_that_there_is_not_is_not_found(idle: OpenAI) -> None:
+def test_a_response_that_there_is_not_is_not_found(idle: OpenAI):
     for name in ("resp_nothing", "other"):
         with pytest.raises(openai.NotFoundError, match="There is no response"):
             idle.responses.retrieve(name)
 
 
-def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path) -> None:
+def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         options = {"rubricem": {"format": "short", "tool_calls": 3}}
         done = asking(here.client, "chat", temperature=0.1, extra_body=options)
@@ -287,7 +270,7 @@ def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["chat", "response"])
-def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path, kind: str) -> None:
+def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path, kind: str):
     with client([Fault(401), Fault(401)], tmp_path) as made:
         with pytest.raises(openai.InternalServerError, match="wants an API key") as failed:
             asking(made, kind)
@@ -301,7 +284,7 @@ def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path, kind: s
     EVENT.validate_python(last.model_dump())
 
 
-def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path) -> None:
+def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path):
     tight = {"rubricem": {"max_total_tokens": 130}}
     with client([*RUN, SUPPORTED] * 2, tmp_path, max_total_tokens=1000) as made:
         chat = asking(made, "chat", extra_body=tight)
@@ -312,19 +295,24 @@ def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path) -> None:
     assert response.incomplete_details.reason == "max_output_tokens"
 
 
+@contextmanager
+def streamed(here: Programs) -> Iterator[Iterator[str]]:
+    """The lines of a stream, behind the first that says what a search has found."""
+    url, body = f"{here.url}/chat/completions", {**CHAT, "stream": True}
+    with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
+        lines = reply.iter_lines()
+        wait_for(lambda: "Found:" in next(lines))
+        yield lines
+
+
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_ends_its_run_with_what_there_is(
-    stream: bool, tmp_path: Path
-) -> None:
+def test_a_client_that_goes_away_ends_its_run_with_what_there_is(stream: bool, tmp_path: Path):
     with openai_served([plan(), Hang()], tmp_path) as here:
-        body = {**CHAT, "stream": stream}
-        url = f"{here.url}/chat/completions"
         if stream:
-            with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
-                lines = reply.iter_lines()
-                wait_for(lambda: "Found:" in next(lines))
+            with streamed(here):
                 wait_for(lambda: len(here.model.requests) == 2)
         else:
+            url, body = f"{here.url}/chat/completions", {**CHAT, "stream": False}
             with closing(HTTPConnection(urlsplit(url).netloc)) as asking:
                 asking.request("POST", url, json.dumps(body), {"Content-Type": "application/json"})
                 wait_for(lambda: len(here.model.requests) == 2)
@@ -334,24 +322,19 @@ def test_a_client_that_goes_away_ends_its_run_with_what_there_is(
     assert (ended.status, ended.ended_by) == ("partial", "interrupt")
 
 
-def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path) -> None:
-    with openai_served([plan(), Hang()], tmp_path) as here:
-        body = {**CHAT, "stream": True}
-        url = f"{here.url}/chat/completions"
-        with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
-            lines = reply.iter_lines()
-            wait_for(lambda: "Found:" in next(lines))
-            wait_for(lambda: len(here.model.requests) == 2)
-            [work] = here.desk.live.values()
-            assert work.task is not None
-            work.task.get_loop().call_soon_threadsafe(here.desk.close)
-            rest = "\n".join(lines)
+def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path):
+    with openai_served([plan(), Hang()], tmp_path) as here, streamed(here) as lines:
+        wait_for(lambda: len(here.model.requests) == 2)
+        [work] = here.desk.live.values()
+        assert work.task is not None
+        work.task.get_loop().call_soon_threadsafe(here.desk.close)
+        rest = "\n".join(lines)
     assert "the run goes on when it starts again" in rest
     [run] = here.desk.store.threads()
     assert not here.desk.store.ended(run), "nothing ended it: a server that comes takes it up"
 
 
-def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path) -> None:
+def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path):
     with (
         openai_served([], tmp_path, Security(token="t" * 40, most_body=2000)) as here,
         OpenAI(base_url=here.url, api_key="wrong", max_retries=0) as stranger,
@@ -377,7 +360,7 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
 )
 def test_a_page_of_another_site_and_no_json_get_nothing(
     idle: OpenAI, headers: dict[str, str], body: bytes, status: int, said: str
-) -> None:
+):
     sent = {"content-type": "application/json", **headers}
     url = f"{idle.base_url}chat/completions"
     reply = httpx.post(url, content=body, headers=sent, timeout=PATIENCE)
@@ -394,7 +377,7 @@ def history(turns: int, words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("characters", [10, 1500, 5000, LONGEST_QUESTION - 5, LONGEST_QUESTION])
-def test_a_long_history_leaves_room_for_the_question(characters: int) -> None:
+def test_a_long_history_leaves_room_for_the_question(characters: int):
     question = "q" * characters
     messages = [*history(9, "w " * 4000), {"role": "user", "content": question}]
     told = dialogue(messages, "messages").as_question()
@@ -402,9 +385,12 @@ def test_a_long_history_leaves_room_for_the_question(characters: int) -> None:
     assert ("Assistant: turn 7 " in told) == (characters <= LONGEST_QUESTION - LONGEST_TURN - 100)
 
 
-def test_of_a_short_history_everything_is_told_in_its_order() -> None:
-    messages = [*history(3, "said"), {"role": "user", "content": QUESTION}]
-    told = dialogue(messages, "messages").as_question()
+def test_of_a_short_history_everything_is_told_in_its_order_also_of_messages_in_parts():
+    said = history(3, "said")
+    said[1]["content"] = [{"type": "output_text", "text": said[1]["content"]}]
+    said.append({"role": "user", "content": [{"type": "input_text", "text": QUESTION}]})
+    asked = ResponseAsked.model_validate({"input": said, "instructions": "Be brief."})
+    told = asked.dialogue().as_question()
     assert told.split("\n\n") == [
         QUESTION,
         "What was said before this question:",

