@@ -31,6 +31,7 @@ from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status
 SEARCHES = 3
 """of the plain loop, as many as a forced run makes at most"""
 TURN = Sampling(max_tokens=220, temperature=0.0)
+BARE_ASKED = "The answer alone, in one to five words, without ids:"
 BARE = Sampling(max_tokens=24, temperature=0.0)
 _SEARCH = re.compile(r"\s*search:[ \t]*([^\n]*)", re.I)
 _ANSWER = re.compile(r"\s*answer:\s*", re.I)
@@ -183,7 +184,7 @@ async def keep_answer(run: Run, written: str) -> None:
     if answer:
         await run.keep_edited(Stage.ANSWER, answer, told=True)
     if run.ask.answer_format is AnswerFormat.EXACT:
-        await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
+        await run.prompt(Stage.ANSWER, f"\n{BARE_ASKED}\n{EXACT_LINE.strip()}")
         bare = (await run.write(Stage.ANSWER, BARE, bare_end)).text.strip()
         line = neutralise(_ANSWER.sub("", bare, count=1).partition("\n")[0].strip())
         if line:

@@ -28,17 +28,15 @@ from dataclasses import dataclass, replace
 from rubricem.agent.research.lookups import (
     Comparison,
     Finding,
-    Lookup,
     Lookups,
     asks_for,
     candidates,
     compare,
-    names,
     names_stand,
-    read_plan,
     retry,
     subject_stands,
 )
+from rubricem.agent.research.plans import Lookup, complete, numbered, outline, read_plan
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.offers import (
     CLOSING,
@@ -47,12 +45,20 @@ from rubricem.agent.sources.offers import (
     Offer,
     call_grammar,
 )
-from rubricem.agent.transcript.question import Found, RunCut, tool_output
+from rubricem.agent.transcript.question import (
+    CUT,
+    Found,
+    RunCut,
+    cut_words,
+    snippet,
+    tool_output,
+)
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
 from rubricem.agent.transcript.words import (
     NAME,
     closest_sentence,
     content_words,
+    names,
     overlap,
     phrase,
     sentences,
@@ -79,14 +85,11 @@ class Slot:
     """text at which the slot ends, beside anything like a tag"""
 
 
-THINK = Slot("think", Stage.PLAN, 24)
-ANALYSIS = Slot("deep_analysis", Stage.PLAN, 32)
-RUBRIC = Slot("rubric", Stage.PLAN, 80, end="\n\n")
-RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 120, GREEDY, end="\n\n")
+THINK = Slot("think", Stage.PLAN, 120, GREEDY, end="The same")
+RUBRIC = Slot("rubric", Stage.PLAN, 56, end="\n\n")
 TOOL_CALL = Slot("tool_call", Stage.RESEARCH, 120, GREEDY, end="</call_tool>")
 READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
 RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 12, GREEDY)
-WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 32, GREEDY)
 CLAIM = Slot("claim", Stage.ANSWER, 72, GREEDY, end="</cite>")
 EXACT = Slot("exact", Stage.ANSWER, 24, GREEDY)
 
@@ -221,6 +224,8 @@ ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
 """of the context that a question may fill, since it is repeated; at three characters a token"""
+BEGINNING = 45
+"""words of a passage that are shown first"""
 TRIES = 2
 """searches for one look-up"""
 SEARCH, REVIEW = '<call_tool name="search">', "<review>"
@@ -249,15 +254,15 @@ class ForcedDecoder:
 
     async def plan(self, run: Run) -> str:
         """Write the plan and return the query of its first look-up."""
-        await run.prompt(Stage.PLAN, "<think>")
-        await self._fill(run, THINK)
-        await run.prompt(Stage.PLAN, "</think>\n<structured_plan>\n<deep_analysis>")
-        await self._fill(run, ANALYSIS)
-        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n-")
+        await run.prompt(Stage.PLAN, "<think>\n1.")
+        thought = await self._fill(run, THINK)
+        alone = run.evidence.alone(run.ask.question)
+        steps = complete(read_plan(f"1. {thought}", alone), alone)
+        lead = f"\n</think>\n<structured_plan>\n<deep_analysis>{outline(steps)}</deep_analysis>"
+        await run.prompt(Stage.PLAN, f"{lead}\n<rubric>\n-")
         await self._fill(run, RUBRIC)
-        await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>\n1.")
-        await self._fill(run, RESEARCH_PLAN)
-        await run.prompt(Stage.PLAN, "\n</research_plan>\n</structured_plan>\n")
+        plan = f"\n</rubric>\n<research_plan>\n{neutralise(numbered(steps))}"
+        await run.prompt(Stage.PLAN, f"{plan}\n</research_plan>\n</structured_plan>\n")
         run.lookups = Lookups()
         self._follow(run)
         return await self._call(run, self._question(run, run.lookups.steps[0]))
@@ -283,22 +288,34 @@ class ForcedDecoder:
         # What the thread before quoted is never found anew, but it may answer.
         quoted = (i for i in run.sources if i in run.evidence.background.by_id)
         run.lookups.show([*(source.id for source in found.sources), *quoted])
-        text = tool_output(found, run.ask.passage_words)
-        await run.prompt(Stage.RESEARCH, text, Author.TOOL)
+        words = self._begin(run, found)
+        await run.prompt(Stage.RESEARCH, tool_output(found, words), Author.TOOL)
+
+    def _begin(self, run: Run, found: Found) -> int:
+        """Words shown of each passage: its beginning where a name, a place or a date is asked for.
+
+        Most pages tell those first, and reading is half of what a small model's answer costs.
+        """
+        lookups, words = run.lookups, run.ask.passage_words
+        asked = self._question(run, lookups.step(lookups.at))
+        brief = asks_for(asked) != "words"
+        begun = {s.id: cut_words(s.text, BEGINNING) for s in found.sources if s.id in found.new}
+        cut = {i: text for i, text in begun.items() if text.endswith(CUT)}
+        lookups.begun = cut if brief and words > BEGINNING else {}
+        return BEGINNING if lookups.begun else words
 
     async def research(self, run: Run) -> str | None:
         """Read what was found; return the next query or a tool's call, or None to go on."""
         lookups = run.lookups
         step = lookups.step(lookups.at)
-        await run.prompt(Stage.RESEARCH, f"<state_evaluation>\n[{step.number}]")
-        if step.number in lookups.found:
-            # A tool was called although it was answered; what the tool gave can be cited.
-            await run.prompt(Stage.RESEARCH, f" {neutralise(lookups.found[step.number].text)}")
-        else:
-            await self._read(run, step)
-        left = lookups.open()
-        told = ", ".join(f"[{s.number}]" for s in left) or "nothing"
-        await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
+        await self._evaluate(run, step)
+        if lookups.begun and step.number not in lookups.found:
+            words = run.ask.passage_words - BEGINNING
+            rest = [snippet(run.sources[i], words, after=BEGINNING) for i in lookups.begun]
+            lookups.begun = {}
+            text = f"<tool_output>\n{''.join(rest)}</tool_output>\n"
+            await run.prompt(Stage.RESEARCH, text, Author.TOOL)
+            await self._evaluate(run, step)
         room = run.room()
         if room is not None and room < ROOM:
             return None
@@ -314,6 +331,18 @@ class ForcedDecoder:
             if call := await call_chosen(run, fit, otherwise, self._on_slot):
                 return call
         return await self._call(run, query) if query else None
+
+    async def _evaluate(self, run: Run, step: Lookup) -> None:
+        """Say what answers a look-up, and which are open."""
+        lookups = run.lookups
+        await run.prompt(Stage.RESEARCH, f"<state_evaluation>\n[{step.number}]")
+        if step.number in lookups.found:
+            # A tool was called although it was answered; what the tool gave can be cited.
+            await run.prompt(Stage.RESEARCH, f" {neutralise(lookups.found[step.number].text)}")
+        else:
+            await self._read(run, step)
+        told = ", ".join(f"[{s.number}]" for s in lookups.open()) or "nothing"
+        await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
 
     def _query(self, run: Run, step: Lookup) -> str | None:
         """What is to be searched next: the look-up again, or the next one."""
@@ -341,7 +370,9 @@ class ForcedDecoder:
         shown = [run.sources[i] for i in run.lookups.shown]
         about = [s for s in shown if subject_stands(question, f"{s.title} {s.text}")]
         asked = asks_for(question)
-        fit = {s.id: candidates(f"{s.title}. {s.text}", asked, question) for s in about}
+        begun = run.lookups.begun
+        read = {s.id: f"{s.title}. {begun.get(s.id, s.text)}" for s in about}
+        fit = {i: candidates(text, asked, question) for i, text in read.items()}
         finding: Finding | None = None
         if about and asked == "words":
             finding = await self._read_words(run, about, question)
@@ -361,7 +392,9 @@ class ForcedDecoder:
         if written.text.strip() == NOT_FOUND:
             instead = await self._weighed(run, READING, any_of(offered))
             if written.logprobs and instead.logprobs:
-                doubtful = instead.logprobs[0] > written.logprobs[0] - DOUBT
+                # Where there is more to read "not found" may be said more easily.
+                doubt = 0 if run.lookups.begun else DOUBT
+                doubtful = instead.logprobs[0] > written.logprobs[0] - doubt
                 written = instead if doubtful else written
         text = written.text
         source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
@@ -412,9 +445,9 @@ class ForcedDecoder:
         if missing and run.sources and not run.lookups.open() and await self._may_return(run):
             await run.prompt(Stage.REVIEW, "</review>\n")
             return await self._call(run, run.lookups.add(missing[0]))
-        await run.prompt(Stage.REVIEW, "<writing_plan>")
-        await self._fill(run, WRITING_PLAN)
-        await run.prompt(Stage.REVIEW, "</writing_plan>\n</review>\n")
+        found = ", ".join(f"[{n}] from {f.source}" for n, f in run.lookups.found.items())
+        plan = f"<writing_plan>{found or 'What was not found'}.</writing_plan>\n</review>\n"
+        await run.prompt(Stage.REVIEW, plan)
         return None
 
     async def _may_return(self, run: Run) -> bool:
@@ -428,12 +461,16 @@ class ForcedDecoder:
         await run.prompt(Stage.REVIEW, f"\n- {item}")
         found, left = run.lookups.found, run.lookups.open()
         asked = content_words(item)
-        # What no look-up found cannot be met; a small model would say that it is.
         near = [len(asked & content_words(run.lookups.resolved(s) or s.text)) for s in left]
-        told = [len(asked & content_words(run.lookups.step(n).text)) for n in found]
-        if not found or (near and max(near) > max(told)):
+        told = {n: len(asked & content_words(run.lookups.step(n).text)) for n in found}
+        best = max(told, key=lambda n: told[n], default=None)
+        # What no look-up found cannot be met; a small model would say that it is.
+        if best is None or (near and max(near) > told[best]):
             await run.prompt(Stage.REVIEW, " [missing]")
             return False
+        if told[best]:
+            await run.prompt(Stage.REVIEW, f" [met: {found[best].source}]")
+            return True
         known = dict.fromkeys(f.source for f in found.values())
         marks = any_of([*(f" [met: {identifier}]" for identifier in known), " [missing]"])
         mark = await self._choose(run, RUBRIC_REVIEW, marks)

@@ -1,10 +1,9 @@
-"""A plan as numbered look-ups, what each of them found, and what code can tell without a model.
+"""What the look-ups of a plan found, and what code can tell of it without a model.
 
-A look-up may name what an earlier one finds: `2. Where did [1] die?` (Self-Ask, arXiv:2210.03350;
-ReWOO, arXiv:2305.18323). Each is searched once what it refers to is known, its short answer is put
-into those that refer to it, and a plan is done when every look-up has been answered or has failed.
-A look-up that compares what others found is never searched: dates are put in order
-here, since small models say that 2014 comes before 1993.
+Each is searched once what it refers to is known, its short answer is put into those that refer to
+it, and a plan is done when every look-up has been answered or has failed. One that compares what
+others found is never searched: dates are put in order here, since small models say that 2014 comes
+before 1993.
 
 What a look-up asks for - a name, a date, or words - is read from its question word; of names and
 dates the passages give the candidates, so that nothing can be answered that no passage holds, and
@@ -17,34 +16,11 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Literal
 
-from rubricem.agent.transcript.words import STOP_WORDS, content_words, folded, phrase
+from rubricem.agent.research.plans import FIRST, LAST, REFERENCE, SAME, Lookup, subjects
+from rubricem.agent.transcript.words import STOP_WORDS, folded, name_spans, names, phrase
 
-MOST_LOOKUPS = 6
-"""of a plan; what a small model writes beyond that repeats itself"""
-_ITEM = re.compile(r"^[ \t]*(\d{1,3})[.)][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
-_REFERENCE = re.compile(r"\[(\d{1,3})\]")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019.-][^\W_]+)*")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*(?:\.\w+)+|\w*[a-z]_\w+")
-_COMPARES = re.compile(
-    r"\b(?:compare|which of|earlier|earliest|first|older|oldest|later|latest|last|younger|"
-    r"youngest|longer|more|same|both)\b",
-    re.I,
-)
-
 Asked = Literal["name", "place", "date", "words"]
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One step of a plan. `refers` are the numbers of the look-ups whose answers it names."""
-
-    number: int
-    text: str
-    refers: tuple[int, ...] = ()
-    compares: bool = False
-    """it sets side by side what others found, and is not searched"""
-    planned: bool = True
-    """False: the review asked for it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +29,6 @@ class Finding:
 
     text: str
     source: str
-
-
-def read_plan(text: str, question: str) -> list[Lookup]:
-    """The look-ups of a plan's text, at most MOST_LOOKUPS, numbered as they are written.
-
-    Left out: repeated ones, one that refers to itself, to a later or to no look-up, and one that
-    names neither a reference nor anything of the question but common words ("Who is older?"). A
-    plan without any is the question itself.
-    """
-    found: dict[int, Lookup] = {}
-    for written, line in _ITEM.findall(text)[: 4 * MOST_LOOKUPS]:
-        number, refers = int(written), tuple(dict.fromkeys(map(int, _REFERENCE.findall(line))))
-        asked = content_words(_REFERENCE.sub("", line))
-        known = {other.text.casefold() for other in found.values()}
-        if number in found or line.casefold() in known or any(r not in found for r in refers):
-            continue
-        compares = len(refers) > 1 and bool(_COMPARES.search(line))
-        subjects = _subjects(question)
-        if len(subjects) == 1 and not refers and not _subjects(line):
-            # "How do I turn that on?" finds what nobody asked about.
-            line = f"{subjects[0]}: {line}"
-        named = bool(refers) or names(line) or not names(question)
-        if asked and named and not any(found[r].compares for r in refers):
-            found[number] = Lookup(number, line, refers, compares)
-        if len(found) == MOST_LOOKUPS:
-            break
-    return list(found.values()) or [Lookup(1, " ".join(question.split()))]
-
-
-def _subjects(text: str) -> list[str]:
-    """The identifiers that a text names, or else its names."""
-    named = [word.strip(".") for word in _IDENTIFIER.findall(text)]
-    return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
 @dataclass
@@ -100,6 +43,8 @@ class Lookups:
     """number of the look-up that is being searched"""
     shown: tuple[str, ...] = ()
     """ids of the sources that the last search brought, without those read for this look-up"""
+    begun: dict[str, str] = field(default_factory=dict)
+    """ids of those of which the beginning alone was shown -> that beginning"""
     read: dict[int, set[str]] = field(default_factory=dict)
     """number of a look-up -> ids of the sources that were read for it"""
 
@@ -134,7 +79,7 @@ class Lookups:
             number = int(reference[1])
             return self.found[number].text if number in step.refers else reference[0]
 
-        return _REFERENCE.sub(known, step.text)
+        return REFERENCE.sub(known, step.text)
 
     def open(self) -> list[Lookup]:
         """Those that no answer was found for; what compares is not among them."""
@@ -152,10 +97,6 @@ class Lookups:
         return step
 
 
-_PARTICLES = frozenset(
-    """of the de la le du da di del der den des von van zu al el bin ibn ben mac y e""".split()  # noqa: SIM905
-)
-_TOKEN = re.compile(r"[^\s,;:()\[\]{}\"\u201c\u201d/|]+|[,;:()\[\]{}\"\u201c\u201d/|]")
 _MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 _DATE = re.compile(
     rf"\b(?:\d{{1,2}} (?:{_MONTH}),? \d{{3,4}}|(?:{_MONTH}) \d{{1,2}},? \d{{3,4}}|"
@@ -182,49 +123,6 @@ def asks_for(question: str) -> Asked:
     return "name" if first or named else "words"
 
 
-def names(text: str) -> list[str]:
-    """The runs of capitalised words of a text, joined over particles, in order."""
-    return [span for span, _ in _spans(text)]
-
-
-def _spans(text: str) -> list[tuple[str, tuple[int, int]]]:
-    spans: list[tuple[int, int]] = []
-    held: list[re.Match[str]] = []
-
-    def close() -> None:
-        while held and not _proper(held[-1][0]):
-            held.pop()
-        while held and held[0][0].casefold().strip(".'") in STOP_WORDS:
-            held.pop(0)
-        if held:
-            spans.append((held[0].start(), held[-1].end()))
-        held.clear()
-
-    end = 0
-    for token in _TOKEN.finditer(text):
-        word = token[0]
-        if text.count("\n", end, token.start()) > 1:
-            close()
-        end = token.end()
-        if _proper(word) or (held and word in _PARTICLES):
-            held.append(token)
-            if word[-1] in ".!?" and len(word) > 3:
-                close()
-        else:
-            close()
-    close()
-    return [(_bare(" ".join(text[a:b].split())), (a, b)) for a, b in spans]
-
-
-def _bare(span: str) -> str:
-    """A name without the possessive and the marks behind it."""
-    return re.sub(r"['\u2019]s$", "", span.rstrip(".!?-'\u2019"))
-
-
-def _proper(word: str) -> bool:
-    return word[0].isupper() or (word[0].isdigit() and len(word) < 5)
-
-
 def candidates(text: str, asked: Asked, question: str) -> list[str]:
     """What of a passage may answer a look-up for a name or a date, in order, each once.
 
@@ -234,7 +132,7 @@ def candidates(text: str, asked: Asked, question: str) -> list[str]:
     if asked == "date":
         found = [match[0] for match in _DATE.finditer(text)]
     else:
-        spans = _spans(text)
+        spans = name_spans(text)
         found = [span for span, _ in spans]
         for (_, (start, end)), (after, (begin, _)) in pairwise(spans):
             # A place within another, or a name with its title; of persons a comma makes a list.
@@ -298,11 +196,6 @@ def moment(text: str) -> tuple[int, int, int] | None:
     return year, month, day
 
 
-_LAST = re.compile(r"\b(?:later|latest|last|younger|youngest|newer|recent|recently)\b", re.I)
-_FIRST = re.compile(r"\b(?:earlier|earliest|first|older|oldest|before)\b", re.I)
-_SAME = re.compile(r"\b(?:same|both|share)\b", re.I)
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What code can tell of things found: how they stand, and which answers the question."""
@@ -320,15 +213,13 @@ def compare(lookups: Lookups, question: str) -> Comparison | None:
     same.
     """
     numbers = next((s.refers for s in reversed(lookups.steps) if s.compares), ())
-    if not numbers and (
-        _LAST.search(question) or _FIRST.search(question) or _SAME.search(question)
-    ):
+    if not numbers and (LAST.search(question) or FIRST.search(question) or SAME.search(question)):
         ends = _leaves(lookups)
         numbers = tuple(ends[-2:]) if len(ends) > 1 else ()
     if len(numbers) < 2 or any(n not in lookups.found for n in numbers):
         return None
     sides = [(_side(lookups, n, question), lookups.found[n].text) for n in numbers]
-    if _SAME.search(question):
+    if SAME.search(question):
         values = [set(_folded(text)) for _, text in sides]
         same = all(a <= b or b <= a for a in values for b in values)
         told = "; ".join(f"{name}: {text}" for name, text in sides)
@@ -345,9 +236,9 @@ def compare(lookups: Lookups, question: str) -> Comparison | None:
     if vague or len(set(whens)) < len(whens):
         return Comparison(note)
     asked = " ".join([question, *(s.text for s in lookups.steps if s.compares)])
-    if _LAST.search(asked):
+    if LAST.search(asked):
         return Comparison(note, ordered[-1][0])
-    return Comparison(note, ordered[0][0] if _FIRST.search(asked) else "")
+    return Comparison(note, ordered[0][0] if FIRST.search(asked) else "")
 
 
 def _leaves(lookups: Lookups) -> list[int]:
@@ -383,7 +274,7 @@ def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
     """
     resolved = lookups.resolved(step) or step.text
     asked = set(map(folded, lookups.queries.get(step.number, ())))
-    named = " ".join(_subjects(resolved))
+    named = " ".join(subjects(resolved))
     queries = (named, " ".join(question.split()))
     for query in queries if step.refers else reversed(queries):
         if query and folded(query) not in asked:

@@ -287,22 +287,33 @@ def tool_output(found: Found, words: int) -> str:
     return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
 
 
-def snippet(source: Source, words: int, *, new: bool = True) -> str:
-    """The source as the policy reads it: its title and its first `words` words.
+def snippet(source: Source, words: int, *, new: bool = True, after: int = 0) -> str:
+    """The source as the policy reads it: its title, and its first `words` words behind `after`."""
+    text = cut_words(source.text, words)
+    if after:
+        begun = cut_words(source.text, after).removesuffix(CUT)
+        text = "... " + cut_words(source.text[len(begun) :].lstrip(), words)
+    body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
+    return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
+
+
+CUT = " ..."
+
+
+def cut_words(text: str, words: int) -> str:
+    """The first `words` words of a text, with CUT where it goes on.
 
     White space is kept and counts nothing, as code and tables are indented; scripts without spaces
     are cut by length.
     """
-    text, read = source.text, 0
-    for count, word in enumerate(_WORD.finditer(source.text)):
+    read = 0
+    for count, word in enumerate(_WORD.finditer(text)):
         room = words * CHARACTERS_A_WORD - read
         read += len(word[0])
         if count == words or len(word[0]) > room:
             end = word.start() if count == words else word.start() + room
-            text = source.text[:end].rstrip() + " ..."
-            break
-    body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
-    return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
+            return text[:end].rstrip() + CUT
+    return text
 
 
 MOST_REJECTED = 5

@@ -177,6 +177,56 @@ def phrase(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
+_PARTICLES = frozenset(
+    """of the de la le du da di del der den des von van zu al el bin ibn ben mac y e""".split()  # noqa: SIM905
+)
+_TOKEN = re.compile(r"[^\s,;:()\[\]{}\"\u201c\u201d/|]+|[,;:()\[\]{}\"\u201c\u201d/|]")
+
+
+def names(text: str) -> list[str]:
+    """The runs of capitalised words of a text, joined over particles, in order."""
+    return [span for span, _ in name_spans(text)]
+
+
+def name_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
+    """The same, each with its first and last offset in characters."""
+    spans: list[tuple[int, int]] = []
+    held: list[re.Match[str]] = []
+
+    def close() -> None:
+        while held and not _proper(held[-1][0]):
+            held.pop()
+        while held and held[0][0].casefold().strip(".'") in STOP_WORDS:
+            held.pop(0)
+        if held:
+            spans.append((held[0].start(), held[-1].end()))
+        held.clear()
+
+    end = 0
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if text.count("\n", end, token.start()) > 1:
+            close()
+        end = token.end()
+        if _proper(word) or (held and word in _PARTICLES):
+            held.append(token)
+            if word[-1] in ".!?" and len(word) > 3:
+                close()
+        else:
+            close()
+    close()
+    return [(_bare(" ".join(text[a:b].split())), (a, b)) for a, b in spans]
+
+
+def _bare(span: str) -> str:
+    """A name without the possessive and the marks behind it."""
+    return re.sub(r"['\u2019]s$", "", span.rstrip(".!?-'\u2019"))
+
+
+def _proper(word: str) -> bool:
+    return word[0].isupper() or (word[0].isdigit() and len(word) < 5)
+
+
 def _form(word: str) -> str:
     if word.endswith("n't"):
         return "not"

@@ -1,0 +1,234 @@
+"""A plan as numbered look-ups: how it is read, and what code makes whole in it.
+
+A look-up may name what an earlier one finds: `2. Where did [1] die?` (Self-Ask, arXiv:2210.03350;
+ReWOO, arXiv:2305.18323). A small model finds the first steps of a chain, but it forgets half of a
+comparison, compares what was not asked for, and takes a father-in-law for one step. So of two
+things that a question sets side by side the look-ups of the first are made for the other as well,
+what is compared is taken from the question's own word (older: born), and kin that is named through
+another person is looked up through that person. Where a question has none of these the plan is the
+model's.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rubricem.agent.transcript.words import content_words, names, phrase
+
+MOST_LOOKUPS = 6
+"""of a plan; what a small model writes beyond that repeats itself"""
+_ITEM = re.compile(r"^[ \t]*(\d{1,3})[.)][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
+REFERENCE = re.compile(r"\[(\d{1,3})\]")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*(?:\.\w+)+|\w*[a-z]_\w+")
+_COMPARES = re.compile(
+    r"\b(?:compare|which of|earlier|earliest|first|older|oldest|later|latest|last|younger|"
+    r"youngest|longer|more|same|both)\b",
+    re.I,
+)
+LAST = re.compile(r"\b(?:later|latest|last|younger|youngest|newer|recent|recently)\b", re.I)
+FIRST = re.compile(r"\b(?:earlier|earliest|first|older|oldest|before)\b", re.I)
+SAME = re.compile(r"\b(?:same|both|share)\b", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One step of a plan. `refers` are the numbers of the look-ups whose answers it names."""
+
+    number: int
+    text: str
+    refers: tuple[int, ...] = ()
+    compares: bool = False
+    """it sets side by side what others found, and is not searched"""
+    planned: bool = True
+    """False: the review asked for it"""
+
+
+def read_plan(text: str, question: str) -> list[Lookup]:
+    """The look-ups of a plan's text, at most MOST_LOOKUPS, numbered as they are written.
+
+    Left out: repeated ones, one that refers to itself, to a later or to no look-up, and one that
+    names neither a reference nor anything of the question but common words ("Who is older?"). A
+    plan without any is the question itself.
+    """
+    found: dict[int, Lookup] = {}
+    for written, line in _ITEM.findall(text)[: 4 * MOST_LOOKUPS]:
+        number, refers = int(written), tuple(dict.fromkeys(map(int, REFERENCE.findall(line))))
+        asked = content_words(REFERENCE.sub("", line))
+        known = {other.text.casefold() for other in found.values()}
+        if number in found or line.casefold() in known or any(r not in found for r in refers):
+            continue
+        compares = len(refers) > 1 and bool(_COMPARES.search(line))
+        named_there = subjects(question)
+        if len(named_there) == 1 and not refers and not subjects(line):
+            # "How do I turn that on?" finds what nobody asked about.
+            line = f"{named_there[0]}: {line}"
+        named = bool(refers) or names(line) or not names(question)
+        if asked and named and not any(found[r].compares for r in refers):
+            found[number] = Lookup(number, line, refers, compares)
+        if len(found) == MOST_LOOKUPS:
+            break
+    return list(found.values()) or [Lookup(1, " ".join(question.split()))]
+
+
+def subjects(text: str) -> list[str]:
+    """The identifiers that a text names, or else its names."""
+    named = [word.strip(".") for word in _IDENTIFIER.findall(text)]
+    return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
+
+
+def numbered(steps: Sequence[Lookup]) -> str:
+    """The plan's text, as `read_plan` reads it."""
+    return "\n".join(f"{step.number}. {step.text}" for step in steps)
+
+
+def outline(steps: Sequence[Lookup]) -> str:
+    """How the look-ups of a plan hang together, in a sentence."""
+    searched = [step for step in steps if not step.compares]
+    told = ["One look-up" if len(searched) == 1 else f"{len(searched)} look-ups"]
+    told += [f"[{s.number}] needs {_listed(s.refers)}" for s in searched if s.refers]
+    told += [f"{_listed(s.refers)} are compared" for s in steps if s.compares]
+    return "; ".join(told) + "."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return " and ".join(f"[{number}]" for number in numbers)
+
+
+def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+    """The plan with what a small model leaves out of it."""
+    question = " ".join(question.split())
+    sides = two_sides(question)
+    chain = _side_chain(steps, sides, question) if sides else []
+    if sides and chain:
+        return _both(chain, sides, question)
+    return _through_persons(steps, question)
+
+
+Sides = tuple[str, str]
+_OR = re.compile(
+    r"^[^,]*?(?:,| between| out of| of) (?:the (?:\w+ )?)?(?P<a>\S.*?),? or (?P<b>\S.*?)\W*$"
+)
+_TITLE = r"(?:[A-Z0-9][^\s,]*|\([^)]*\)|[a-z]{1,3}|&)"
+_AND = re.compile(
+    rf"^(?:Are|Is|Were|Was|Do|Does|Did|Have|Has) (?:[a-z]+,? )*"
+    rf"(?P<a>[A-Z0-9\"'].*?),? and (?:[a-z]+ )*(?P<b>[A-Z0-9\"']\S*(?: {_TITLE})*?)"
+    rf"(?=,? (?:both|located|have|share|in|that|who|from|the|of the same|originate)\b|[?.]|$)"
+)
+
+
+def two_sides(question: str) -> Sides | None:
+    """The two things that a question sets side by side; None: it does not, or not plainly."""
+    if FIRST.search(question) or LAST.search(question):
+        found = _OR.search(question)
+    else:
+        found = _AND.search(question) if SAME.search(question) else None
+    if found is None or phrase(found["a"]) == phrase(found["b"]):
+        return None
+    return found["a"].strip(" ,"), found["b"].strip(" ,?.")
+
+
+_BRIDGED = re.compile(r"\bwhose\b|\b(?:ha(?:s|ve)|with) (?:a|an|the)\b|\b\w+s? of\b", re.I)
+_MADE = re.compile(
+    r"\b(released|published|founded|established|built|opened|formed|created|launched|introduced|"
+    r"produced|completed|started|discovered|invented|written|recorded|composed)\b",
+    re.I,
+)
+_SAME_WHAT = re.compile(r"\bsame (\w+)|\bshare (?:a|an|the) (?:same )?(\w+)", re.I)
+
+
+def _asked(words: str, *, bridged: bool) -> str | None:
+    """What is compared, as a question about `{}`; None where a question's words do not say."""
+    if same := _SAME_WHAT.search(words):
+        what = (same[1] or same[2]).casefold()
+        if what in ("country", "nation") and not bridged:
+            return f"In which {what} is {{}}?"
+        of_person = what in ("country", "nationality", "nation")
+        return f"What is the {'nationality' if of_person else what} of {{}}?"
+    if re.search(r"\bdied\b", words, re.I):
+        return "When did {} die?"
+    if re.search(r"\b(?:born|older|oldest|younger|youngest)\b", words, re.I):
+        return "When was {} born?"
+    if made := _MADE.search(words):
+        return f"When was {{}} {made[1].casefold()}?"
+    return (
+        "When was {} released?" if re.search(r"\bc(?:ame|ome|oming) out\b", words, re.I) else None
+    )
+
+
+def _side_chain(steps: Sequence[Lookup], sides: Sides, question: str) -> list[str]:
+    """The look-ups of one side, the last of which is compared; a reference is to one of them."""
+    words = question.replace(sides[0], "").replace(sides[1], "")
+    bridged = bool(_BRIDGED.search(words))
+    asked = _asked(words, bridged=bridged)
+    if asked and not bridged:
+        return [asked.format(sides[0])]
+    first = _named(sides[0])
+    roots = [s for s in steps if first.search(s.text) and not _named(sides[1]).search(s.text)]
+    if not roots:
+        return []
+    if asked:
+        return [roots[0].text, asked.format("[1]")]
+    chain = [roots[0]]
+    for step in steps:
+        if step.refers == (chain[-1].number,) and not step.compares:
+            chain.append(step)
+    return [REFERENCE.sub(f"[{at}]", step.text) for at, step in enumerate(chain)]
+
+
+def _named(name: str) -> re.Pattern[str]:
+    return re.compile(r"\W+".join(map(re.escape, phrase(name).split())) + r"\)?", re.I)
+
+
+def _both(chain: Sequence[str], sides: Sides, question: str) -> list[Lookup]:
+    """The look-ups of one side, those of the other, and what they are compared by."""
+    size, first = len(chain), _named(sides[0])
+    steps = []
+    for at in range(2 * size):
+        text = chain[at % size]
+        if at >= size:
+            text = first.sub(lambda _: sides[1], text, count=1)
+            text = REFERENCE.sub(lambda number: f"[{int(number[1]) + size}]", text)
+        refers = tuple(int(number) for number in REFERENCE.findall(text))
+        steps.append(Lookup(at + 1, text, refers))
+    by = "the same" if SAME.search(question) else "the later one"
+    if FIRST.search(question) and not LAST.search(question):
+        by = "the earlier one"
+    told = f"Compare [{size}] and [{2 * size}]: {by}"
+    return [*steps, Lookup(2 * size + 1, told, (size, 2 * size), compares=True)]
+
+
+_THROUGH = {
+    "paternal grandfather": ("father", "father"),
+    "paternal grandmother": ("father", "mother"),
+    "maternal grandfather": ("mother", "father"),
+    "maternal grandmother": ("mother", "mother"),
+    "father-in-law": ("spouse", "father"),
+    "mother-in-law": ("spouse", "mother"),
+    "brother-in-law": ("spouse", "brother"),
+    "sister-in-law": ("spouse", "sister"),
+    "sibling-in-law": ("spouse", "sibling"),
+    "stepmother": ("father", "wife"),
+    "stepfather": ("mother", "husband"),
+}
+"""kin -> the person that it is named through, and what they are to that person"""
+_KIN = re.compile(
+    rf"^(?P<who>Who (?:is|was)) (?:the (?P<k1>{'|'.join(_THROUGH)}) of (?P<p1>.+?)"
+    rf"|(?P<p2>.+?)['\u2019]s (?P<k2>{'|'.join(_THROUGH)}))\?*$",
+    re.I,
+)
+
+
+def _through_persons(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+    """The plan with two look-ups for kin that is named through another person."""
+    new, numbers = list[Lookup](), dict[int, int]()
+    for step in [Lookup(1, question)] if _KIN.search(question) else steps:
+        text = REFERENCE.sub(lambda n: f"[{numbers.get(int(n[1]), n[1])}]", step.text)
+        refers = tuple(numbers[number] for number in step.refers)
+        if kin := _KIN.search(text):
+            through, then = _THROUGH[(kin["k1"] or kin["k2"]).casefold()]
+            person = f"Who is the {through} of {kin['p1'] or kin['p2']}?"
+            new.append(Lookup(len(new) + 1, person, refers))
+            text, refers = f"Who is the {then} of [{len(new)}]?", (len(new),)
+        numbers[step.number] = len(new) + 1
+        new.append(Lookup(len(new) + 1, text, refers, step.compares))
+    return new
