@@ -62,6 +62,7 @@ from rubricem.agent.transcript.words import (
     overlap,
     phrase,
     sentences,
+    stem,
 )
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Source, Stage, Status
@@ -86,7 +87,7 @@ class Slot:
 
 
 THINK = Slot("think", Stage.PLAN, 120, GREEDY, end="The same")
-RUBRIC = Slot("rubric", Stage.PLAN, 56, end="\n\n")
+RUBRIC = Slot("rubric", Stage.PLAN, 64, end="\n\n")
 TOOL_CALL = Slot("tool_call", Stage.RESEARCH, 120, GREEDY, end="</call_tool>")
 READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
 RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 12, GREEDY)
@@ -220,11 +221,24 @@ def adds(claim: str, said: list[str]) -> bool:
     return bool(content_words(claim) - content_words(" ".join(said)))
 
 
+SAYS = frozenset(map(stem, ("says", "names", "gives", "tells", "states", "identifies")))
+"""how an item of a rubric begins"""
+
+
+def covered(item: str, asked: Sequence[str]) -> bool:
+    """Whether an item of the rubric holds no word but those asked for, in whatever form."""
+    known = content_words(" ".join(asked))
+    return all(
+        any(word.startswith(other[:4]) or other.startswith(word) for other in known)
+        for word in content_words(item) - SAYS
+    )
+
+
 ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
 """of the context that a question may fill, since it is repeated; at three characters a token"""
-BEGINNING = 45
+BEGINNING = 35
 """words of a passage that are shown first"""
 TRIES = 2
 """searches for one look-up"""
@@ -468,11 +482,12 @@ class ForcedDecoder:
         if best is None or (near and max(near) > told[best]):
             await run.prompt(Stage.REVIEW, " [missing]")
             return False
-        if told[best]:
+        known = [run.ask.question, *(step.text for step in run.lookups.steps if step.planned)]
+        if told[best] and covered(item, known):
             await run.prompt(Stage.REVIEW, f" [met: {found[best].source}]")
             return True
-        known = dict.fromkeys(f.source for f in found.values())
-        marks = any_of([*(f" [met: {identifier}]" for identifier in known), " [missing]"])
+        ids = dict.fromkeys(f.source for f in found.values())
+        marks = any_of([*(f" [met: {identifier}]" for identifier in ids), " [missing]"])
         mark = await self._choose(run, RUBRIC_REVIEW, marks)
         await run.keep_edited(Stage.REVIEW, mark)
         return "missing" not in mark
@@ -514,24 +529,38 @@ class ForcedDecoder:
             await run.keep_edited(Stage.ANSWER, await self._choose(run, EXACT, grammar))
 
     async def _claims(self, run: Run) -> bool:
-        """One claim for each thing found, held by its source; whether there is any."""
+        """One claim for each thing found, held by its source; whether there is any.
+
+        Where a budget ends meanwhile the sources are quoted, as that asks no model.
+        """
+        ended: RunCut | None = None
         for number, finding in run.lookups.found.items():
-            source = run.sources[finding.source]
+            source, claim = run.sources[finding.source], ""
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
-            sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap)
-            written = await run.write(
-                Stage.ANSWER, sampling, lambda text: slot_end(text, CLAIM.end), live=False
-            )
-            claim = trim(written.text, capped=written.stop_reason == "length")
-            if self._on_slot:
-                self._on_slot(CLAIM, claim, written)
-            if self._may_say(run, number, claim, source):
+            if ended is None:
+                try:
+                    claim = await self._claim(run)
+                except RunCut as cut:
+                    ended = cut
+            if claim and self._may_say(run, number, claim, source):
                 await run.keep_edited(Stage.ANSWER, claim)
             else:
                 # Code's, as what the model did not write is nothing to train it on.
                 await run.prompt(Stage.ANSWER, self._quote(run, number, source))
             await run.prompt(Stage.ANSWER, "</cite>")
+        if ended:
+            raise ended
         return bool(run.lookups.found)
+
+    async def _claim(self, run: Run) -> str:
+        sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap)
+        written = await run.write(
+            Stage.ANSWER, sampling, lambda text: slot_end(text, CLAIM.end), live=False
+        )
+        claim = trim(written.text, capped=written.stop_reason == "length")
+        if self._on_slot:
+            self._on_slot(CLAIM, claim, written)
+        return claim
 
     def _may_say(self, run: Run, number: int, claim: str, source: Source) -> bool:
         """Whether a claim says what was found, and its source holds it."""

@@ -106,7 +106,7 @@ def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
 
 Sides = tuple[str, str]
 _OR = re.compile(
-    r"^[^,]*?(?:,| between| out of| of) (?:the (?:\w+ )?)?(?P<a>\S.*?),? or (?P<b>\S.*?)\W*$"
+    r"^[^,]*?(?:,| between| out of| of) (?:the (?:[a-z]+ )?)?(?P<a>\S.*?),? or (?P<b>\S.*?)\W*$"
 )
 _TITLE = r"(?:[A-Z0-9][^\s,]*|\([^)]*\)|[a-z]{1,3}|&)"
 _AND = re.compile(

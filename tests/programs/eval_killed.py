@@ -22,8 +22,8 @@ from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
 
 
 def script(before: str, sampling: Sampling) -> str:
-    if before.endswith("Answer: ") or sampling.max_tokens < 300:
-        return "unbounded" if before.endswith("Answer: ") else PLAIN
+    if before.endswith("Answer:") or sampling.max_tokens < 300:
+        return "unbounded" if before.endswith("Answer:") else PLAIN
     return answer() if before else plan()
 
 

@@ -57,7 +57,7 @@ class Filling:
         if re.search(r'<cite id="S\d+">$', before):
             self._claim = next(self._claims, self._claim)
             return self._claim
-        if before.endswith("<research_plan>\n1."):
+        if before.endswith("<think>\n1."):
             return self.plan
         if before.endswith("<rubric>\n-"):
             return self.rubric

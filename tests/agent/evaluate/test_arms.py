@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.evaluate.arms import (
+    BARE_ASKED,
     Arm,
     PlainDecoder,
     arms_of,
@@ -89,7 +90,9 @@ async def test_an_exact_answer_of_the_loop_ends_with_the_bare_answer(tmp_path: P
         async with researching(server.base_url, tmp_path) as researcher:
             researcher.decoder = PlainDecoder()
             run = await researcher.ask(Ask(QUESTION, AnswerFormat.EXACT), "t")
-    assert cited_answer(run).text() == "It grows without bound [1].\n\nunbounded"
+    text = cited_answer(run).text()
+    assert text == f"It grows without bound [1].\n{BARE_ASKED}\n\nunbounded"
+    assert cited_answer(run).bare == "unbounded"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder, adds, any_of, holds, trim
-from rubricem.agent.research.lookups import MOST_LOOKUPS
+from rubricem.agent.research.forced import ForcedDecoder, adds, any_of, covered, holds, trim
+from rubricem.agent.research.plans import MOST_LOOKUPS
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -335,7 +335,7 @@ async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
     run = await forced(tmp_path)
     written = [s.text.strip() for s in run.segments if s.author is Author.POLICY]
     assert set(written) == {
-        "Some words.", "Says what happens", GROWS, "[met: S1]",
+        "Says what happens", GROWS, "[met: S1]",
         "The cache can grow without bound.",
     }  # fmt: skip
     assert all(s.stage for s in run.segments[1:])
@@ -402,8 +402,12 @@ async def test_a_claim_that_stands_is_kept_where_the_next_is_cut(tmp_path: Path)
     run, _ = await asked(tmp_path / "cut", Budgets(tokens=used + written + 1))
     assert (run.ended_by, run.cut_in) == ("tokens", Stage.ANSWER)
     text = cited_answer(run).text()
-    assert text.startswith("Mira Holt directed The Paper Kite")
-    assert text.endswith("(The answer breaks off here.)")
+    assert text.startswith(
+        "Mira Holt directed The Paper Kite [1].\nMira Holt was born on 4 May 1894"
+    )
+    assert text.endswith("(The answer breaks off here.)"), (
+        "what was cut is quoted, as no model is asked"
+    )
 
 
 @pytest.mark.parametrize(
@@ -463,3 +467,33 @@ def test_a_grammar_of_texts_accepts_each_whole_whatever_stands_in_it():
     grammar = any_of([' "Turin", \\ Italy', " not found"])
     assert accepts(grammar, " not found") and not accepts(grammar, " not")
     assert accepts(grammar, ' "Turin", \\ Italy') and not accepts(grammar, " Turin")
+
+
+async def test_the_beginning_of_a_passage_is_read_first_and_the_rest_where_it_does_not_answer(
+    tmp_path: Path,
+):
+    life = f"{MIRA.text.split(' and ')[0]}. {'She painted many kites. ' * 12}She died in Turin."
+    film = page("The Paper Kite", f"{KITE.text} {'It was shown in many towns. ' * 12}")
+    search = Library((film, page("Mira Holt", life)))
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    run = await forced(tmp_path, filling, search, CHAIN)
+    shown = [s.text for s in run.segments if s.author is Author.TOOL]
+    assert ["Turin" in text for text in shown] == [False, False, True]
+    assert not any("many towns. It was shown in many towns. It was shown in many towns. It was "
+                   "shown in many towns. It was shown" in text for text in shown)  # fmt: skip
+    assert len(search.queries) == 2, "what is left of a passage is no search"
+    assert [e.splitlines()[0][-9:] for e in evaluations(run)][1] == "not found"
+    assert "died in Turin" in answer_of(run)
+    assert filling.offered[1] == [" Turin", " not found"], "asked of what is shown alone"
+
+
+@pytest.mark.parametrize(
+    ("item", "known"),
+    [
+        ("Says when the director died", True),
+        ("Names the director of The Paper Kite", True),
+        ("Says what the kite weighs", False),
+    ],
+)
+def test_an_item_that_asks_what_the_look_ups_ask_needs_no_model(item: str, known: bool):
+    assert covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?"]) is known

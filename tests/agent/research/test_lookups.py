@@ -4,22 +4,20 @@ import pytest
 
 from rubricem.agent.research.lookups import (
     MOST_CANDIDATES,
-    MOST_LOOKUPS,
     Asked,
     Comparison,
     Finding,
-    Lookup,
     Lookups,
     asks_for,
     candidates,
     compare,
     moment,
-    names,
     names_stand,
-    read_plan,
     retry,
     subject_stands,
 )
+from rubricem.agent.research.plans import Lookup, read_plan
+from rubricem.agent.transcript.words import names
 
 FILMS = "Which film has the director who was born later, Summer Of Kites or The Glass Orchard?"
 DIRECTORS = """1. Who directed the film Summer Of Kites?
@@ -35,55 +33,6 @@ def begun(plan: str, question: str = "", **found: str) -> Lookups:
     lookups.begin(read_plan(plan, question))
     lookups.found = {int(n[1:]): Finding(text, f"S{n[1:]}") for n, text in found.items()}
     return lookups
-
-
-def test_a_plan_is_its_numbered_lines_with_what_they_refer_to():
-    assert read_plan(DIRECTORS, FILMS) == [
-        Lookup(1, "Who directed the film Summer Of Kites?"),
-        Lookup(2, "Who directed the film The Glass Orchard?"),
-        Lookup(3, "When was [1] born?", (1,)),
-        Lookup(4, "When was [2] born?", (2,)),
-        Lookup(5, "Compare [3] and [4]: the later one", (3, 4), compares=True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("plan", "read"),
-    [
-        ("1. Where is [2]?\n2. Where is [1]?", []),
-        ("1. Who is Ada?\n2. Where is [2]?", [1]),
-        ("1. Who is Ada?\n2. Where is [3]?\n3. When was [1] born?", [1, 3]),
-        ("1. Who is Ada?\n2. Where is [9]?", [1]),
-        ("1. Who is Ada?\n2. who is ada?\n3. Who is Bo?", [1, 3]),
-        ("1. Who is Ada?\n1. Who is Bo?", [1]),
-        ("1. Who is Ada?\n2. Who is older?", [1]),
-        ("1. Who is Ada?\n2. What of it?\n3. What is [1]?", [1]),
-        ("1. Who is Ada?\n2. Who is Bo?\n3. Compare [1], [2]: same\n4. Where is [3]?", [1, 2, 3]),
-        ("7) Who is Ada?\n  8. Where was [7] born?  ", [7, 8]),
-        ("1.\n2. Who is Ada?", [2]),
-    ],
-    ids=["circular", "itself", "later", "missing", "repeated", "number twice", "names nothing",
-         "common words", "of a comparison", "other numbers", "empty line"],
-)  # fmt: skip
-def test_a_line_that_cannot_be_looked_up_is_left_out(plan: str, read: list[int]):
-    question = "Is Ada older than Bo?"
-    numbers = [step.number for step in read_plan(plan, question)]
-    assert numbers == (read or [1])
-    assert bool(read) or read_plan(plan, question) == [Lookup(1, question)]
-
-
-@pytest.mark.parametrize("plan", ["", "Look at the documentation.", "- Who is Ada?", "1.", "1. ?"])
-def test_a_plan_without_look_ups_is_the_question(plan: str):
-    assert read_plan(plan, "Who\n is  Ada?") == [Lookup(1, "Who is Ada?")]
-
-
-def test_of_a_hundred_items_the_first_are_looked_up():
-    plan = "\n".join(f"{n}. Who is Ada the {n}th?" for n in range(1, 101))
-    assert [step.number for step in read_plan(plan, "Q?")] == list(range(1, MOST_LOOKUPS + 1))
-
-
-def test_what_names_nothing_is_looked_up_where_the_question_names_nothing_either():
-    assert len(read_plan("1. what is evicted?\n2. how large can it grow?", "how large is it?")) == 2
 
 
 def test_what_was_found_stands_in_the_place_of_its_reference():
@@ -350,32 +299,6 @@ def test_a_look_up_is_tried_again_in_other_words(number: int, asked: list[str], 
     lookups = begun(DIRECTORS, FILMS, _1="Ada Bergstrom")
     lookups.queries[number] = asked
     assert retry(lookups, lookups.step(number), FILMS) == again
-
-
-@pytest.mark.parametrize(
-    ("question", "line", "asked"),
-    [
-        (
-            "How does functools.lru_cache evict, and what does maxsize=None do?",
-            "What does maxsize=None do?",
-            "functools.lru_cache: What does maxsize=None do?",
-        ),
-        (
-            "Are keys enforced in SQLite, and how do I turn that on?",
-            "How do I turn that on?",
-            "SQLite: How do I turn that on?",
-        ),
-        ("How does heapq.merge sort?", "How does heapq.merge sort?", "How does heapq.merge sort?"),
-        (
-            "How do os.stat and os.scandir differ?",
-            "How is a file's size found?",
-            "How is a file's size found?",
-        ),
-    ],
-    ids=["identifier", "name", "named already", "one of two"],
-)
-def test_a_lookup_names_the_one_subject_of_its_question(question: str, line: str, asked: str):
-    assert read_plan(f"1. {line}", question)[0].text == asked
 
 
 def test_dates_of_one_year_are_not_put_in_order_where_one_is_no_more_than_a_year():
