@@ -6,7 +6,6 @@ are given now, which is how a run that ran out of one goes on.
 """
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +69,10 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Set
         )
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     limits = {name: request["ask"][name] for name in LIMITS if name in request["ask"]}
-    settings = load_settings({**UNNAMED, **_kept(request), **limits, **given})
+    # What was not named then is not named now, whatever the environment has come to say.
+    kept = {name: "" if value is None else value for name, value in request["choices"].items()}
+    kept |= {"temperature": request["choices"]["temperature"], **limits_of(request)}
+    settings = load_settings({**UNNAMED, **kept, **limits, **given})
     choices = choices_of(settings)
     same = all(choices.get(name) == value for name, value in request["choices"].items())
     if not same or any(given.get(name, value) != value for name, value in limits.items()):
@@ -90,16 +92,6 @@ def latest(store: RunStore) -> str:
         "There is no run to go on with: all have come to their end.",
         "rubricem runs lists them; name one by --resume THREAD.",
     )
-
-
-def _kept(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a request, as if all had been named now.
-
-    What was not named then is not named now, whatever the environment has come to say.
-    """
-    choices = request["choices"]
-    kept = {name: "" if value is None else value for name, value in choices.items()}
-    return {**kept, "temperature": choices["temperature"], **limits_of(request)}
 
 
 PARTIAL, INTERRUPTED = 3, 130

@@ -7,11 +7,11 @@ from a good answer; both are kept for good, before any run of the question is ju
 """
 
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,7 +41,7 @@ from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of
 from rubricem.agent.transcript.question import checked
 from rubricem.judge.build import Kind, Wanted, checklist_judge, stage_judge
-from rubricem.judge.checklist import ItemChecker, Made, with_items
+from rubricem.judge.checklist import Made, with_items
 from rubricem.judge.evaluation.data import (
     LabelledComparison,
     LabelledData,
@@ -304,59 +304,42 @@ async def judged_report(
             "Name data with pairs of answers, or use --judge checklist.",
         )
     async with choice.open_judge() as model:
-        if not held.pairs:
-            checker, at_once = checklist_judge(model).checker, choice.at_once
-            return await _check(checker, at_once, data, held, limit, seed, out, told)
-        comparer = comparer_of(kind, model, choice.chain)
-        kept = VerdictFile(out, f"{kind}, {comparer.name}")
-        chosen = sample(held.pairs, limit, seed)
-        done = [c for c in kept.comparisons(held.pairs) if c.pair in {p.id for p in chosen}]
-        tasks = tasks_of(chosen, orders, seed, done)
-        count = _CountedCalls(kept, told, len(done), len(done) + len(tasks))
-        new = await compare_all(comparer, tasks, choice.at_once, lambda c: count.add([c]))
-    comparisons = [*done, *new]
-    _check_any([c.winner is not None for c in comparisons], [c.reason for c in comparisons])
-    return PairReport.of(data.name, kept.judge, chosen, comparisons)
+        if held.pairs:
+            comparer = comparer_of(kind, model, choice.chain)
+            kept = VerdictFile(out, f"{kind}, {comparer.name}")
+            pairs = sample(held.pairs, limit, seed)
+            names = {pair.id for pair in pairs}
+            compared = [c for c in kept.comparisons(held.pairs) if c.pair in names]
+            tasks = tasks_of(pairs, orders, seed, compared)
+            tell = _kept_as_they_come(kept, told, len(compared), len(tasks))
+            compared += await compare_all(comparer, tasks, choice.at_once, lambda c: tell([c]))
+            _check_any([c.winner is not None for c in compared], [c.reason for c in compared])
+            return PairReport.of(data.name, kept.judge, pairs, compared)
+        checker = checklist_judge(model).checker
+        kept = VerdictFile(out, f"checklist, {checker.name}")
+        chosen = sample(held.checkable, limit, seed)
+        names = {name for one in chosen for name, _ in items_of(one)}
+        marks = [mark for mark in kept.marks(_mark_names(held)) if mark.item in names]
+        known = {mark.item for mark in marks}
+        left = [one for one in chosen if any(name not in known for name, _ in items_of(one))]
+        tell = _kept_as_they_come(kept, told, len(marks), sum(len(list(items_of(o))) for o in left))
+        marks += await mark_all(checker, left, choice.at_once, tell)
+        _check_any([mark.met is not None for mark in marks], [mark.reason for mark in marks])
+        return _marked_report(data, kept.judge, held, list({m.item: m for m in marks}.values()))
 
 
-async def _check(
-    checker: ItemChecker,
-    at_once: int,
-    data: Path,
-    held: LabelledData,
-    limit: int | None,
-    seed: int,
-    out: Path | None,
-    told: Told,
-) -> Report:
-    """Likewise for answers whose criteria are marked one by one."""
-    kept = VerdictFile(out, f"checklist, {checker.name}")
-    chosen = sample(held.checkable, limit, seed)
-    names = {name for one in chosen for name, _ in items_of(one)}
-    done = [mark for mark in kept.marks(_mark_names(held)) if mark.item in names]
-    known = {mark.item for mark in done}
-    tasks = [one for one in chosen if any(name not in known for name, _ in items_of(one))]
-    total = sum(len(list(items_of(one))) for one in tasks)
-    count = _CountedCalls(kept, told, len(done), len(done) + total)
-    marks = [*done, *await mark_all(checker, tasks, at_once, count.add)]
-    _check_any([mark.met is not None for mark in marks], [mark.reason for mark in marks])
-    return _marked_report(data, kept.judge, held, list({m.item: m for m in marks}.values()))
+def _kept_as_they_come(
+    kept: VerdictFile, told: Told, done: int, left: int
+) -> Callable[[Sequence[LabelledComparison] | Sequence[LabelledMark]], None]:
+    """Keeps verdicts, and tells how many there are beside those that were done before."""
+    count = itertools.count(done + 1)
 
-
-@dataclass(slots=True)
-class _CountedCalls:
-    """Keeps verdicts as they come, and tells how many there are."""
-
-    kept: VerdictFile
-    told: Told
-    count: int
-    total: int
-
-    def add(self, verdicts: Sequence[LabelledComparison] | Sequence[LabelledMark]) -> None:
+    def keep(verdicts: Sequence[LabelledComparison] | Sequence[LabelledMark]) -> None:
         for verdict in verdicts:
-            self.kept.add(verdict)
-        self.count += len(verdicts)
-        self.told(self.count, self.total)
+            kept.add(verdict)
+            told(next(count), done + left)
+
+    return keep
 
 
 def _marked_report(

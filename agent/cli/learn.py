@@ -110,10 +110,11 @@ def learn(
         store.load(thread)  # they must have ended
     wanted = (list(dict.fromkeys(threads)) or queued(store, every=every))[:limit]
     tell = Tell(quiet=as_json)
-    if skip:
-        lessons = [_skip(store, thread, tell) for thread in wanted]
-    else:
-        lessons = learn_all(store, wanted, flags, tell)
+    lessons = [] if skip else learn_all(store, wanted, flags, tell)
+    for thread in wanted if skip else ():
+        set_mark(store.folder / thread, LearnMark(state="skipped", reason="a person skipped it"))
+        lessons.append(Lesson(thread=thread, outcome="skipped", said="it waits no longer"))
+        tell.lesson(lessons[-1])
     if as_json:
         import json
 
@@ -123,13 +124,6 @@ def learn(
         click.echo(NOTHING)
     if any(lesson.outcome == "queued" for lesson in lessons):
         raise SystemExit(1)
-
-
-def _skip(store: RunStore, thread: str, tell: Tell) -> Lesson:
-    mark = LearnMark(state="skipped", reason="a person skipped it")
-    set_mark(store.folder / thread, mark)
-    tell.lesson(lesson := Lesson(thread=thread, outcome="skipped", said="it waits no longer"))
-    return lesson
 
 
 def learn_all(

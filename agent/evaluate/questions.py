@@ -133,27 +133,12 @@ class OwnRow(AskedRow):
         return EvalQuestion(**dict(self))
 
 
-def _titles(facts: Any) -> list[str]:
-    """The titles of supporting facts: pairs of title and sentence, or the hub's two columns."""
-    named = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts]
-    return list(dict.fromkeys(map(str, named)))
-
-
-def _contexts(context: Any) -> list[Passage]:
-    """Passages of pairs of title and sentences, or of the hub's columns."""
-    pairs = context
-    if isinstance(context, dict):
-        texts: list[Any] = context.get("sentences") or context.get("content") or []
-        pairs = zip(context.get("title", []), texts, strict=False)
-    return [_passage(title, " ".join(sentence.strip() for sentence in s)) for title, s in pairs]
-
-
 def _passage(title: str, text: str) -> Passage:
     return Passage(title=title, location=title, place="", text=text)
 
 
 class HopsRow(AskedRow):
-    """A row of HotpotQA or of 2WikiMultihopQA."""
+    """A row of HotpotQA or of 2WikiMultihopQA: pairs of a title, or the hub's columns."""
 
     question: str
     answer: str
@@ -163,16 +148,22 @@ class HopsRow(AskedRow):
     id: str = Field("", alias="_id")
 
     def asked(self) -> EvalQuestion:
+        facts = self.supporting_facts
+        named = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts]
         return EvalQuestion(
             id=self.id,
             question=self.question,
             answers=(self.answer,),
-            gold=tuple(_titles(self.supporting_facts)),
+            gold=tuple(dict.fromkeys(map(str, named))),
             type=self.type,
         )
 
     def passages(self) -> list[Passage]:
-        return _contexts(self.context)
+        pairs = self.context
+        if isinstance(pairs, dict):
+            texts: list[Any] = pairs.get("sentences") or pairs.get("content") or []
+            pairs = zip(pairs.get("title", []), texts, strict=False)
+        return [_passage(title, " ".join(one.strip() for one in held)) for title, held in pairs]
 
 
 class MusiqueParagraph(BaseModel):
@@ -302,9 +293,11 @@ def read_questions(path: Path, form: str | None = None) -> QuestionSet:
     for a file or row that cannot be read.
     """
     rows = rows_of(path, "question", _OWN)
-    form = form or _form_of(rows[0])
+    fields = rows[0] if isinstance(rows[0], dict) else {}
+    showing = (name for name, (signs, _) in _FORMATS.items() if signs <= fields.keys())
+    form = form or next(showing, None)
     if form is None:
-        shown = ", ".join(map(str, rows[0]))[:200] if isinstance(rows[0], dict) else "no fields"
+        shown = ", ".join(map(str, fields))[:200] or "no fields"
         raise SettingsError(
             f"The format of {path} is not known: its first row has {shown}.",
             f"Force one with --format ({', '.join(FORMATS)}), or: {_OWN}",
@@ -340,11 +333,6 @@ def rows_of(path: Path, what: str, remedy: str) -> list[Any]:
     if not rows:
         raise SettingsError(f"{path} holds no {what}.", remedy)
     return rows
-
-
-def _form_of(row: Any) -> str | None:
-    fields = set(row) if isinstance(row, dict) else set()
-    return next((name for name, (signs, _) in _FORMATS.items() if signs <= fields), None)
 
 
 def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) -> QuestionRow:

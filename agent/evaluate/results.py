@@ -171,11 +171,8 @@ def text_table(told: Mapping[str, Any]) -> list[str]:
         "  ".join([row[0], *(f"{c:>{s}}" for c, s in zip(row[1:], sizes[1:], strict=True))])
         for row in cells
     ]
-    return [*lines, *(difference_text(one) for one in told["differences"] if _of_score(one))]
-
-
-def _of_score(one: Mapping[str, Any]) -> bool:
-    return bool(one["figure"] == "score")
+    scores = (one for one in told["differences"] if one["figure"] == "score")
+    return [*lines, *map(difference_text, scores)]
 
 
 def difference_text(one: Mapping[str, Any]) -> str:

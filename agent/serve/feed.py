@@ -35,7 +35,7 @@ from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, parse, rubric_items
 from rubricem.agent.transcript.words import content_words
-from rubricem.memory.schema import Source, Stage, Trajectory, Usage
+from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
 END, RESTART = "end", "restart"
@@ -43,11 +43,6 @@ BEAT = b":\n\n"
 """a comment in a stream: the connection stands, nothing happened"""
 SaidEvent = tuple[str, dict[str, Any]]
 """the name of an event and what it holds"""
-
-
-def _named(source: Source) -> dict[str, str]:
-    """A source by its id, title and address."""
-    return {"id": source.id, "title": one_line(source.title), "url": one_line(source.location)}
 
 
 def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
@@ -237,9 +232,12 @@ class Telling:
                 tool = {"number": number, "name": name, "query": query}
                 return [*self._planned(query), ("tool", tool)]
             case events.ToolReturned(sources, seconds, error):
-                found = {"sources": [_named(source) for source in sources]}
+                found = [
+                    {"id": s.id, "title": one_line(s.title), "url": one_line(s.location)}
+                    for s in sources
+                ]
                 taken = {"seconds": round(seconds, 3), "error": error}
-                return [("results", {"number": self.calls, **found, **taken})]
+                return [("results", {"number": self.calls, "sources": found, **taken})]
             case events.BudgetSet(limits):
                 self.limits = list(limits)
                 return [("budget", {"limits": self.limits})]

@@ -317,7 +317,7 @@ async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Res
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-class Form(Protocol):
+class ReplyForm(Protocol):
     """How one kind of interface tells of a run: in events, or as a whole."""
 
     def begun(self) -> Iterator[bytes]: ...
@@ -367,7 +367,7 @@ class OpenAIRuns:
                 with suppress(RubricemError):
                     await asyncio.shield(self._desk.stop(work.run))
 
-    async def reply(self, request: Request, work: Work, form: Form, stream: bool) -> Response:
+    async def reply(self, request: Request, work: Work, form: ReplyForm, stream: bool) -> Response:
         """What a client is sent: a stream of events, or the whole at its end."""
         if stream:
             return event_stream(self._frames(work, form))
@@ -380,7 +380,7 @@ class OpenAIRuns:
 
         return await _unless_gone(request, whole())
 
-    async def _frames(self, work: Work, form: Form) -> AsyncIterator[bytes]:
+    async def _frames(self, work: Work, form: ReplyForm) -> AsyncIterator[bytes]:
         async with self.held(work):
             for event in form.begun():
                 yield event

@@ -96,7 +96,10 @@ class _EndedRuns:
 
     def judgement(self, run: str) -> dict[str, Any]:
         trajectory, folder = self._ended(run), self._store.folder / run
-        found = _judgement_in(folder)
+        what = "The judgement of this run"
+        found = value_in(folder / FILE, Judgement, "Have the run judged anew.", what)
+        if found is None:
+            raise missing("The run was not judged.", "Have it judged, or learn from it.")
         stale = found.trajectory_id != trajectory.id
         return {
             "judge": found.judge,
@@ -186,15 +189,6 @@ class JudgingJobs:
         ended = [run for run, job in self._jobs.items() if job.ended]
         for oldest in ended[: max(0, len(ended) - KEPT)]:
             del self._jobs[oldest]
-
-
-def _judgement_in(folder: Path) -> Judgement:
-    """What lies in a run's folder, also where nothing was scored; Refused (404) for none."""
-    what = "The judgement of this run"
-    found = value_in(folder / FILE, Judgement, "Have the run judged anew.", what)
-    if found is None:
-        raise missing("The run was not judged.", "Have it judged, or learn from it.")
-    return found
 
 
 def _stage(score: StageScore) -> dict[str, Any]:
