@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,29 +22,24 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
-from tests.support.bank_cli import CALLS, QUESTION, Server, kept, prepared
+from tests.support.bank_cli import CALLS, QUESTION, Server, kept
 from tests.support.policies import RUN, SUPPORTED, plan
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.support.waiting import Process, wait_for
 
-ASKED = "What does lru_cache do with maxsize None?"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(documents: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a folder `documents`, and an empty data directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    (tmp_path / "documents").mkdir()
-    text = "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache.\n"
-    (tmp_path / "documents" / "cache.md").write_text(text)
-    return tmp_path
+    monkeypatch.chdir(documents.parent)
+    return documents.parent
 
 
 async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here: Path):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        report = await research(ASKED, source="documents", base_url=server.base_url)
+        report = await research(QUESTION, source="documents", base_url=server.base_url)
     assert isinstance(report, Report)
     assert (report.status, report.reason) == (Status.FINISHED, "")
     assert report.text == "It is an unbounded cache [1]."
@@ -66,7 +62,7 @@ async def test_a_run_that_is_stopped_is_a_partial_report(here: Path):
 
     with ScriptedServer([plan(), Hang()]) as server:
         report = await research(
-            ASKED, source="documents", base_url=server.base_url, stop=stop, on_event=told
+            QUESTION, source="documents", base_url=server.base_url, stop=stop, on_event=told
         )
     assert report.status is Status.PARTIAL
     assert report.trajectory.ended_by == "interrupt"
@@ -76,7 +72,7 @@ async def test_a_run_that_is_stopped_is_a_partial_report(here: Path):
 async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: Path):
     with ScriptedServer([plan(), Hang()]) as server:
         asked = asyncio.create_task(
-            research(ASKED, thread="mine", source="documents", base_url=server.base_url)
+            research(QUESTION, thread="mine", source="documents", base_url=server.base_url)
         )
         await asyncio.to_thread(wait_for, lambda: len(server.requests) == 2)
         asked.cancel()
@@ -90,8 +86,8 @@ async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path):
     with ScriptedServer([RUN[0], Fault(401), *RUN[1:], SUPPORTED]) as server:
         options = {"thread": "mine", "source": "documents", "base_url": server.base_url}
         with pytest.raises(RubricemError, match="API key") as failed:
-            await research(ASKED, **options)
-        report = await research(ASKED, **options)
+            await research(QUESTION, **options)
+        report = await research(QUESTION, **options)
     assert failed.value.remedy == "Go on from where it ended: thread='mine'"
     assert report.status is Status.FINISHED
     assert len(server.requests) == 5, "the plan was written once"
@@ -101,9 +97,9 @@ async def test_what_cannot_be_asked_is_a_settings_error(here: Path):
     with pytest.raises(SettingsError, match="There is no question"):
         await research("  ", base_url="http://127.0.0.1:9/v1", model="m", source="documents")
     with pytest.raises(SettingsError, match="no setting 'modle'"):
-        await research(ASKED, modle="1.5b")
+        await research(QUESTION, modle="1.5b")
     with pytest.raises(SettingsError, match="where an event loop runs") as refused:
-        research_sync(ASKED)
+        research_sync(QUESTION)
     assert "await research" in refused.value.remedy
 
 
@@ -112,7 +108,7 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path):
         "from rubricem import research_sync\n"
         "from rubricem.agent.transcript.events import ToolReturned\n"
         "def told(event):\n    if isinstance(event, ToolReturned): print('ready', flush=True)\n"
-        f"report = research_sync({ASKED!r}, on_event=told)\n"
+        f"report = research_sync({QUESTION!r}, on_event=told)\n"
         "print(report.status, report.trajectory.ended_by)\n"
     )
     with ScriptedServer([plan(), Hang()]) as server:
@@ -159,76 +155,76 @@ def test_importing_the_package_loads_nothing_of_it():
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return prepared(tmp_path, monkeypatch)
+def taught(here: Path) -> Path:
+    """The data directory that is learnt into."""
+    return here / "data"
 
 
-def options(server: ScriptedServer, data: Path) -> dict[str, str]:
-    return {"base_url": server.base_url, "source": str(data.parent / "notes"), "memory": "on"}
+def at_criteria(reply: Scripted) -> Callable[[str, int], Scripted | None]:
+    """In the place of the criteria that a judge is asked for."""
+    return lambda kind, number: reply if kind == "criteria" else None
 
 
-def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(data: Path):
+def options(server: ScriptedServer) -> dict[str, str]:
+    return {"base_url": server.base_url, "source": "documents", "memory": "on"}
+
+
+def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(taught: Path):
     script, told = Server(), list[Event]()
 
     async def asked(server: ScriptedServer) -> None:
-        report = await research(QUESTION, on_event=told.append, **options(server, data))
+        report = await research(QUESTION, on_event=told.append, **options(server))
         assert report.status is Status.FINISHED and script.asked == ["research"] * 3
         [lesson] = await learnt()
         assert (lesson.outcome, lesson.thread) == ("kept", report.trajectory.thread)
 
     with ScriptedServer(script) as server:
         asyncio.run(asked(server))
-    assert script.asked == [*["research"] * 3, *CALLS] and len(kept(data)) == 1
+    assert script.asked == [*["research"] * 3, *CALLS] and len(kept(taught)) == 1
     said = [event.message for event in told if isinstance(event, SourceProgress)]
     assert "judging this run" in said and said[-1].startswith("kept reflection")
 
 
-def test_an_event_loop_that_ends_leaves_the_run_waiting(data: Path):
+def test_an_event_loop_that_ends_leaves_the_run_waiting(taught: Path):
     with ScriptedServer(Server()) as server:
-        report = asyncio.run(research(QUESTION, **options(server, data)))
+        report = asyncio.run(research(QUESTION, **options(server)))
     assert report.status is Status.FINISHED
-    assert queued(RunStore(data)) == [report.trajectory.thread] and kept(data) == []
+    assert queued(RunStore(taught)) == [report.trajectory.thread] and kept(taught) == []
 
 
-def test_the_synchronous_form_has_learnt_when_it_returns(data: Path):
+def test_the_synchronous_form_has_learnt_when_it_returns(taught: Path):
     with ScriptedServer(Server()) as server:
-        report = research_sync(QUESTION, **options(server, data))
-    assert report.status is Status.FINISHED and len(kept(data)) == 1
-    assert queued(RunStore(data)) == []
+        report = research_sync(QUESTION, **options(server))
+    assert report.status is Status.FINISHED and len(kept(taught)) == 1
+    assert queued(RunStore(taught)) == []
 
 
-def test_a_judge_that_fails_costs_no_report_and_the_run_waits(data: Path):
-    def judge(kind: str, number: int) -> Scripted | None:
-        return Fault(401) if kind == "criteria" else None
-
+def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
     told: list[Event] = []
-    with ScriptedServer(Server(at=judge)) as server:
-        report = research_sync(QUESTION, on_event=told.append, **options(server, data))
+    with ScriptedServer(Server(at=at_criteria(Fault(401)))) as server:
+        report = research_sync(QUESTION, on_event=told.append, **options(server))
     assert report.status is Status.FINISHED
-    assert queued(RunStore(data)) == [report.trajectory.thread]
+    assert queued(RunStore(taught)) == [report.trajectory.thread]
     last = told[-1]
     assert isinstance(last, SourceProgress) and "nothing was learnt" in last.message
 
 
-async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(data: Path):
-    def judge(kind: str, number: int) -> Scripted | None:
-        return Hang() if kind == "criteria" else None
-
-    script = Server(at=judge)
+async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(taught: Path):
+    script = Server(at=at_criteria(Hang()))
     with ScriptedServer(script) as server:
-        report = await research(QUESTION, **options(server, data))
+        report = await research(QUESTION, **options(server))
         waiting = asyncio.ensure_future(learnt())
         while "criteria" not in script.asked:
             await asyncio.sleep(0.02)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await _QUEUES[asyncio.get_running_loop()].stop()
-    assert queued(RunStore(data)) == [report.trajectory.thread]
+    assert queued(RunStore(taught)) == [report.trajectory.thread]
 
 
-async def test_without_memory_on_nothing_is_learnt(data: Path):
+async def test_without_memory_on_nothing_is_learnt(taught: Path):
     script = Server()
     with ScriptedServer(script) as server:
-        await research(QUESTION, **{**options(server, data), "memory": "read-only"})
+        await research(QUESTION, **{**options(server), "memory": "read-only"})
         assert await learnt() == ()
     assert script.asked == ["research"] * 3

@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import click
 import pytest
-from click.testing import CliRunner
 from pydantic import BaseModel, Field, SecretStr
 
 from docs import configuration
@@ -26,7 +25,7 @@ from rubricem.agent.cli.serve import PORT
 from rubricem.agent.serve.routes_mcp import PATH
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.training.local.local_config import EngineConfig, TrainConfig
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rubricem
 from tests.support.terminal import scripted_folder
 
 DOCS = ROOT / "docs"
@@ -315,8 +314,7 @@ def test_a_console_prints_what_is_shown(
         for line, entered, printed in spoken(block):
             program, *arguments = shlex.split(line)
             assert program == "rubricem"
-            done = CliRunner().invoke(main, arguments, input=entered)
-            assert done.exit_code == 0, done.stderr
+            done = rubricem(*arguments, typed=entered)
             assert settled(done.stdout) == settled(printed)
 
 

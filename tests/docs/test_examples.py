@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from starlette.routing import Match, Route
 
 from rubricem.agent.chat.commands import COMMANDS
-from rubricem.agent.cli import main
 from rubricem.agent.serve import routes_runs, routes_uploads
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import RunDesk
@@ -31,7 +29,7 @@ from rubricem.training.judge_training.distil import read_distil
 from rubricem.training.judge_training.grpo import read_grpo
 from rubricem.training.local.local_config import Method
 from rubricem.training.rounds.rounds_config import build_job
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rubricem
 from tests.docs.test_docs import DOCS, PAGES, TOML
 from tests.support.pages import openai_served
 from tests.support.policies import answer, plan
@@ -88,8 +86,7 @@ def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path):
     )
     with ScriptedServer(scripted) as server:
         more = ["--base-url", server.base_url, "--source", "docs", "--reflections", "0"]
-        done = CliRunner().invoke(main, [*shlex.split(line), "--group-size", "6", *more])
-    assert done.exit_code == 0, done.output
+        rubricem(*shlex.split(line), "--group-size", "6", *more)
     run = RunDirectory(here / "run")
     assert seeds_differ(run), "of six rollouts some cite and some do not"
     judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}

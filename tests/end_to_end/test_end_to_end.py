@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from rubricem.agent.cli import main
+from tests.conftest import rubricem
 
 
 @pytest.mark.model
@@ -30,9 +29,9 @@ def test_a_question_is_answered_end_to_end(
     )
     (tmp_path / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
     question = "What does functools.lru_cache do with maxsize None?"
-    flags = ("--model", model, "--source", str(tmp_path), "--tool-calls", "1", "--json")
-    done = CliRunner().invoke(main, ["ask", question, *flags, "--format", "short"])
-    assert (done.exit_code, done.stderr) == (0, "")
+    flags = ("--model", model, "--source", tmp_path, "--tool-calls", "1", "--json")
+    done = rubricem("ask", question, *flags, "--format", "short")
+    assert done.stderr == ""
     report = json.loads(done.stdout)
     assert (report["status"], report["dropped_citations"]) == ("finished", 0)
     assert [stage["stage"] for stage in report["stages"]] == [

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.numpy import load
 
-from rubricem.agent.cli import main
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.rounds.fit import train
-from tests.conftest import ROOT
+from tests.conftest import ROOT, rubricem
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.rows import config_of, policy_rows, quiet
 from tests.support.scripted_server import ScriptedServer
@@ -54,12 +52,6 @@ def answered_by(server: ScriptedServer, folder: Path, part: str) -> None:
     assert len(address) == len(ADDRESSES[part])
     for path in (folder / part).rglob("*.json*"):
         put(path, {ADDRESSES[part]: address})
-
-
-def rubricem(*arguments: str) -> Result:
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.output
-    return done
 
 
 def test_a_finished_run_is_shown_with_its_citation(kept: Path):

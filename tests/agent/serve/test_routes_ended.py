@@ -29,7 +29,7 @@ from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.runs import RunStore, ratings_in
 from rubricem.memory.schema import Criterion, GroupJudge, Source, Stage, Trajectory
-from tests.agent.mcp.test_runs import SECRETS, chosen
+from tests.agent.mcp.test_server import SECRETS, chosen
 from tests.support.pages import served
 from tests.support.values import WHOLE, ScriptedProposer, ScriptedScorer, item, run_of
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.routes_mcp import router
 from rubricem.memory.runs import RunStore
-from tests.agent.mcp.test_server import TOOLS, asked, refusal
+from tests.agent.mcp.test_server import TOOLS, asked, refused
 from tests.support.pages import QUESTION, app_at, run_settings, scripted_site, served
 from tests.support.policies import RUN, SUPPORTED, answer, plan
 from tests.support.scripted_server import Hang, ScriptedServer
@@ -63,10 +63,10 @@ async def test_looking_up_and_what_fails_are_as_everywhere(tmp_path: Path):
             found = await asked(tools, "search", query="lru_cache", limit=3)
             assert found["passages"][0]["location"].endswith("cache.md")
             assert (await asked(tools, "bank_search", text="caches"))["matches"] == []
-            said = await refusal(tools, "open_page", address="http://169.254.169.254/latest")
+            said = await refused(tools, "open_page", address="http://169.254.169.254/latest")
             assert "in a private network" in said
-            assert "There is no question." in await refusal(tools, "research", question=" ")
-            assert "no run that has ended" in await refusal(tools, "judge", run="nothing")
+            assert "There is no question." in await refused(tools, "research", question=" ")
+            assert "no run that has ended" in await refused(tools, "judge", run="nothing")
     assert model.requests == []
 
 
