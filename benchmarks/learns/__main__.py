@@ -1,7 +1,7 @@
 """A learning curve on a real model: the 0.5B, in free mode, on held-out questions.
 
-    python -m benchmarks.learns [--quick]
-    python -m benchmarks.learns --full --keep FOLDER [--only PHASE] [--minutes N]
+    python -m benchmarks.learns [--quick] [--task facts | hops]
+    python -m benchmarks.learns --full --keep FOLDER [--task ...] [--only PHASE] [--minutes N]
         [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
         [--plot FILE] [--out FILE]
 
@@ -12,6 +12,9 @@ update is finished first). 24 held-out questions with checkable facts are asked 
 imitation, between the rounds and after them: the share of valid runs, the share of facts, the
 mean score of each stage, each with its 95% interval (Wilson; bootstrap). There is no target: the
 curve is stated as it is. Questions, configurations and seeds are committed beside this file.
+
+`--task hops` holds credit by stage against credit by the answer where a program scores every stage,
+in the phases `traces`, `sft`, `arms` and `test`; see `benchmarks.learns.hops`.
 """
 
 import argparse
@@ -23,6 +26,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.learns.figures import askings, values
+from benchmarks.learns.hops import (
+    HOPS_QUICK,
+    HopsPhases,
+    HopsPlan,
+    HopsSizes,
+    draw_arms,
+    hops_values,
+)
 from benchmarks.learns.phases import Phases, accepted
 from benchmarks.learns.plan import QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
@@ -31,13 +42,15 @@ from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 
-PHASES = ("traces", "before", "sft", "rounds")
+PHASES = ("traces", "before", "sft", "rounds", "arms", "test")
 
 
 async def work(plan: Plan, only: str | None, minutes: float | None) -> bool:
     """Do what is left of the phases; whether all that was asked for is done."""
-    stop = asyncio.Event()
-    phases = Phases(plan, partial(print, flush=True), stop)
+    stop, tell = asyncio.Event(), partial(print, flush=True)
+    phases = (
+        HopsPhases(plan, tell, stop) if isinstance(plan, HopsPlan) else Phases(plan, tell, stop)
+    )
     if minutes is not None:
         asyncio.get_running_loop().call_later(60 * minutes, stop.set)
     try:
@@ -70,11 +83,28 @@ def report(plan: Plan, done: bool, plot: Path | None, out: Path | None) -> None:
     )
 
 
+def report_hops(plan: HopsPlan, done: bool, plot: Path | None, out: Path | None) -> None:
+    told, sizes = hops_values(plan), plan.sizes
+    draw_arms(plan, plot or plan.keep / "learns_hops.svg")
+    if out is not None:
+        write_atomically(out, json.dumps(told, indent=1))
+    emit(
+        "learns",
+        {"task": "hops", "all_done": done, **told},
+        {},
+        True,
+        f"{plan.model} taught by {plan.teacher}; per arm and seed at most {sizes.rounds} rounds of "
+        f"{sizes.per_round} x {sizes.group}, ended by {sizes.held_out} held-out questions; "
+        f"{len(plan.test())} questions of the dev split at temperature 1; no targets",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="very few of each (the default)")
     size.add_argument("--full", action="store_true", help="all of it: hours")
+    parser.add_argument("--task", choices=("facts", "hops"), default="facts")
     parser.add_argument("--keep", type=Path, help="goes on with what lies here; for --full needed")
     parser.add_argument("--only", choices=PHASES, help="this phase alone")
     parser.add_argument("--minutes", type=float, help="end the sitting after so long")
@@ -93,6 +123,16 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace, keep: Path) -> None:
     larger = "1.5b" if asked.full else "0.5b"
+    if asked.task == "hops":
+        hops = HopsPlan(
+            keep=keep,
+            sizes=HopsSizes() if asked.full else HOPS_QUICK,
+            teacher=asked.teacher or larger,
+            model=asked.model,
+        )
+        done = asyncio.run(work(hops, asked.only, asked.minutes))
+        report_hops(hops, done, asked.plot, asked.out)
+        return
     plan = Plan(
         keep=keep,
         sizes=Sizes() if asked.full else QUICK,

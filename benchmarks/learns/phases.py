@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from benchmarks.learns.plan import TRACE_TOKENS, TRACE_TOOL_CALLS, Plan
+from benchmarks.learns.plan import Plan
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
@@ -45,13 +45,7 @@ class Phases:
         plan, run = self.plan, RunDirectory(self.plan.keep / "traces")
         if accepted(run) >= plan.sizes.traces:
             return
-        settings = load_settings(
-            {
-                "model": plan.teacher, "source": plan.source, "decoding": "forced",
-                "memory": "off", "tool_calls": TRACE_TOOL_CALLS, "max_tokens": TRACE_TOKENS,
-                "data_dir": plan.keep / "data",
-            }
-        )  # fmt: skip
+        settings = load_settings(plan.tracing())
         options = CollectOptions(group_size=1, step_size=1, judge="none", reflections=0)
         enough = asyncio.Event()
 

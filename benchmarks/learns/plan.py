@@ -51,6 +51,14 @@ class Plan:
     def held_out(self) -> tuple[Question, ...]:
         return _spread(HELD_OUT, self.sizes.held_out)
 
+    def tracing(self) -> dict[str, Any]:
+        """The settings that the teacher's forced traces are collected under."""
+        return {
+            "model": self.teacher, "source": self.source, "decoding": "forced", "memory": "off",
+            "tool_calls": TRACE_TOOL_CALLS, "max_tokens": TRACE_TOKENS,
+            "data_dir": self.keep / "data",
+        }  # fmt: skip
+
     def sft(self) -> dict[str, Any]:
         """The configuration of `rubricem train sft`."""
         return {

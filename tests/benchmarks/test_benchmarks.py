@@ -19,6 +19,16 @@ import pytest
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.figures import Asked, Asking, askings, values
+from benchmarks.learns.hops import (
+    ARMS,
+    HOPS_QUICK,
+    Answered,
+    HopsPlan,
+    HopsSizes,
+    dev_values,
+    ended,
+    mean_curve,
+)
 from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
@@ -104,6 +114,68 @@ def test_shares_have_intervals_and_changes_are_paired(tmp_path: Path):
     assert "round_1_plan_score_since_sft" not in rounds
     draw([before, after], tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_uses(
+    arm: str, tmp_path: Path
+):
+    plan = HopsPlan(tmp_path, HOPS_QUICK)
+    plan.write()
+    one, other = (plan.arm(name, 0, 1) for name in (arm, "stages"))
+    assert one.rounds and other.rounds
+    assert one.rounds.model_copy(update={"branch": False}) == other.rounds
+    out = {"out": other.config.out}
+    assert one.config.model_copy(update=out) == other.config
+    uses = [{q.question for q in part} for part in (plan.training(), plan.held_out(), plan.test())]
+    assert [len(use) for use in uses] == [2, 1, 1] and not set.intersection(*uses)
+    whole = HopsPlan(tmp_path)
+    uses = [{q.question for q in p} for p in (whole.training(), whole.held_out(), whole.test())]
+    assert [len(use) for use in uses] == [380, 40, 208]
+    assert not uses[0] & uses[1] and not uses[2] & (uses[0] | uses[1])
+    titles = [path.read_text().splitlines()[0] for path in plan.documents.iterdir()]
+    gold = {f"# {title}" for q in plan.training() for title in (q.facts or {})["gold"]}
+    assert gold <= set(titles) and len(titles) < 70
+
+
+@pytest.mark.parametrize(
+    ("rewards", "over"),
+    [
+        ([], False),
+        ([0.2, 0.1], False),
+        ([0.2, 0.1, 0.2], True),
+        ([0.1, 0.2, 0.15], False),
+        ([0.1, 0.2, 0.3, 0.4], True),
+    ],
+)
+def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
+    rewards: list[float], over: bool
+):
+    assert ended(rewards, HopsSizes(rounds=30, every=10, patience=2)) is over
+
+
+def dev_row(identifier: str, kind: str, evidence: float | None, f1: float) -> Answered:
+    return Answered(identifier, kind, evidence, f1, 1.0, 2.0)
+
+
+def test_dev_figures_are_means_over_seeds_and_differences_are_paired_by_question():
+    told = dev_values(
+        {
+            "imitation": [[dev_row("1", "a", 0.5, 0.0), dev_row("2", "b", None, 0.5)]],
+            "stages": [
+                [dev_row("1", "a", 1.0, 0.5), dev_row("2", "b", None, 0.5)],
+                [dev_row("1", "a", 0.5, 0.5)],
+            ],
+        }
+    )
+    assert (told["stages_evidence"], told["stages_a_evidence"]) == (0.75, 0.75)
+    assert told["stages_b_evidence"] is None and told["imitation_f1"] == 0.25
+    assert (told["evidence_stages_imitation"], told["f1_stages_imitation"]) == (0.25, 0.25)
+    assert told["f1_stages_imitation_low"] == 0.0 and told["f1_branches_stages"] is None
+
+
+def test_curves_go_on_with_the_seeds_that_are_left():
+    assert mean_curve([[1.0, 2.0], [], [3.0]]) == [2.0, 2.0]
 
 
 async def test_only_finished_askings_are_counted(tmp_path: Path):
