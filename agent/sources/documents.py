@@ -190,7 +190,7 @@ class Folder(Indexed):
             for piece in split_passages(section.text)
         ]
         if passages:
-            return build_index(passages, self._cache_dir, "passages", key)
+            return build_index(passages, self._cache_dir, "passages", key, pages=True)
         if files:
             remedy = " ".join(self.problems[:3]) or "Its documents are empty."
             raise SourceError(

@@ -152,7 +152,7 @@ def words(text: str) -> list[str]:
     return [word for raw in _RAW.findall(text) for word in expand(raw)]
 
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 NEW = ".new-"
 """how the name of a folder begins that is being written"""
 _CANDIDATES = 4
@@ -172,15 +172,21 @@ _MOST_HOPS = 6
 _NAMED = 3
 """As how many words the name of an object counts that a query names in full."""
 _LONGEST_HEADING = 6
-"""Words of a heading that can be found as a whole: its words then count once more."""
+"""Words of a heading that can be found as a whole: its words then count once more, as far as they
+are what the query says."""
+_OPENING_WORDS = 25
+"""of a page's first passage, which with its title say what the page is about"""
+_OPENING_SHARE = 0.4
+"""of what a word counts in a passage, which it counts in the opening of the passage's page"""
 
 
 _WORDS = np.dtype("<u8")
 _COUNT_BITS = 8
 """of a posting; the others are the row, so that a folder has at most 2 ** 24 passages"""
 _MOST_COUNTED = (1 << _COUNT_BITS) - 1
-_ROWS = np.dtype([("end", "<i8"), ("length", "<i4"), ("weight", "<f4")])
-"""of a passage: where it ends in the file of all, how many words it has, its weight"""
+_ROWS = np.dtype([("end", "<i8"), ("length", "<i4"), ("weight", "<f4"), ("page", "<i4")])
+"""of a passage: where it ends in the file of all, how many words it has, its weight, and the row
+that its page begins with (its own where it stands alone)"""
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 """k1 and b of BM25"""
 
@@ -247,31 +253,46 @@ class LexicalIndex:
         longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * lengths)
         self._norms: NDArray[np.float32] = longer.astype(np.float32)
         self._weights: NDArray[np.float32] = rows["weight"].copy()
+        sizes = [len(segment.rows) for segment in segments]
+        self._page: NDArray[np.int64] = rows["page"] + np.repeat(self.passages.firsts, sizes)
+        self._pages = len(np.unique(self._page))
 
     def rank(self, query: str, limit: int) -> Ranking:
         """The rows that share a word with the query, at most `limit`."""
         names = _exact_names(_RAW.findall(query))
         known = [found for name in names for found in self._known_names(name)]
-        asked = Counter([*words(query), *known * _NAMED, *_headings_in(query)])
-        scores = np.zeros(len(self._norms), dtype=np.float32)
+        asked = Counter([*words(query), *known * _NAMED])
+        scores, opening = np.zeros((2, len(self._norms)), dtype=np.float32)
+        for word, times in (*asked.items(), *_headings_in(query).items()):
+            self._score(word, times, scores, len(scores), self._norms)
         for word, times in asked.items():
-            self._score(word, times, scores)
+            # Openings are of one length.
+            self._score(f"^{word}", times, opening, self._pages)
+        scores += _OPENING_SHARE * np.where(scores > 0, opening[self._page], 0)
         return best(scores * self._weights, limit)
 
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
         return without_near_duplicates(rows, limit)
 
-    def _score(self, word: str, times: int, scores: NDArray[np.float32]) -> None:
-        """Add what the word, which stands in the query so often, gives to each row."""
+    def _score(
+        self,
+        word: str,
+        times: float,
+        scores: NDArray[np.float32],
+        among: int,
+        norms: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Add what the word, which stands in the query so often, gives to each row that has it."""
         found = self._postings(word)
         count = sum(len(postings) for _, postings in found)
         # The form of Lucene, which is never negative (Kamphuis et al., ECIR 2020).
-        rarity = math.log(1 + (len(scores) - count + 0.5) / (count + 0.5))
+        rarity = math.log(1 + (among - count + 0.5) / (count + 0.5))
         for first, postings in found:
             rows = (postings >> _COUNT_BITS).astype(np.int64) + first
             counts = (postings & _MOST_COUNTED).astype(np.float32)
-            scores[rows] += np.float32(times * rarity) * counts / (counts + self._norms[rows])
+            norm = _SATURATION if norms is None else norms[rows]
+            scores[rows] += np.float32(times * rarity) * counts / (counts + norm)
 
     def _postings(self, word: str) -> list[tuple[int, NDArray[np.uint32]]]:
         """(number of the first row, postings) of each segment that has the word."""
@@ -357,19 +378,26 @@ def _headings(passage: Passage) -> set[str]:
     return {f"#{' '.join(each)}" for each in found if 0 < len(each) <= _LONGEST_HEADING}
 
 
-def _headings_in(query: str) -> list[str]:
-    """The headings that a query would name wholly, each as often as it has words."""
+def _headings_in(query: str) -> dict[str, float]:
+    """The headings that a query would name wholly, and how much: "Files" of a long one is little.
+
+    How many words a heading has, times the share of the query that they are.
+    """
     asked = _heading_words(query)
-    return [
-        f"#{' '.join(asked[start : start + size])}"
+    return {
+        f"#{' '.join(asked[start : start + size])}": size * size / len(asked)
         for size in range(1, _LONGEST_HEADING + 1)
         for start in range(len(asked) - size + 1)
-        for _ in range(size)
-    ]
+    }
 
 
 def _write_segment(
-    passages: Sequence[Passage], folder: Path, weight: Weight, see: See, notes: Sequence[str]
+    passages: Sequence[Passage],
+    folder: Path,
+    weight: Weight,
+    see: See,
+    notes: Sequence[str],
+    pages: bool,
 ) -> None:
     """Write what a `Segment` reads into an existing empty folder."""
     lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
@@ -380,6 +408,14 @@ def _write_segment(
     rows = np.zeros(len(passages), dtype=_ROWS)
     rows["length"] = lengths
     rows["weight"] = [weight(passage) for passage in passages]
+    rows["page"] = row_of = np.arange(len(rows))
+    row_of = np.repeat(row_of, lengths)
+    if pages:
+        firsts: dict[str, int] = {}
+        rows["page"] = [firsts.setdefault(p.location, row) for row, p in enumerate(passages)]
+        openings = [_opening(passages[row]) for row in firsts.values()]
+        ids.extend(vocabulary.setdefault(w, len(vocabulary)) for each in openings for w in each)
+        row_of = np.append(row_of, np.repeat([*firsts.values()], [*map(len, openings)]))
     with open(folder / "passages.jsonl", "wb") as file:
         for row, passage in enumerate(passages):
             fields = (passage.title, passage.location, passage.place, passage.text)
@@ -392,12 +428,17 @@ def _write_segment(
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     pairs = place[np.frombuffer(ids, dtype=np.uint32)] * max(1, len(rows))
-    pairs += np.repeat(np.arange(len(rows)), lengths)
-    pairs, counts = np.unique(pairs, return_counts=True)
+    pairs, counts = np.unique(pairs + row_of, return_counts=True)
     word, row_of = np.divmod(pairs, max(1, len(rows)))
     np.save(folder / "starts.npy", np.searchsorted(word, np.arange(len(order) + 1)))
     postings = (row_of << _COUNT_BITS) | np.minimum(counts, _MOST_COUNTED)
     np.save(folder / "postings.npy", postings.astype(np.uint32))
+
+
+def _opening(passage: Passage) -> list[str]:
+    """The words of a page's title and first sentences, each told from the same in a passage."""
+    text = " ".join(passage.text.split()[:_OPENING_WORDS])
+    return [f"^{word}" for word in words(f"{passage.title} {text}")]
 
 
 def _word_ids(
@@ -444,14 +485,18 @@ def write_segment(
     weight: Weight = lambda passage: 1.0,
     see: See = MappingProxyType({}),
     notes: Sequence[str] = (),
+    pages: bool = False,
 ) -> None:
-    """Index the passages, and put the folder in its place at once."""
+    """Index the passages, and put the folder in its place at once.
+
+    With `pages` those of one location are parts of a page, and found also by how it begins.
+    """
     with writable(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             dir=place.parent, prefix=NEW, ignore_cleanup_errors=True
         ) as new:
-            _write_segment(passages, Path(new), weight, see, notes)
+            _write_segment(passages, Path(new), weight, see, notes, pages)
             shutil.rmtree(place, ignore_errors=True)
             # Another process may have been faster, with the same.
             with suppress(FileExistsError):
@@ -466,10 +511,11 @@ def build_index(
     weight: Weight = lambda passage: 1.0,
     see: See = MappingProxyType({}),
     notes: Sequence[str] = (),
+    pages: bool = False,
 ) -> LexicalIndex:
     """The index of the passages alone, written to disk; older ones of the name go."""
     place = _index_folder(cache_dir, name, key)
-    write_segment(passages, place, weight, see, notes)
+    write_segment(passages, place, weight, see, notes, pages)
     for folder in cache_dir.glob(f"{name}-*"):
         if folder != place:
             shutil.rmtree(folder, ignore_errors=True)

@@ -195,6 +195,33 @@ def test_what_a_query_names_wholly_comes_before_long_texts_that_mention_it(
     assert index.search(query, 1)[0].place == place
 
 
+def test_a_heading_that_is_little_of_the_query_counts_little(tmp_path: Path) -> None:
+    passages = [
+        Passage(f"Tool {n}", "t.md", "Files", f"Where tool {n} keeps them.") for n in range(3)
+    ]
+    ignoring = Passage("Ignoring", "i.md", "Patterns", "What the program is to ignore, one a line.")
+    index = build_index([*passages, ignoring], tmp_path, "t", "a")
+    assert index.search("files", 1)[0].place == "Files"
+    assert index.search("make the program ignore some files quietly", 1) == [ignoring]
+
+
+def test_a_part_of_a_page_is_found_also_by_how_the_page_begins(tmp_path: Path) -> None:
+    stash = [
+        Passage("stash", "stash.md", "Name", "Put away uncommitted changes."),
+        Passage(
+            "stash",
+            "stash.md",
+            "Options",
+            "Tells the tool whether index or working copy stay kept.",
+        ),
+    ]
+    others = [Passage(f"log {n}", f"{n}.md", "Use", f"Index kept, case {n}.") for n in range(5)]
+    for pages, second in ((False, others[0]), (True, stash[1])):
+        index = build_index([*others, *stash], tmp_path, "t", str(pages), pages=pages)
+        assert index.search("put away changes, index kept", 2) == [stash[0], second]
+    assert index.search("Put away", 9) == stash[:1], "none without a word of the query"
+
+
 def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
     build_index(LIBRARY, tmp_path, "fruit", "a")
     assert open_index(tmp_path, "fruit", "b") is None
