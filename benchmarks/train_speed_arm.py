@@ -43,6 +43,12 @@ class Arm:
     steps: int
     engine: str = "local"
     layout: str = "one_by_one"
+    common: int = 0
+    """tokens that the rows of a group begin with, instead of a prompt of their own"""
+    group: int = 4
+    """rows of one"""
+    shares: bool = False
+    """whether what rows begin with is read once for all of them"""
     adaptation: str = "lora"
     model: str = ""
     """the folder of the weights"""
@@ -76,21 +82,31 @@ def window(arm: Arm) -> Window:
     stride = (arm.longest - arm.shortest) / max(arm.rows - 1, 1)
     lengths = [round(arm.shortest + stride * number) for number in range(arm.rows)]
     dice.shuffle(lengths)
-    return tuple(_row(number, length, arm.words, dice) for number, length in enumerate(lengths))
+    prompts = [_ids(arm.common, arm, dice) for _ in range(0, arm.rows, arm.group)]
+    return tuple(
+        _row(number, length, prompts[number // arm.group], arm, dice)
+        for number, length in enumerate(lengths)
+    )
 
 
-def _row(number: int, length: int, words: int, dice: random.Random) -> TrainRow:
-    prompt = length // PROMPT_SHARE
+def _ids(count: int, arm: Arm, dice: random.Random) -> tuple[int, ...]:
+    return tuple(dice.randrange(arm.words) for _ in range(count))
+
+
+def _row(
+    number: int, length: int, common: tuple[int, ...], arm: Arm, dice: random.Random
+) -> TrainRow:
+    prompt = len(common) or length // PROMPT_SHARE
     tool = range(prompt + (length - prompt) // 2, prompt + (length - prompt) * 7 // 10)
     mask = tuple(int(place >= prompt and place not in tool) for place in range(length))
     advantage = 1.0 if number % 2 else -1.0
     return TrainRow(
         id=f"row{number}",
-        group=f"group{number // 4}",
+        group=f"group{number // arm.group}",
         trajectory=f"t{number}",
         objective="policy",
         policy_version="v",
-        ids=tuple(dice.randrange(words) for _ in range(length)),
+        ids=common + _ids(length - len(common), arm, dice),
         prompt_tokens=prompt,
         loss_mask=mask,
         advantages=tuple(advantage * on for on in mask),
@@ -133,6 +149,7 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
         "dtype": "float32",
         "pack_tokens": packed,
         "micro_batch": 4 if arm.layout == "padded" else 1,
+        "share_prefixes": arm.shares,
         "save_every": arm.steps + 1,
         "objective": {"importance": "none"},
     }

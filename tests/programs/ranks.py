@@ -21,20 +21,22 @@ from tests.support.rows import policy_rows, row
 
 PACKED: dict[str, Any] = {"pack_tokens": 48, "gradient_checkpointing": True}
 DIVERGING: dict[str, Any] = {"objective": {"beta": 0.1}, "passes": 2}
+ROUNDED: dict[str, Any] = {"dtype": "bfloat16", "share_prefixes": False}
 CASES: dict[str, dict[str, Any]] = {
     "lora ddp": {"rank": 4, "parallel": "ddp"},
     "lora fsdp": {"rank": 4, "parallel": "fsdp", **DIVERGING},
     "full ddp": {"adaptation": "full", "parallel": "ddp", **PACKED},
     "full fsdp": {"adaptation": "full", "parallel": "fsdp", **PACKED},
-    "full fsdp bfloat16": {"adaptation": "full", "parallel": "fsdp", "dtype": "bfloat16"},
+    "full fsdp bfloat16": {"adaptation": "full", "parallel": "fsdp", **ROUNDED},
 }
 """every way to share the work; five rows make three and two on two ranks"""
 Steps = dict[str, list[tuple[float, float]]]
 
 
 def window() -> list[TrainRow]:
-    """Five rows, the last of another length."""
+    """Five rows that begin alike, the last of another length."""
     rows, short = policy_rows(5), 17
+    rows = [each.model_copy(update={"ids": (*rows[0].ids[:10], *each.ids[10:])}) for each in rows]
     names = ("ids", "loss_mask", "advantages", "behaviour_logprobs", "stages")
     cut = {name: getattr(rows[4], name)[:short] for name in names}
     return [*rows[:4], row(4, "policy", **cut)]

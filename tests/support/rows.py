@@ -21,9 +21,10 @@ from rubricem.training.collect.collector import Collector, Memory, Reflecting
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
 from rubricem.training.collect.gate import Flow, Meter
-from rubricem.training.local.learner import Learner, batch_logprobs
+from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
+from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import collate
 from rubricem.training.rounds.rounds import Rounds

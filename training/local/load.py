@@ -40,8 +40,9 @@ from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import hash_of
 from rubricem.training.local.checkpoints import fault, read_weights, write_whole
-from rubricem.training.local.learner import Learner, Score, batch_logprobs
+from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.passes import Prefix, Score, batch_logprobs
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
@@ -203,6 +204,7 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     _check_output(model)
     if config.pack_tokens:
         check_packing(model)
+    config = config.model_copy(update={"share_prefixes": settle_sharing(model, config, divided)})
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
@@ -267,6 +269,41 @@ def check_packing(model: Any) -> None:
         )
 
 
+def settle_sharing(model: Any, config: EngineConfig, divided: bool) -> bool:
+    """Whether rows share what they begin with; `divided`: the weights are, over several ranks.
+
+    Some models keep no keys and values that rows behind could be given: those with a recurrent
+    state, and some that take positions from elsewhere. Raises SettingsError where such a one, or
+    divided weights, are told to.
+    """
+    wanted = config.share_prefixes
+    if wanted is False or (
+        wanted is None and (config.pack_tokens or config.gradient_checkpointing)
+    ):
+        return False
+    able = not divided and _keeps_prefixes(model)
+    if wanted and not able:
+        fault = "weights divided by fsdp" if divided else f"a {model.config.model_type} model"
+        raise SettingsError(
+            f"what rows begin with alike cannot be read once for all of them with {fault}.",
+            "Leave share_prefixes out: each row is then read whole.",
+        )
+    return able
+
+
+def _keeps_prefixes(model: Any) -> bool:
+    """Whether a row read in two goes has the states of one read at once."""
+    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
+    with torch.no_grad():
+        whole = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        try:
+            parts = Prefix(model, ids[:, 5:], Prefix(model, ids[:, :5])).states(1)
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+            return False
+    apart = (parts - whole).float().norm(dim=-1).max() / whole.float().norm(dim=-1).mean()
+    return bool(float(apart) <= torch.finfo(model.dtype).eps ** 0.5)
+
+
 def _checkpoint_activations(model: Any) -> None:
     """Have each block's activations computed again on the way back instead of kept."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -290,8 +327,8 @@ class ShardedScorer(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch) -> Tensor:
-        return batch_logprobs(self.model, batch)
+    def forward(self, batch: Batch, before: Prefix | None = None) -> Tensor:
+        return batch_logprobs(self.model, batch, before)
 
 
 def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:

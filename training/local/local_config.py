@@ -59,6 +59,10 @@ class EngineConfig(TableConfig):
     packed"""
     micro_batch: int = Field(default=1, ge=1)
     """rows that go through the model side by side, padded to the longest"""
+    share_prefixes: bool | None = None
+    """what rows begin with alike, a system prompt or a question, goes through the model once for
+    all of them; loss and gradient are the same. None: where the model and the other settings allow
+    it; true refuses a model that does not"""
     gradient_checkpointing: bool = False
     """activations are computed again on the way back: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
@@ -107,6 +111,9 @@ class EngineConfig(TableConfig):
             f"{' and '.join(lora)} go with the adaptation lora": self.adaptation == "full" and lora,
             "pack_tokens and micro_batch are two ways to cut a window": (
                 self.pack_tokens and self.micro_batch > 1
+            ),
+            "share_prefixes goes neither with pack_tokens nor with gradient_checkpointing": (
+                self.share_prefixes and (self.pack_tokens or self.gradient_checkpointing)
             ),
             "min_rate is above learning_rate": self.min_rate > self.learning_rate,
             "min_rate needs a schedule that falls": self.min_rate and self.schedule == "constant",

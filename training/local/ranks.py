@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,8 @@ from torch.distributed.tensor import DTensor
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.local_config import Device
-from rubricem.training.objective.batch import Part
+from rubricem.training.objective.batch import Part, alike
+from rubricem.training.rows.row import TrainRow
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -98,6 +100,21 @@ class Ranks:
         mine = taken[self.rank]
         shortest = min((row for part in parts for row in part), key=lambda row: len(row.ids))
         return mine + [[shortest.silent()]] * (most - len(mine))
+
+    def run_of(self, rows: Sequence[TrainRow]) -> list[TrainRow]:
+        """This rank's rows where what some begin with is read once: a run in order of their ids.
+
+        All ranks' come to about as many tokens, without those that a row has with the one before
+        it. A rank may have none, so this is not for sharded weights.
+        """
+        ordered = sorted(rows, key=lambda row: row.ids)
+        pairs = zip(ordered, [(), *(row.ids for row in ordered)], strict=False)
+        own = [len(row.ids) - alike(row.ids, before) for row, before in pairs]
+        middles = [end - tokens / 2 for end, tokens in zip(accumulate(own), own, strict=True)]
+        places = [int(middle * self.world / sum(own)) for middle in middles]
+        last = self.world - 1
+        found = zip(ordered, places, strict=True)
+        return [row for row, place in found if min(place, last) == self.rank]
 
 
 def _tokens(part: Part) -> int:

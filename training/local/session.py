@@ -45,7 +45,7 @@ from rubricem.training.local.checkpoints import (
     read_trainer,
     read_weights,
 )
-from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow, batch_logprobs
+from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow
 from rubricem.training.local.load import (
     Base,
     check_rows,
@@ -55,6 +55,7 @@ from rubricem.training.local.load import (
     memory_told,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
+from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.ranks import ALONE, Ranks, join_ranks
 from rubricem.training.local.weights import Adapter, adapter_config
 from rubricem.training.objective.batch import collate
@@ -66,7 +67,15 @@ from rubricem.training.statistics import window_numbers
 Tell = Callable[[str], None]
 RESUMABLE = {
     *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
-    *("pack_tokens", "micro_batch", "best_by", "best_is", "start_adapter", "judge"),
+    *(
+        "pack_tokens",
+        "micro_batch",
+        "share_prefixes",
+        "best_by",
+        "best_is",
+        "start_adapter",
+        "judge",
+    ),
     *("tensorboard", "novelty"),
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;

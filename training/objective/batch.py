@@ -254,6 +254,12 @@ def bins(rows: Sequence[TrainRow], tokens: int) -> list[Part]:
     return found
 
 
+def alike(one: Sequence[int], other: Sequence[int], least: int = 0) -> int:
+    """How many ids two sequences begin with together; `least` of them are known to be the same."""
+    most = min(len(one), len(other))
+    return next((place for place in range(least, most) if one[place] != other[place]), most)
+
+
 def _lines_of(rows: Sequence[TrainRow], window: WindowWeights | None) -> dict[str, list[Tensor]]:
     """By the name of a `Batch`'s field, what each row has for it, (len(ids),).
 

@@ -273,6 +273,7 @@ def _check_suits_trl(config: TrainConfig, method: Method) -> None:
     told = {
         "it has the policy gradient alone, and sft is imitation": method == "sft",
         "it pads rows and does not pack them (pack_tokens)": config.pack_tokens,
+        "it reads each row whole (share_prefixes)": config.share_prefixes,
         "how weights are sharded is told to accelerate (parallel)": config.parallel == "fsdp",
         "it keeps no reference beside fully trained weights read from a GGUF file (beta)": (
             objective.beta and config.adaptation == "full"

@@ -69,8 +69,8 @@ def unwatched(event: Event) -> None:
 
 _UPDATES = """
 step round loss {objective}_loss negative_log_likelihood {stage}_loss grad_norm rate tokens
-tokens_read padding_share rows rows_without_gradient groups row_tokens/mean row_tokens/max
-prompt_tokens/mean advantage_size {stage}_advantage_size advantage/{stage}/mean
+tokens_read shared_share padding_share rows rows_without_gradient groups row_tokens/mean
+row_tokens/max prompt_tokens/mean advantage_size {stage}_advantage_size advantage/{stage}/mean
 advantage/{stage}/std advantage/{stage}/size/max advantage/{stage}/positive_share surprise ratio
 ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
 {objective}_clipped_low {objective}_clipped_high {objective}_clipped_dual {objective}_kl_old

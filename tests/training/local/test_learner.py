@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rubricem.training.local.learner import Learner, batch_logprobs
+from rubricem.training.local.learner import Learner
+from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.session import memory_peak
 from rubricem.training.objective.batch import collate
 from rubricem.training.objective.objective_config import ObjectiveConfig

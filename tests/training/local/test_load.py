@@ -20,6 +20,7 @@ from rubricem.training.local.load import (
     load_base,
     load_learner,
     memory_told,
+    settle_sharing,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
@@ -127,6 +128,33 @@ def test_a_model_that_keeps_packed_rows_apart_is_packed(
 ) -> None:
     base = folder_of(tmp_path / "base", kind, initializer_range=0.2)
     check_packing(load_base(base, dtype))
+
+
+LAYERS = ["sliding_attention", "full_attention"]
+SLIDING = {"sliding_window": 4, "initializer_range": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "able"),
+    [
+        ("qwen3", {"initializer_range": 0.2}, True),
+        ("mistral", SLIDING, True),
+        ("gemma3_text", {**SLIDING, "head_dim": 8, "layer_types": LAYERS}, True),
+        ("bloom", {"n_head": 4, "initializer_range": 0.2}, True),
+        ("mamba", {}, False),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_shares_prefixes_where_it_keeps_them(
+    tmp_path: Path, kind: str, sizes: dict[str, Any], able: bool, dtype: str
+) -> None:
+    model = load_base(folder_of(tmp_path / "base", kind, **sizes), dtype)
+    assert settle_sharing(model, engine(), divided=False) is able
+    assert not settle_sharing(model, engine(pack_tokens=64), divided=False)
+    asked = engine(share_prefixes=True)
+    for divided in {True, able}:
+        with pytest.raises(SettingsError, match=r"cannot be read once .* with (weights|a)"):
+            settle_sharing(model, asked, divided)
 
 
 def test_checkpointed_activations_change_no_gradient_and_no_dropout_comes_back(

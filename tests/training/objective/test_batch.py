@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.local.learner import batch_logprobs
+from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.objective.batch import (
     Batch,
     WindowWeights,

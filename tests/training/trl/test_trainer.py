@@ -230,6 +230,7 @@ def cut(path: Path) -> None:
     ("settings", "reason"),
     [
         ({"pack_tokens": 100}, "does not pack"),
+        ({"share_prefixes": True}, "each row whole"),
         ({"parallel": "fsdp"}, "told to accelerate"),
         ({"adaptation": "full", "rank": None, "alpha": None, "objective": {"beta": 0.1}}, "no ref"),
         ({"objective": {"beta": 0.1, "aggregation": "stage-mean"}}, "by all tokens alike"),

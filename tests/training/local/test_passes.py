@@ -1,0 +1,123 @@
+"""Rows that begin alike go through the model once as far as they do, and nothing else changes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rubricem.training.local.load import load_learner
+from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.passes import Branch, Plan, grow, plan_sizes
+from rubricem.training.local.ranks import ALONE, Ranks
+from rubricem.training.objective.batch import window_weights
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import TrainRow
+from tests.support.rows import row
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SYSTEM = tuple(range(20))
+QUESTIONS = (tuple(range(30, 42)), tuple(range(50, 62)))
+
+
+def begun(
+    group: int, member: int, written: tuple[int, ...], trained: int | None = None
+) -> TrainRow:
+    """A row behind its question, of whose written tokens all but the second are trained."""
+    ids = (*SYSTEM, *QUESTIONS[group], *written)
+    most = len(ids) if trained is None else 32 + trained
+    mask = tuple(int(32 <= place < most and place != 33) for place in range(len(ids)))
+    advantage = (1.0, -0.5, 0.25, -1.5)[member]
+    return row(
+        4 * group + member, "policy", group=f"g{group}", ids=ids, loss_mask=mask,
+        advantages=tuple(advantage * on for on in mask), stages=(-1,) * len(ids),
+        behaviour_logprobs=tuple(-4.5 * on for on in mask),
+    )  # fmt: skip
+
+
+def family() -> list[TrainRow]:
+    """Two groups: rows that part at once, later, never, or end within another one."""
+    long = tuple(range(70, 90))
+    return [
+        begun(0, 0, long), begun(1, 0, (3, 5, 7)),
+        begun(0, 1, (*long[:10], 99, 98, 97)), begun(1, 1, (3, 5, 7)),
+        begun(0, 2, (5, *long)), begun(1, 2, (3, 5, 7, 9, 11, 13)),
+        begun(0, 3, long, trained=8), begun(1, 3, (64,)),
+    ]  # fmt: skip
+
+
+def shape(plan: Plan) -> list[Any]:
+    """Of a branch its length and what is behind it; of a batch the ids of its rows, as lengths."""
+    return [
+        (part.ids.numel(), shape(part.behind))
+        if isinstance(part, Branch)
+        else part.lengths.tolist()
+        for part in plan
+    ]
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "least", "wanted"),
+    [
+        # All eight share 20 tokens. Of the first group four share 12 more, and three another 6,
+        # since the one that ends first keeps a token of its own; in the second that is so at 11.
+        (1, 12, [(20, [(12, [(6, [[52], [52], [45]]), [53]]), (11, [[33], [35], [35], [38]])])]),
+        (2, 12, [(20, [(12, [(6, [[52, 52], [45]]), [53]]), (11, [[38, 35], [35, 33]])])]),
+        (1, 34, [(20, [(12, [[53], [52], [52], [45]]), [33], [35], [35], [38]])]),
+        (1, 140, [(20, [[53], [52], [52], [45], [33], [35], [35], [38]])]),
+        (1, 141, [[53], [52], [52], [45], [33], [35], [35], [38]]),
+    ],
+)
+def test_a_branch_is_what_saves_tokens_enough(micro_batch: int, least: int, wanted: Any) -> None:
+    rows = family()
+    assert shape(grow(rows, window_weights(rows), micro_batch, least)) == wanted
+
+
+def test_tokens_of_a_branch_are_counted_once() -> None:
+    rows = family()
+    sizes = plan_sizes(grow(rows, window_weights(rows), 2, 12))
+    whole, saved = 53 + 2 * 52 + 45 + 33 + 2 * 35 + 38, 7 * 20 + 3 * 12 + 2 * 6 + 3 * 11
+    assert (sizes.batches, sizes.rows, sizes.read) == (5, whole, whole - saved)
+    assert sizes.places == sizes.read + 3 + 2, "two shorter rows are padded"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"adaptation": "full"},
+        {"micro_batch": 3},
+        {"passes": 2, "objective": ObjectiveConfig(beta=0.1)},
+        {"method": "sft"},
+    ],
+)
+def test_loss_and_gradient_are_those_of_whole_rows(tiny: Path, settings: dict[str, Any]) -> None:
+    found = []
+    for shares in (False, True):
+        values = {"share_prefixes": shares, "max_grad_norm": 1e9, **settings}
+        method = values.pop("method", "ss-grpo")
+        config = EngineConfig(out=Path("unused"), dtype="float32", device="cpu", **values)
+        learner = load_learner(config, tiny, ALONE)
+        for name, weight in learner.model.named_parameters():
+            if "lora_b" in name:  # else all of A has a gradient of 0
+                torch.nn.init.normal_(weight, std=0.05, generator=torch.Generator().manual_seed(1))
+        take = learner.sft_step if method == "sft" else learner.ss_grpo_step
+        metrics = take([r.silent() if r.id == "row5" else r for r in family()], 1e-5)
+        assert (metrics["shared_share"] > 0.5) is shares
+        found.append((metrics, [weight.grad for weight in learner.weights.parameters()]))
+    (plain, wanted), (shared, gradients) = found
+    assert shared["loss"] == pytest.approx(plain["loss"], abs=1e-5)
+    assert shared["tokens"] == plain["tokens"]
+    scale = max(float(one.abs().max()) for one in wanted if one is not None)
+    assert scale > 1e-3
+    for mine, whole in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(mine, whole, rtol=1e-5, atol=1e-5 * scale)
+
+
+def test_ranks_take_runs_of_about_as_many_tokens_that_begin_alike() -> None:
+    rows = family()
+    runs = [Ranks(rank, 2).run_of(rows) for rank in (0, 1)]
+    assert [{row.group for row in run} for run in runs] == [{"g0"}, {"g0", "g1"}]
+    assert sorted(row.id for run in runs for row in run) == sorted(row.id for row in rows)
+    assert Ranks(0, 2).run_of([]) == [] and Ranks(1, 2).run_of(rows[:1]) == rows[:1]

@@ -1,0 +1,229 @@
+"""Rows on their way through the model: what is asked of it is their log-probabilities.
+
+A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as much
+again for their gradient. Logits are made for trained positions only, in pieces, and made anew for
+each piece on the way back.
+
+Rows begin alike: all of a run with the system prompt, those of a group with their question, samples
+of one stage with everything before it, and candidates of a reflection with a whole trajectory. What
+some rows begin with is a branch of a tree, and goes through the model once:
+
+    forward    the branch by itself, keeping the keys and values that each layer made of it;
+    behind     each row's rest attends to them as to values that were given, so that its backward
+               pass, taken at once, leaves their gradient: G = sum over the rows of dL/d(K, V, h);
+    backward   through the branch once, from G.
+
+Loss and gradient are those of whole rows, since a gradient is the sum over the paths to the loss,
+and all paths from a branch to it lead through K, V and the last states h. At any time the
+activations of one way from the root to a row's end are kept, as many as those of the row by itself.
+Branches nest. G is float32 whatever the model computes in, so that many rows' parts add up
+unrounded.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from itertools import chain, groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rubricem.training.objective.batch import Batch, WindowWeights, alike, collate, cut
+from rubricem.training.objective.objective import token_logprobs
+from rubricem.training.rows.row import TrainRow
+
+PIECE = 128
+"""positions whose logits exist at the same time"""
+
+
+def batch_logprobs(model: Any, batch: Batch, before: "Prefix | None" = None) -> Tensor:
+    """(B, T) float32: the log-probability (nats) of each trained token, 0 elsewhere.
+
+    `model` is a causal language model of transformers whose logits are those of its output layer as
+    they are (nothing capped or scaled); `batch` is padded or, for a model that keeps packed rows
+    apart, packed, on the model's device. `before`: what all its rows begin with, if it is read
+    already. No attention mask is passed: what a packed row may see is told from where the position
+    ids begin anew. A batch without a trained token is computed too, and gives every weight a
+    gradient of 0, for the ranks that have no row of their own.
+    """
+    # What stands after the last trained token is never looked at by one before it.
+    trained = batch.mask.any(dim=0).nonzero()
+    width = int(trained.max()) + 1 if len(trained) else batch.mask.shape[1]
+    start = before.length if before else 0
+    hidden = model.base_model(
+        input_ids=batch.ids[:, start : width - 1],
+        position_ids=batch.position[:, start : width - 1],
+        past_key_values=before.cache(len(batch.ids)) if before else None,
+        use_cache=before is not None,
+    ).last_hidden_state
+    if before:
+        hidden = torch.cat([before.states(len(hidden)), hidden], dim=1)
+    wanted = batch.mask[:, 1:width]
+    chosen = _logprobs(hidden[wanted], model.get_output_embeddings(), batch.ids[:, 1:width][wanted])
+    result = chosen.new_zeros(batch.mask.shape)
+    return result.masked_scatter(batch.mask, chosen)
+
+
+def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
+    """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
+
+    def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
+        return token_logprobs(output(hidden).float(), ids)
+
+    parts = []
+    for start in range(0, max(len(ids), 1), PIECE):
+        piece = slice(start, start + PIECE)
+        parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
+    return torch.cat(parts)
+
+
+class Prefix:
+    """What a branch's tokens, and all before them, left for the rows behind: K, V and h.
+
+    Leaves of a graph of their own, float32, whose gradients add up; `backward` hands them on.
+    """
+
+    def __init__(self, model: Any, ids: Tensor, before: "Prefix | None" = None) -> None:
+        """Read ids, (1, n), behind those of `before`."""
+        from transformers import DynamicCache
+
+        start = before.length if before else 0
+        self.length: int = start + ids.shape[1]
+        cache = before.cache(1) if before else DynamicCache()
+        states = model.base_model(
+            input_ids=ids,
+            position_ids=torch.arange(start, self.length, device=ids.device).unsqueeze(0),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        if before:
+            states = torch.cat([before.states(1), states], dim=1)
+        self._made: list[Tensor] = [*chain.from_iterable(layer[:2] for layer in cache), states]
+        # Below the lowest adapter nothing has a gradient, and nothing is to be kept for one.
+        self._left = [
+            made.detach().float().requires_grad_(made.requires_grad) for made in self._made
+        ]
+
+    def cache(self, rows: int) -> Any:
+        """K and V as a model of transformers takes them, for so many rows."""
+        from transformers import DynamicCache
+
+        cache, kind = DynamicCache(), self._made[-1].dtype
+        left = [each.to(kind).expand(rows, -1, -1, -1) for each in self._left[:-1]]
+        for layer in range(len(left) // 2):
+            cache.update(left[2 * layer], left[2 * layer + 1], layer)
+        return cache
+
+    def states(self, rows: int) -> Tensor:
+        """The last states of all positions so far, (rows, length, hidden)."""
+        return self._left[-1].to(self._made[-1].dtype).expand(rows, -1, -1)
+
+    def backward(self) -> None:
+        """Give what the rows behind have left of gradient to what made K, V and h."""
+        pairs = zip(self._made, self._left, strict=True)
+        moved = [(made, left.grad) for made, left in pairs if left.grad is not None]
+        if moved:
+            torch.autograd.backward(
+                [made for made, _ in moved], [grad.to(made.dtype) for made, grad in moved]
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Tokens that go through the model once, and what stands behind them."""
+
+    ids: Tensor
+    """int64, (1, n)"""
+    behind: "Plan"
+
+
+Plan = Sequence[Branch | Batch]
+"""What goes through the model one after the other; of the rows of a batch, what is not read yet."""
+Score = Callable[[Batch, Prefix | None], Tensor]
+"""`batch_logprobs` of a model"""
+LEAST = {"cpu": 32, "cuda": 1024}
+"""tokens that a branch has to save for the pass that it costs, by the kind of device: a pass over
+few tokens takes as long as one over about as many as these"""
+
+
+def grow(rows: Sequence[TrainRow], window: WindowWeights, micro_batch: int, least: int) -> Plan:
+    """The tree of some rows; those that part from one place lie `micro_batch` side by side.
+
+    `window` is that of the whole step, `least` what a branch has to save, in tokens.
+    """
+
+    def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Branch]:
+        """What to lay behind `read` tokens of sorted rows, known to be alike up to `known`."""
+        if len(rows) == 1:
+            return [*rows]
+        # Each row keeps a token of its own to read: no pass is without any.
+        end = min(alike(rows[0].ids, rows[-1].ids, known), min(map(_end, rows)) - 1)
+        worth = (len(rows) - 1) * (end - read) >= least
+        found: list[TrainRow | Branch] = [row for row in rows if _end(row) <= end + 1]
+        going = [row for row in rows if _end(row) > end + 1]
+        for _, ways in groupby(going, key=lambda row: row.ids[end]):
+            found += divided(list(ways), end if worth else read, end)
+        ids = torch.tensor([rows[0].ids[read:end]], dtype=torch.int64)
+        return [Branch(ids, laid(found))] if worth else found
+
+    def laid(found: Sequence[TrainRow | Branch]) -> Plan:
+        alone = [one for one in found if isinstance(one, TrainRow)]
+        branches = [one for one in found if isinstance(one, Branch)]
+        return branches + [collate(part, window) for part in cut(alone, 0, micro_batch)]
+
+    return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else []
+
+
+def _end(row: TrainRow) -> int:
+    """How many of its tokens are read: those before the last trained one."""
+    trained = (place for place in reversed(range(len(row.ids))) if row.loss_mask[place])
+    return next(trained, len(row.ids) - 1)
+
+
+def passes(
+    model: Any, plan: Plan, score: Score, device: torch.device, before: Prefix | None = None
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Each batch on the device, with its log-probabilities by `score`.
+
+    The backward pass of one, if any, is to be taken before the next is asked for: it is how its
+    gradient comes to the branches.
+    """
+    for part in plan:
+        if isinstance(part, Batch):
+            batch = part.to(device)
+            yield batch, score(batch, before)
+        else:
+            prefix = Prefix(model, part.ids.to(device), before)
+            yield from passes(model, part.behind, score, device, prefix)
+            prefix.backward()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSizes:
+    """What goes through the model by a plan, in tokens but for `batches`; `+` adds up."""
+
+    batches: int = 0
+    rows: int = 0
+    """of the rows, each counted whole"""
+    read: int = 0
+    """without padding, those of a branch once"""
+    places: int = 0
+    """with padding"""
+
+    def __add__(self, other: "PlanSizes") -> "PlanSizes":
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return PlanSizes(*(mine + more for mine, more in pairs))
+
+
+def plan_sizes(plan: Plan, before: int = 0) -> PlanSizes:
+    """Of what stands behind so many tokens."""
+    found = PlanSizes()
+    for part in plan:
+        if isinstance(part, Batch):
+            whole, lines = int(part.lengths.sum()), before * len(part.lengths)
+            found += PlanSizes(1, whole, whole - lines, part.ids.numel() - lines)
+        else:
+            own = part.ids.numel()
+            found += PlanSizes(0, 0, own, own) + plan_sizes(part.behind, before + own)
+    return found
