@@ -98,10 +98,12 @@ def pairs(one: Arm, other: Arm) -> tuple[Run, Run]:
 def beside_whole_rows(arm: Arm) -> tuple[dict[str, Value], tuple[Run, Run]]:
     """The local engine on groups that begin alike: with that read once, and row by row.
 
-    What a group begins with is half of its mean row.
+    What a group begins with is half of its mean row, and half of the rest is a tool's.
     """
     least = arm.longest * 5 // 8
-    arm = replace(arm, shortest=least, common=(least + arm.longest) // 4, rows=GROUP, group=GROUP)
+    arm = replace(
+        arm, shortest=least, common=(least + arm.longest) // 4, rows=GROUP, group=GROUP, tool=0.5
+    )
     shared, whole = runs = pairs(replace(arm, shares=True), arm)
     ratios = [a.cpu / b.cpu for a, b in zip(shared.steps, whole.steps, strict=True)]
     norms = zip(shared.measured.grad_norms, whole.measured.grad_norms, strict=True)

@@ -47,6 +47,8 @@ class Arm:
     """tokens that the rows of a group begin with, instead of a prompt of their own"""
     group: int = 4
     """rows of one"""
+    tool: float = 0.2
+    """share of what is not prompt that a tool wrote"""
     shares: bool = False
     """whether what rows begin with is read once for all of them"""
     adaptation: str = "lora"
@@ -77,7 +79,7 @@ class Step(NamedTuple):
 
 
 def window(arm: Arm) -> Window:
-    """Rows of uneven lengths, in no order of them; a fifth of what is not prompt is of a tool."""
+    """Rows of uneven lengths, in no order of them."""
     dice = random.Random(0)
     stride = (arm.longest - arm.shortest) / max(arm.rows - 1, 1)
     lengths = [round(arm.shortest + stride * number) for number in range(arm.rows)]
@@ -97,7 +99,8 @@ def _row(
     number: int, length: int, common: tuple[int, ...], arm: Arm, dice: random.Random
 ) -> TrainRow:
     prompt = len(common) or length // PROMPT_SHARE
-    tool = range(prompt + (length - prompt) // 2, prompt + (length - prompt) * 7 // 10)
+    middle = prompt + (length - prompt) // 2
+    tool = range(middle, middle + round((length - prompt) * arm.tool))
     mask = tuple(int(place >= prompt and place not in tool) for place in range(length))
     advantage = 1.0 if number % 2 else -1.0
     return TrainRow(

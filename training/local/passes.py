@@ -1,8 +1,8 @@
 """Rows on their way through the model: what is asked of it is their log-probabilities.
 
 A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as much
-again for their gradient. Logits are made for trained positions only, in pieces, and made anew for
-each piece on the way back.
+again for their gradient. Logits are made for trained positions only, in pieces; where the output
+layer is trained, too, they are made anew for each piece on the way back.
 
 Rows begin alike: all of a run with the system prompt, those of a group with their question, samples
 of one stage with everything before it, and candidates of a reflection with a whole trajectory. What
@@ -67,6 +67,8 @@ def batch_logprobs(model: Any, batch: Batch, before: "Prefix | None" = None) -> 
 
 def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
     """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
+    if type(output) is nn.Linear and not output.weight.requires_grad:
+        return _Chosen.apply(hidden, output.weight, output.bias, ids)  # type: ignore[no-any-return,no-untyped-call]
 
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return token_logprobs(output(hidden).float(), ids)
@@ -76,6 +78,35 @@ def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
         piece = slice(start, start + PIECE)
         parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
     return torch.cat(parts)
+
+
+class _Chosen(torch.autograd.Function):
+    """The same of a frozen output layer, whose logits are made once.
+
+    What a log-probability changes by with its state does not depend on the loss, so it is kept in
+    their place: with p the softmax, W the layer's weight and i the id, dl/dh = W_i - p W.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor
+    ) -> Tensor:
+        chosen, slopes = [], []
+        for piece, of_piece in zip(hidden.split(PIECE), ids.split(PIECE), strict=True):
+            logits = nn.functional.linear(piece, weight, bias).float()
+            whole, places = logits.logsumexp(-1, keepdim=True), of_piece.unsqueeze(-1)
+            chosen.append((logits.gather(-1, places) - whole).squeeze(-1))
+            if ctx.needs_input_grad[0]:
+                away = logits.sub_(whole).exp_().neg_()
+                away.scatter_add_(-1, places, torch.ones_like(whole))
+                slopes.append(away.to(weight.dtype) @ weight)
+        ctx.save_for_backward(torch.cat(slopes or [hidden]))
+        return torch.cat(chosen)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return (slopes * grads[0].unsqueeze(-1)).to(slopes.dtype), None, None, None
 
 
 class Prefix:
