@@ -92,7 +92,8 @@ class _Chosen(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor
     ) -> Tensor:
         chosen, slopes = [], []
-        for piece, of_piece in zip(hidden.split(PIECE), ids.split(PIECE), strict=True):
+        pieces = torch.split(hidden, PIECE), torch.split(ids, PIECE)
+        for piece, of_piece in zip(*pieces, strict=True):
             logits = nn.functional.linear(piece, weight, bias).float()
             whole, places = logits.logsumexp(-1, keepdim=True), of_piece.unsqueeze(-1)
             chosen.append((logits.gather(-1, places) - whole).squeeze(-1))
