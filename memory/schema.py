@@ -115,24 +115,16 @@ class ReflectionScore(Value):
         return 0.4 * self.diagnostic_accuracy + 0.3 * (self.specificity + self.scope_and_balance)
 
 
-class Reflection(Value):
-    """What a judged run teaches: rubrics for such a question, and portable takeaways."""
+class Kept(Value):
+    """What an item of the bank is, of whichever kind, and where it comes from."""
 
     id: str
     question: str
-    rubrics: str
-    takeaways: str
     score: float = Field(ge=0, le=1)
+    """of a reflection what a judge gave it; of an episode the share of its look-ups answered"""
     trajectory_id: str
     policy: str = ""
     policy_version: str = ""
-    judge: str = ""
-    judge_version: str = ""
-    """the rubrics' version, or what is known of the judge model's"""
-    stage_scores: tuple[Annotated[float, Field(le=1, allow_inf_nan=False)] | None, ...] = ()
-    """of the run it is about, in the order of the stages; None: unscored"""
-    reflection_score: ReflectionScore | None = None
-    """the parts of `score`, where a judge gave them"""
     origin: Origin = "run"
     replaces: str = ""
     """id of the version that a person edited"""
@@ -142,10 +134,89 @@ class Reflection(Value):
     written_at: datetime
 
 
+class Reflection(Kept):
+    """What a judged run teaches: rubrics for such a question, and portable takeaways."""
+
+    rubrics: str
+    takeaways: str
+    judge: str = ""
+    judge_version: str = ""
+    """the rubrics' version, or what is known of the judge model's"""
+    stage_scores: tuple[Annotated[float, Field(le=1, allow_inf_nan=False)] | None, ...] = ()
+    """of the run it is about, in the order of the stages; None: unscored"""
+    reflection_score: ReflectionScore | None = None
+    """the parts of `score`, where a judge gave them"""
+
+
+class Pointer(Value):
+    """Where a passage stood that answered something. Its text is not kept, only how to know it."""
+
+    source: str
+    """its id in that run"""
+    title: str
+    location: str
+    place: str = ""
+    digest: str
+    """SHA-256 of its text as it was fetched"""
+    tool: str
+    query: str
+    """that found it first"""
+    claims: tuple[str, ...] = ()
+    """of the answer, that it was found to support"""
+
+
+class PastLookup(Value):
+    """One thing that a run looked up, and what came of it."""
+
+    asked: str
+    answer: str = ""
+    """in a source's words; "": it was not found"""
+    queries: tuple[str, ...] = ()
+    """searched for it, in order"""
+    source: str = ""
+    """id of the one that the answer was read in"""
+
+
+class PastSearch(Value):
+    """One query of a run, and what it brought."""
+
+    tool: str
+    query: str
+    passages: int
+    new: int
+    """of them, that nothing before had brought"""
+    hit: bool
+    """something that it brought first stands behind a supported claim"""
+
+
+class Episode(Kept):
+    """What a run did and found, written down by code and by no model.
+
+    It leads later runs to sources; its own texts, answers and claims included, are evidence of
+    nothing and are shown to people alone. Queries are searched again, as queries.
+    """
+
+    names: tuple[str, ...] = ()
+    """persons, things and identifiers that the question, its look-ups and its sources name"""
+    lookups: tuple[PastLookup, ...] = ()
+    searches: tuple[PastSearch, ...] = ()
+    pointers: tuple[Pointer, ...] = ()
+    missing: tuple[str, ...] = ()
+    """what was looked up and not found"""
+    failures: tuple[str, ...] = ()
+    """a line for each query that brought nothing of use, and what did instead"""
+
+
+ItemKind = Literal["reflection", "episode"]
+
+
 class Recollection(Value):
     """What a run was given of the bank, as it stood then; earlier versions kept the id alone."""
 
     id: str
+    kind: ItemKind = "reflection"
+    why: str = ""
+    """what an episode shares with the question or query, where that is not its whole question"""
     question: str = ""
     """that it was learnt from"""
     own: bool = False
@@ -153,7 +224,23 @@ class Recollection(Value):
     similarity: float | None = None
     """of the two questions, a cosine; None for its own, and where nobody kept it"""
     score: float | None = None
-    """of the reflection"""
+    """of the item"""
+
+
+class Contribution(Value):
+    """What a recalled episode did in a run.
+
+    `pointer`: a passage it leads to was offered; `query`: a query of it was searched in the place
+    of one that brought nothing; `miss`: a search that had brought nothing was left out.
+    """
+
+    item: str
+    use: Literal["pointer", "query", "miss"]
+    what: str
+    """the source's id, or the query; of a pointer that leads nowhere its title"""
+    outcome: Literal["offered", "changed", "gone", "barred"] = "offered"
+    """`changed`, `gone`: what the source holds today no longer bears it, or it is not there;
+    `barred`: its source is none of today's"""
 
 
 Fields = dict[str, Any]
@@ -281,6 +368,8 @@ class Source(Value):
     """the query that found it first"""
     copies: tuple[str, ...] = ()
     """other addresses that were found to hold nearly the same text"""
+    recalled: str = ""
+    """id of the episode that led to it, where the search alone would not have shown it"""
 
 
 class ToolUse(Value):
@@ -380,6 +469,10 @@ class Trajectory(Versioned):
     """ids of the bank items put before the question"""
     recollections: tuple[Recollection, ...] = ()
     """the same items, in their order"""
+    contributions: tuple[Contribution, ...] = ()
+    """what came of those that are episodes"""
+    lookups: tuple[PastLookup, ...] = ()
+    """the plan that code followed, in forced decoding"""
     scaffold: ScaffoldedPrompt | None = None
     shared: int = 0
     """of a branch, how many kept segments at its beginning its group's others have as well, sampled

@@ -9,22 +9,24 @@ The plain loop is the least that a model needs to research: it is shown passages
 itself, and then writes either another query or its answer with the ids of its passages, until it
 has searched as often as a staged run may. Where an exact answer is wanted the runner opens its
 last line in every arm, so that what is compared is the same. stages and best-of-N can be given what
-earlier runs taught (`+memory`); the two others are the bare model, and nothing is put before them.
+earlier runs left (`+memory`, or of it `+reflections` or `+episodes`); the two others are the bare
+model, which is given nothing.
 """
 
 import asyncio
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.learning.best_of import ask_among
-from rubricem.agent.research.recall import Recaller
+from rubricem.agent.research.recall import EpisodeRecaller, Recall, RecalledKinds, Recaller
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.question import Ask, Found, RunCut, reason_of, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, template
+from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status, Trajectory
 
@@ -39,6 +41,13 @@ _NEXT = re.compile(r"\n\s*(?:search:|question:|<tool_output)", re.I)
 _BEST = re.compile(r"best-of-(\d+)")
 WAYS = ("stages", "plain", "closed")
 MOST = 64
+MEMORIES: dict[str, tuple[bool, RecalledKinds]] = {
+    "memory-off": (False, "both"),
+    "memory-on": (True, "both"),
+    "reflections": (True, "reflections"),
+    "episodes": (True, "episodes"),
+}
+"""names of the staged arm, by what earlier runs left that it is given"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +57,13 @@ class Arm:
     way: str
     """one of `WAYS`, or best-of-N"""
     memory: bool = False
+    items: RecalledKinds = "both"
+    """of the memory"""
 
     @property
     def name(self) -> str:
-        return f"{self.way}+memory" if self.memory else self.way
+        given = "memory" if self.items == "both" else self.items
+        return f"{self.way}+{given}" if self.memory else self.way
 
     @property
     def count(self) -> int:
@@ -69,7 +81,8 @@ class Arm:
 
 
 def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tuple[Arm, ...]:
-    """The arms of a list such as `stages,plain`; `memory` is on, off or both.
+    """The arms of a list such as `stages,plain` or `memory-off,memory-on`; `memory` is on, off or
+    both, and says what the others are given.
 
     Raises SettingsError for an arm that there is not, and where none is named.
     """
@@ -78,11 +91,15 @@ def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tupl
         ways.append(f"best-of-{best_of}")
     arms = list[Arm]()
     for way in ways:
+        if way in MEMORIES:
+            given, items = MEMORIES[way]
+            arms.append(Arm("stages", given, items))
+            continue
         best = _BEST.fullmatch(way)
         if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
             raise SettingsError(
                 f"There is no arm {way!r}.",
-                f"Arms are {', '.join(WAYS)} and best-of-2 to best-of-{MOST}.",
+                f"Arms are {', '.join([*WAYS, *MEMORIES])} and best-of-2 to best-of-{MOST}.",
             )
         staged = Arm(way).staged
         if not staged or memory != "on":
@@ -97,11 +114,25 @@ def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tupl
 class ReadingRecaller:
     """A `Recaller` that notes nothing: an evaluation leaves the bank as it was."""
 
-    def __init__(self, recaller: Recaller) -> None:
-        self.recall = recaller.recall
+    def __init__(self, recaller: Recaller, items: RecalledKinds = "both") -> None:
+        self._recaller = recaller
+        self._items = items
+
+    async def recall(self, question: str) -> Recall:
+        found = await self._recaller.recall(question)
+        return found.only(self._items)
+
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        asked, led = self._recaller, self._items != "reflections"
+        if not led or not isinstance(asked, EpisodeRecaller):
+            return ()
+        return await asked.meet(query, question)
 
     async def used(self, trajectory: Trajectory) -> None:
         """The bank is not told."""
+
+    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
+        """Nothing is kept."""
 
 
 async def ask_in(
@@ -115,7 +146,7 @@ async def ask_in(
         run = await ask_closed(researcher, ask, thread)
         return run, [run]
     decoder = researcher.decoder if arm.staged else PlainDecoder()
-    reading = ReadingRecaller(recaller) if arm.memory and recaller else None
+    reading = ReadingRecaller(recaller, arm.items) if arm.memory and recaller else None
     able = replace(researcher, decoder=decoder, recaller=reading)
     if arm.count > 1:
         return await ask_among(setup, able, ask, thread, arm.count)

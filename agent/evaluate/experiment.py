@@ -107,7 +107,7 @@ class Experiment:
         template = asdict(self.setup.template)
         shaping = ("tool_calls", "passages", "passage_words", "max_tokens", "seed")
         # A server may move. Whether there is memory is said by the arms.
-        left_out = ("memory", "base_url")
+        left_out = ("memory", "memory_items", "base_url")
         chosen = {k: v for k, v in self.setup.choices.items() if k not in left_out}
         return {
             "format": self.questions.format,
@@ -295,7 +295,7 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
         recaller = judge = None
         if any(arm.memory for arm in experiment.arms):
             floor, context = given.similarity_floor, researcher.policy.context_tokens
-            recaller = given.stores.open_recaller(floor, context, tell)
+            recaller = given.stores.open_recaller(floor, context, tell, kinds=given.memory_items)
         if experiment.judge and any(q.rubric for q in experiment.questions.questions):
             own = None if experiment.judge_model else researcher.policy.reader
             choice = experiment.judge_model or given.model

@@ -368,7 +368,10 @@ class ForcedDecoder:
         if step.number not in lookups.found and tried < TRIES and not read:
             # Not searched at all: a tool was called in its place.
             alone = run.evidence.alone(run.ask.question)
-            again = retry(lookups, step, alone) if tried else asked
+            again: str | None = asked
+            if tried:
+                other, before = retry(lookups, step, alone), lookups.queries[step.number]
+                again = run.evidence.remembered.again(asked, before, other)
             if again:
                 return again
         following = lookups.next()

@@ -1,25 +1,38 @@
-"""What earlier runs taught, put before a question.
+"""What earlier runs taught, put before a question, and the episodes that lead its searches.
 
 The question's own reflection comes first, then those of the most similar questions; at most k
 (RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance from a model's
 own hand: neutralised, capped in length, and said to be no evidence. What was recalled goes through
 the run's journal, so that a resumed run reads what it read before, whatever the bank has come to
-hold. The bank is told which runs were given what.
+hold. The bank is told which runs were given what. Of episodes nothing is put before a
+question: `episodes` says what becomes of them.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from rubricem.agent.research.episodes import (
+    episode_of,
+    kept,
+    match_of,
+    recollection_of,
+    uses_of,
+)
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.memory.bank import FLOOR, NEAREST, RubricBank
-from rubricem.memory.bank.events import Recalled
+from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, RubricBank
+from rubricem.memory.bank.events import Recalled, RecalledEpisodes
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Recollection, Reflection, Trajectory
 from rubricem.memory.screening import LONGEST, stripped
 from rubricem.memory.text import storable
+
+EPISODES = 3
+"""episodes recalled at most, and met by one query"""
+RecalledKinds = Literal["both", "reflections", "episodes"]
 
 RUBRICS, TAKEAWAYS = "reflection_rubrics", "reflection_takeaways"
 
@@ -44,6 +57,8 @@ class Recall:
 
     items: tuple[Recollection, ...] = ()
     block: str = ""
+    episodes: tuple[EpisodeMatch, ...] = ()
+    """of the items"""
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "Recall":
@@ -52,12 +67,21 @@ class Recall:
             {"id": name, "own": reply["own"] and place == 0}
             for place, name in enumerate(reply.get("ids", ()))
         ]
-        return cls(tuple(map(Recollection.model_validate, items)), reply["block"])
+        episodes = tuple(map(match_of, reply.get("episodes", ())))
+        return cls(tuple(map(Recollection.model_validate, items)), reply["block"], episodes)
+
+    def only(self, kinds: RecalledKinds) -> "Recall":
+        """What of it is of these kinds."""
+        if kinds == "both":
+            return self
+        items = tuple(item for item in self.items if f"{item.kind}s" == kinds)
+        led = kinds == "episodes"
+        return Recall(items, "" if led else self.block, self.episodes if led else ())
 
     def reply(self) -> dict[str, Any]:
         """It as the journal keeps it."""
         items = [item.model_dump(mode="json") for item in self.items]
-        return {"items": items, "block": self.block}
+        return {"items": items, "block": self.block, "episodes": list(map(kept, self.episodes))}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -79,6 +103,19 @@ class Recaller(Protocol):
         ...
 
 
+@runtime_checkable
+class EpisodeRecaller(Recaller, Protocol):
+    """A `Recaller` that is also asked while a run searches, and when it has ended."""
+
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        """Episodes on other questions that have a name of a query; `question`: the run's."""
+        ...
+
+    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
+        """A run has ended: what it leaves for later ones; see `episode_of`."""
+        ...
+
+
 class BankRecaller:
     """A `Recaller` over the rubric bank, as it stands or as it stood at a generation."""
 
@@ -91,11 +128,14 @@ class BankRecaller:
         context_tokens: int | None = None,
         generation: int | None = None,
         own: bool = True,
+        kinds: RecalledKinds = "both",
+        keeps: bool = False,
         tell: Tell = hush,
     ) -> None:
         """`floor` is the least similarity (None: 0.4); a known context is small and shown less.
 
-        Without `own` nothing is recalled of the question itself, only of similar ones.
+        Without `own` nothing is recalled of the question itself, only of similar ones. `keeps`: an
+        ended run leaves an episode.
         """
         self._bank = bank
         self._k = k
@@ -103,24 +143,49 @@ class BankRecaller:
         self._characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
         self._generation = generation
         self._own = own
+        self._kinds = kinds
+        self._keeps = keeps
         self._tell = tell
 
     async def recall(self, question: str) -> Recall:
+        at, found, led = self._generation, Recalled(), RecalledEpisodes()
         try:
-            found = await self._bank.recall(
-                question, self._k, self._floor, self._generation, own=self._own
-            )
+            if self._kinds != "episodes":
+                found = await self._bank.recall(question, self._k, self._floor, at, own=self._own)
+            if self._kinds != "reflections":
+                led = await self._bank.episodes(question, EPISODES, self._floor, at, own=self._own)
         except RubricemError as error:
-            found = Recalled(fault=error)
-        if found.fault:
+            found = replace(found, fault=error)
+        if fault := found.fault or led.fault:
             # A question is answered without its memory rather than not at all.
-            self._tell(f"the memory is left out: {found.fault}")
+            self._tell(f"the memory is left out: {fault}")
         similar = [match.reflection for match in found.similar]
-        return Recall(_items(found), reference_block(found.own, similar, self._characters))
+        items = (*_items(found), *map(recollection_of, led.matches))
+        return Recall(items, reference_block(found.own, similar, self._characters), led.matches)
+
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        if self._kinds == "reflections":
+            return ()
+        try:
+            return await self._bank.sharing(query, EPISODES, self._generation, besides=question)
+        except RubricemError as error:
+            self._tell(f"the memory is left out: {error}")
+            return ()
+
+    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
+        if not self._keeps:
+            return
+        try:
+            episode = await asyncio.to_thread(episode_of, trajectory, question, tools)
+            if episode is not None:
+                await self._bank.put(episode)
+        except RubricemError as error:
+            self._tell(f"what this run did is not remembered: {error}")
 
     async def used(self, trajectory: Trajectory) -> None:
         try:
             await self._bank.used(trajectory.id, trajectory.recalled, trajectory.question)
+            await self._bank.contributed(uses_of(trajectory))
         except RubricemError as error:
             self._tell(f"that it was recalled is not counted: {error}")
 

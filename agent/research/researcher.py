@@ -15,7 +15,7 @@ from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.models.tracing import is_on, traced
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.graph import Decoder, build_graph, recursion_limit
-from rubricem.agent.research.recall import Recaller
+from rubricem.agent.research.recall import EpisodeRecaller, Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.threads import NOTHING, background_in
 from rubricem.agent.sources.fetch import addresses_in
@@ -29,7 +29,15 @@ from rubricem.agent.transcript.events import (
     StageStarted,
     ignore,
 )
-from rubricem.agent.transcript.question import Ask, Branch, Budgets, Nobody, Person, checked
+from rubricem.agent.transcript.question import (
+    OPEN_PAGE,
+    Ask,
+    Branch,
+    Budgets,
+    Nobody,
+    Person,
+    checked,
+)
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import CallJournal, Runs, RunStore
 from rubricem.memory.schema import (
@@ -195,6 +203,10 @@ class Researcher:
     async def finish(self, run: Run) -> Trajectory:
         """Keep the ended run in the data directory and release what it held."""
         trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
+        kept = trajectory.status is not Status.FAILED
+        if kept and isinstance(self.recaller, EpisodeRecaller):
+            tools = {self.search_tool.name, OPEN_PAGE}
+            await self.recaller.keep(trajectory, run.evidence.alone(run.ask.question), tools)
         self._release(run)
         run.listener(RunFinished(trajectory))
         return trajectory

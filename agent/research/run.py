@@ -25,8 +25,9 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research import episodes
 from rubricem.agent.research.lookups import Lookups
-from rubricem.agent.research.recall import Recall, Recaller
+from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
 from rubricem.agent.research.threads import NOTHING, Background, standalone
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
@@ -92,6 +93,7 @@ class Evidence:
     sources: dict[str, Source] = field(default_factory=dict)
     answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """tool, and what was asked of it, case folded -> ids of what it brought"""
+    remembered: episodes.Remembered = field(default_factory=episodes.Remembered)
     _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _excerpts: Excerpts = field(default_factory=Excerpts)
     _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
@@ -148,6 +150,8 @@ class Evidence:
         known = set(self.sources)
         passages = [Passage(**passage) for passage in reply["passages"]]
         found = [self.number(passage, asked, tool) for passage in passages]
+        for marked in self.remembered.take(reply.get("memory", {}), found):
+            self.sources[marked.id] = marked
         ids = tuple(dict.fromkeys(source.id for source in found))
         if copied := reply.get("copy_of"):
             ids = self._pages[copied][1]
@@ -265,6 +269,8 @@ class Run:
             reply = found.reply()
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
+        matches = {match.episode.id: match for match in self.recalled.episodes}
+        self.evidence.remembered = episodes.Remembered(matches)
         self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
@@ -436,22 +442,34 @@ class Run:
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
         tool, limit = self.search_tool, self.ask.passages
+        remembered = replace(self.evidence.remembered)
+        self.evidence.remembered.due = None
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query brings something new to read.
-            found = await tool.search(query, limit + len(self.sources))
-            unseen = self.evidence.chosen(found, limit)
-            if self.decoding is not Decoding.FORCED:
-                return reply_of(unseen)
-            # The page that a look-up names is what it is read in, also where another was.
-            named = named_alone(query, found[:limit])
-            first = not self.lookups.read.get(self.lookups.at)
-            alone = first and len(named) < len(found[:limit])
-            return reply_of(named if alone else named_alone(query, unseen))
+            ways = episodes.Ways(tool.search, tool.name, self.pages, limit, len(self.sources))
+            question = self.evidence.alone(self.ask.question)
+            asked = self.recaller
+            met = await asked.meet(query, question) if isinstance(asked, EpisodeRecaller) else ()
+            brought = await episodes.search(ways, query, remembered, met)
+            shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
+            return reply_of(shown, **brought.reply(shown, alone))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
         return found
+
+    def _shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
+        """What is read of what a search found."""
+        limit = self.ask.passages
+        unseen = self.evidence.chosen(found, limit)
+        if self.decoding is not Decoding.FORCED:
+            return unseen
+        # The page that a look-up names is what it is read in, also where another was.
+        named = named_alone(query, found[:limit])
+        first = not self.lookups.read.get(self.lookups.at)
+        alone = first and len(named) < len(found[:limit])
+        return named if alone else named_alone(query, unseen)
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
         """One call of a tool, its passages numbered; one made before is not made again.
@@ -497,6 +515,8 @@ class Run:
 
     def trajectory(self, identifier: str) -> Trajectory:
         """The run as the value that is stored, judged and trained on."""
+        remembered = self.evidence.remembered
+        recollections = (*self.recalled.items, *remembered.more(self.recalled.ids))
         return Trajectory(
             id=identifier,
             thread=self.thread,
@@ -517,8 +537,10 @@ class Run:
             usage=self.usage,
             tool_calls=self.tool_calls,
             verification=self.verification,
-            recalled=self.recalled.ids,
-            recollections=self.recalled.items,
+            recalled=tuple(item.id for item in recollections),
+            recollections=recollections,
+            contributions=tuple(remembered.contributions),
+            lookups=episodes.past_lookups(self.lookups),
             scaffold=self.scaffold,
             shared=self.shared,
             seed=self.ask.seed,

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.graph import decoder_of
+from rubricem.agent.research.recall import RecalledKinds
 from rubricem.agent.research.researcher import Researcher, open_saver, request_of
 from rubricem.agent.research.stores import Stores
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Sources, web_answers
@@ -53,6 +54,7 @@ class Setup:
     sources: Sources
     stores: Stores
     memory: Literal["on", "off", "read-only"]
+    memory_items: RecalledKinds
     similarity_floor: float | None
     least_reflection_score: float | None
     verify: Literal["off", "mark", "repair"]
@@ -189,8 +191,13 @@ async def open_researcher(
             model = await policy()
         recaller = None
         if setup.memory != "off":
-            floor, context = setup.similarity_floor, model.context_tokens
-            recaller = setup.stores.open_recaller(floor, context, tell)
+            recaller = setup.stores.open_recaller(
+                setup.similarity_floor,
+                model.context_tokens,
+                tell,
+                kinds=setup.memory_items,
+                keeps=setup.memory == "on",
+            )
         # Not beside a model that writes: on few cores an index being built would starve it.
         await ready
         yield Researcher(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rubricem.agent.models.opening import embedder_in
-from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.research.recall import BankRecaller, RecalledKinds
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import CountedEmbedder
@@ -47,8 +47,20 @@ class Stores:
         return RubricBank(self.data_dir, open_embedder, self.bank_server)
 
     def open_recaller(
-        self, floor: float | None, context_tokens: int | None, tell: Tell = hush
+        self,
+        floor: float | None,
+        context_tokens: int | None,
+        tell: Tell = hush,
+        *,
+        kinds: RecalledKinds = "both",
+        keeps: bool = False,
     ) -> BankRecaller:
         """What puts the bank's lessons before a question; see `BankRecaller`."""
-        bank = self.open_bank(tell)
-        return BankRecaller(bank, floor=floor, context_tokens=context_tokens, tell=tell)
+        return BankRecaller(
+            self.open_bank(tell),
+            floor=floor,
+            context_tokens=context_tokens,
+            kinds=kinds,
+            keeps=keeps,
+            tell=tell,
+        )

@@ -33,6 +33,7 @@ CHOICES = (
     "temperature",
     "attempts",
     "memory",
+    "memory_items",
     "verify",
     "checker",
     "system_prompt",
@@ -69,6 +70,7 @@ def setup_of(settings: Settings) -> Setup:
         ),
         stores=stores_of(settings),
         memory=settings.memory,
+        memory_items=settings.memory_items,
         similarity_floor=settings.similarity_floor,
         least_reflection_score=settings.least_reflection_score,
         verify=settings.verify,
@@ -169,6 +171,9 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [kept_name(name) for name in settings.source]
+    if choices["memory_items"] == "both":
+        # As runs that were asked before there was a choice have it.
+        del choices["memory_items"]
     choices["model"] = settings.model and whole_name(settings.model)
     return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}
 

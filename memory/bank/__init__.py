@@ -1,7 +1,7 @@
-"""The rubric bank: what judged runs have taught, found again by question.
+"""The rubric bank: what judged runs have taught and what runs did, found again by question.
 
     bank/journal.jsonl    every event of the bank: the truth
-    bank/uses.jsonl       which runs were given which items, and how they were scored
+    bank/uses.jsonl       which runs were given which items, what came of it, how they were scored
     bank/catalogue.db     where everything stands in the journal (SQLite), derived from it
     bank/index/           the questions' embeddings (Chroma), derived from it
     bank/id               the bank's own name
@@ -13,7 +13,11 @@ far: asked at one, the bank answers as it stood then, so that all the groups of 
 the same; only what was removed is gone from all of them. A bank without items, or one that knows
 all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
 
-Where another bank's reflections are merged in, the pinned one of a question wins, else the higher
+An item is a reflection, which a model wrote and a judge scored, or an episode, which code wrote
+down: of either kind one stands on a question, by the same rules. Of episodes one that found more
+stays. Episodes are also found by the names and words that they share with a text, without vectors.
+
+Where another bank's items are merged in, the pinned one of a question wins, else the higher
 reflection score, else the later one; the loser goes to the history. One that stands in quarantine
 meets nobody: it waits there. What a person removed stays away, unless it is asked for.
 """
@@ -24,6 +28,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -32,15 +37,19 @@ from rubricem.memory.bank.events import (
     NEVER,
     BankItem,
     BankStats,
+    EpisodeMatch,
     Imported,
     Match,
     Put,
     Recalled,
+    RecalledEpisodes,
+    Record,
     Released,
+    kind_of,
     line_of,
     question_key,
 )
-from rubricem.memory.bank.store import BankStore
+from rubricem.memory.bank.store import BankStore, ItemUse
 from rubricem.memory.bank.vectors import (
     BankIndex,
     Chroma,
@@ -49,7 +58,7 @@ from rubricem.memory.bank.vectors import (
     ServerChroma,
 )
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import Embedder, Reflection
+from rubricem.memory.schema import Embedder, Episode, ItemKind, Reflection
 
 __all__ = [
     "FLOOR",
@@ -57,9 +66,12 @@ __all__ = [
     "NEVER",
     "BankItem",
     "BankStats",
+    "EpisodeMatch",
     "Imported",
+    "ItemUse",
     "Match",
     "Recalled",
+    "Record",
     "Released",
     "RubricBank",
 ]
@@ -69,35 +81,35 @@ _BATCH = 256
 """reflections that are brought in with one fsync"""
 
 
-def bring_in(store: BankStore, reflections: Iterable[Reflection], removed: bool) -> Imported:
+def bring_in(store: BankStore, records: Iterable[Record], removed: bool) -> Imported:
     """Put each where the rule says; blocking. `removed`: also what was removed, under new ids."""
     outcomes: Counter[str] = Counter()
-    waiting = iter(reflections)
+    waiting = iter(records)
     while batch := list(islice(waiting, _BATCH)):
         for group in _on_different_questions(batch):
             outcomes.update(_put(store, group, removed))
     return Imported(**outcomes)
 
 
-def _on_different_questions(batch: Iterable[Reflection]) -> Iterator[list[Reflection]]:
-    """Stretches of the batch in which no reflection meets another one."""
-    group: dict[str, Reflection] = {}
-    for reflection in batch:
-        key = question_key(reflection.question)
-        if key in group or any(reflection.id == other.id for other in group.values()):
+def _on_different_questions(batch: Iterable[Record]) -> Iterator[list[Record]]:
+    """Stretches of the batch in which no item meets another one."""
+    group: dict[tuple[str, str], Record] = {}
+    for record in batch:
+        key = kind_of(record), question_key(record.question)
+        if key in group or any(record.id == other.id for other in group.values()):
             yield list(group.values())
             group = {}
-        group[key] = reflection
+        group[key] = record
     if group:
         yield list(group.values())
 
 
-def _put(store: BankStore, group: Iterable[Reflection], removed: bool) -> list[str]:
+def _put(store: BankStore, group: Iterable[Record], removed: bool) -> list[str]:
     """What became of each of them, in the names of `Imported`."""
     block, outcomes = b"", []
     with store.lock, store.journal.locked() as descriptor:
-        for reflection in group:
-            outcome, put = _decided(store, reflection, removed)
+        for record in group:
+            outcome, put = _decided(store, record, removed)
             outcomes.append(outcome)
             block += line_of(put) if put else b""
         if block:
@@ -105,8 +117,8 @@ def _put(store: BankStore, group: Iterable[Reflection], removed: bool) -> list[s
     return outcomes
 
 
-def _decided(store: BankStore, reflection: Reflection, removed: bool) -> tuple[str, Put | None]:
-    identifier = reflection.id
+def _decided(store: BankStore, record: Record, removed: bool) -> tuple[str, Put | None]:
+    identifier = record.id
     while (known := store.catalogue.by_id(identifier)) is not None:
         if not known.removed:
             return "kept", None
@@ -114,21 +126,21 @@ def _decided(store: BankStore, reflection: Reflection, removed: bool) -> tuple[s
             return "removed", None
         identifier = hashlib.sha256(f"{identifier} again".encode()).hexdigest()[:12]
     told = {"id": identifier, "origin": "import", "replaces": ""}
-    new = reflection.model_copy(update=told)
+    new = record.model_copy(update=told)
     if new.flags:
-        return "quarantined", Put(reflection=new)
-    held = standing(store.catalogue.by_key(question_key(new.question)))
+        return "quarantined", Put.of(new)
+    held = standing(store.catalogue.by_key(question_key(new.question), kind_of(new)))
     own = store.read(held) if held else None
     if held is None or own is None:
-        return "added", Put(reflection=new)
+        return "added", Put.of(new)
     # What a person disabled is no better than anything else.
     if held.pinned or (not held.disabled and _rank(own) >= _rank(new)):
-        return "kept", Put(reflection=new, history=True)
-    return "replaced", Put(reflection=new)
+        return "kept", Put.of(new, history=True)
+    return "replaced", Put.of(new)
 
 
-def _rank(reflection: Reflection) -> tuple[float, float]:
-    return reflection.score, reflection.written_at.timestamp()
+def _rank(record: Record) -> tuple[float, float]:
+    return record.score, record.written_at.timestamp()
 
 
 NEAREST = 2
@@ -139,6 +151,9 @@ FLOOR = 0.4
 Measured with MiniLM on 27 questions of 9 subjects, 7 of them Python's: of 324 pairs of other
 subjects none reached 0.35; of the 27 pairs of one subject 81% reached 0.4, and 67% 0.5.
 """
+
+_CONSIDERED = 8
+"""episodes found in either way, of which the best are recalled"""
 
 OpenEmbedder = Callable[[], Awaitable[Embedder]]
 
@@ -164,43 +179,52 @@ class RubricBank:
         self._opened: BankIndex | None = None
         self._opening = asyncio.Lock()
 
-    async def put(self, reflection: Reflection) -> bool:
-        """Return once it is on disk; False where this very reflection came before.
+    async def put(self, record: Record) -> bool:
+        """Return once it is on disk; False where this very item came before.
 
         False, too, where a person removed the same words on its question, and nobody has brought
         them in, written or released them since. It replaces what stands on its question, unless
-        it has flags or a person pinned that.
+        it has flags or a person pinned that, or it is an episode that found less.
         """
-        return await asyncio.to_thread(self._store.put, reflection)
+        return await asyncio.to_thread(self._store.put, record)
 
-    async def bring_in(
-        self, reflections: Iterable[Reflection], *, removed: bool = False
-    ) -> Imported:
-        """Merge reflections of another bank, which the caller has screened.
+    async def bring_in(self, records: Iterable[Record], *, removed: bool = False) -> Imported:
+        """Merge items of another bank, which the caller has screened.
 
         For one question the pinned one wins, else the higher score, else the later one; the
         loser goes to the history. What was removed here is passed over, unless `removed`: then
         it comes under a new id.
         """
-        return await asyncio.to_thread(bring_in, self._store, reflections, removed)
+        return await asyncio.to_thread(bring_in, self._store, records, removed)
 
     async def generation(self) -> int:
         """How many events there were."""
         return await asyncio.to_thread(self._store.catalogue.generation)
 
-    async def items(self, generation: int | None = None, *, every: bool = False) -> list[BankItem]:
+    async def items(
+        self,
+        generation: int | None = None,
+        *,
+        every: bool = False,
+        kind: ItemKind | None = "reflection",
+    ) -> list[BankItem]:
         """The item that counts for each question, in the order in which they came.
 
-        `every`: also those that are replaced, disabled or in quarantine.
+        `every`: also those that are replaced, disabled or in quarantine. `kind`: None is both.
         """
-        return await asyncio.to_thread(lambda: list(self._store.shown(_at(generation), every)))
+        shown = self._store.shown
+        return await asyncio.to_thread(lambda: list(shown(_at(generation), every, kind)))
 
     async def page(
-        self, standing: Standing = "current", limit: int = 50, before: int = NEVER
+        self,
+        standing: Standing = "current",
+        limit: int = 50,
+        before: int = NEVER,
+        kind: ItemKind | None = "reflection",
     ) -> list[BankItem]:
         """The items of a standing that came before a generation, the latest first."""
         versions = self._store.catalogue.page
-        return await self._listed(lambda: versions(standing, limit, before))
+        return await self._listed(lambda: versions(standing, limit, before, kind))
 
     async def export(self) -> Iterator[BankItem]:
         """Every item that is not removed, read from disk one by one."""
@@ -214,19 +238,66 @@ class RubricBank:
     async def item(self, identifier: str) -> BankItem | None:
         """The item whose id this is, and not only begins so."""
         found = await self.find(identifier)
-        return next((item for item in found if item.reflection.id == identifier), None)
+        return next((item for item in found if item.record.id == identifier), None)
 
-    async def history(self, question: str) -> list[BankItem]:
-        """Every item on the question, in the order in which they came."""
+    async def history(self, question: str, kind: ItemKind = "reflection") -> list[BankItem]:
+        """Every item of a kind on the question, in the order in which they came."""
         by_key = self._store.catalogue.by_key
-        return await self._listed(lambda: by_key(question_key(question)))
+        return await self._listed(lambda: by_key(question_key(question), kind))
 
     async def _listed(self, versions: Callable[[], list[Version]]) -> list[BankItem]:
         return await asyncio.to_thread(lambda: list(self._store.items(versions())))
 
     async def within(self, question: str, generation: int | None = None) -> Reflection | None:
         """What was learnt from this very question."""
-        return await asyncio.to_thread(self._store.within, question, _at(generation))
+        found = await asyncio.to_thread(self._store.within, question, _at(generation))
+        return found if isinstance(found, Reflection) else None
+
+    async def episodes(
+        self,
+        question: str,
+        k: int = NEAREST,
+        floor: float = FLOOR,
+        generation: int | None = None,
+        *,
+        own: bool = True,
+    ) -> RecalledEpisodes:
+        """At most k episodes that may help: the question's own, then those found both ways.
+
+        By the names that they share with it, and by the nearness of the questions. Those whose
+        passages were of little use come later.
+        """
+        at, key = _at(generation), question_key(question)
+        itself = await asyncio.to_thread(self._store.within, question, at, "episode")
+        found = [EpisodeMatch(itself, own=True)] if own and isinstance(itself, Episode) else []
+        found += await asyncio.to_thread(self._store.sharing, question, at, key, _CONSIDERED)
+        fault: RubricemError | None = None
+        try:
+            if self._open_embedder and await self._has_others(k, key, at, "episode"):
+                search = await self._search()
+                near = await asyncio.to_thread(
+                    search.nearest, question, _CONSIDERED, floor, at, key, "episode"
+                )
+                found = _joined(found, near)
+        except RubricemError as error:
+            fault = error
+        return RecalledEpisodes(await asyncio.to_thread(self._by_use, found, k), fault)
+
+    async def sharing(
+        self, text: str, k: int = NEAREST, generation: int | None = None, *, besides: str = ""
+    ) -> tuple[EpisodeMatch, ...]:
+        """Episodes that have a name of the text, by its words; none on the question `besides`."""
+        at, key = _at(generation), question_key(besides)
+        found = await asyncio.to_thread(self._store.sharing, text, at, key, max(k, _CONSIDERED))
+        return await asyncio.to_thread(self._by_use, found, k)
+
+    def _by_use(self, found: Sequence[EpisodeMatch], k: int) -> tuple[EpisodeMatch, ...]:
+        """The first k; how far down one was found weighs as much as how useful it has been."""
+        worth = {
+            match.episode.id: self._store.sinks(match.episode.id) / (1 + place)
+            for place, match in enumerate(found)
+        }
+        return tuple(sorted(found, key=lambda m: (not m.own, -worth[m.episode.id]))[:k])
 
     async def across(
         self,
@@ -242,12 +313,12 @@ class RubricBank:
         search = await self._search()
         return await asyncio.to_thread(search.nearest, question, k, floor, at, key)
 
-    async def search(self, text: str, k: int = 10) -> list[Match]:
+    async def search(self, text: str, k: int = 10, kind: ItemKind = "reflection") -> list[Match]:
         """The k items whose questions are nearest to a text, however far they are."""
-        if not await self._has_others(k, "", NOW):
+        if not await self._has_others(k, "", NOW, kind):
             return []
         search = await self._search()
-        return await asyncio.to_thread(search.nearest, text, k, -1.0, NOW)
+        return await asyncio.to_thread(search.nearest, text, k, -1.0, NOW, "", kind)
 
     async def recall(
         self,
@@ -301,6 +372,13 @@ class RubricBank:
         """Write down that a run was given these items; again for the same run changes nothing."""
         await asyncio.to_thread(self._store.uses.used, trajectory_id, ids, question)
 
+    async def contributed(self, uses: Sequence[ItemUse]) -> None:
+        """Write down what episodes did in a run; one that keeps failing is disabled, with a note.
+
+        Again for the same run the last word counts.
+        """
+        await asyncio.to_thread(self._store.note_uses, uses)
+
     async def scored(self, trajectory_id: str, mean: float) -> None:
         """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""
         await asyncio.to_thread(self._store.uses.scored, trajectory_id, mean)
@@ -348,10 +426,12 @@ class RubricBank:
         """
         return await asyncio.to_thread(self._store.restore, folder, foreign)
 
-    async def _has_others(self, k: int, key: str, generation: int) -> bool:
+    async def _has_others(
+        self, k: int, key: str, generation: int, kind: ItemKind = "reflection"
+    ) -> bool:
         """Whether there is anything to be found by meaning."""
         besides = self._store.catalogue.shown_besides
-        return k > 0 and await asyncio.to_thread(besides, key, generation)
+        return k > 0 and await asyncio.to_thread(besides, key, generation, kind)
 
     async def _search(self) -> BankIndex:
         if self._open_embedder is None:
@@ -370,6 +450,21 @@ class RubricBank:
                     chroma = ServerChroma(self.server, name, folder)
                 self._opened = BankIndex(self._store, embedder, chroma)
         return self._opened
+
+
+def _joined(found: Sequence[EpisodeMatch], near: Sequence[Match]) -> list[EpisodeMatch]:
+    """Own first, then those found by words and by meaning in turn, each once with both."""
+    similarity = {match.record.id: match.similarity for match in near}
+    ranks: dict[str, float] = {}
+    matches: dict[str, EpisodeMatch] = {}
+    for place, match in enumerate(found):
+        matches[match.episode.id] = replace(match, similarity=similarity.get(match.episode.id))
+        ranks[match.episode.id] = 1 / (1 + place)
+    for place, other in enumerate(near):
+        assert isinstance(other.record, Episode), "only episodes were looked for"
+        matches.setdefault(other.record.id, EpisodeMatch(other.record, False, other.similarity))
+        ranks[other.record.id] = ranks.get(other.record.id, 0.0) + 1 / (1 + place)
+    return sorted(matches.values(), key=lambda m: (not m.own, -ranks[m.episode.id]))
 
 
 def _at(generation: int | None) -> int:

@@ -1,9 +1,10 @@
 """The bank's catalogue: where everything stands in the journal, in SQLite.
 
-- versions: one row per reflection, its place in the journal and its standing now
+- versions: one row per reflection or episode, its place in the journal and its standing now
 - spans: the generations in which a version was the bank's live word, since <= g < until
 - questions: one row per question, numbered by its first generation, with a digest of all
   questions up to it; what the index of embeddings follows
+- terms: of each episode that is not removed, its names and words, as numbers that hold no text
 - removals: ids of what was removed, the key of its words, whether no run may bring these again
 - place: how far the journal was followed, and what its last line there says
 
@@ -12,18 +13,20 @@ answers by question, id and generation without reading it. It holds no text, is 
 is made again where it is damaged or does not fit the journal, in memory where it cannot be
 written. Blocking; threads take turns, and other processes may use the file at once.
 
-Its rules: at most one version of a question stands. A new one replaces the one that stood, unless
-it is in quarantine, came only for the history, or meets one that a person pinned. An edited
-version takes the place of the one that was edited, and what was decided about it.
+Its rules: at most one version of a question and kind stands. A new one replaces the one that
+stood, unless it is in quarantine, came only for the history, or meets one that a person pinned. An
+edited version takes the place of the one that was edited, and what was decided about it.
 """
 
 import hashlib
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from math import log
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -39,11 +42,12 @@ from rubricem.memory.bank.events import (
     words_key,
 )
 from rubricem.memory.errors import StoreError
+from rubricem.memory.schema import Episode, ItemKind
 
 
 @dataclass(slots=True)
 class Version:
-    """One reflection of a question as the events so far have left it."""
+    """One item of a question as the events so far have left it."""
 
     since: int
     """the generation of its put"""
@@ -59,6 +63,9 @@ class Version:
     removed: bool = False
     let_out: int = 0
     """offset in the journal of the line that released it, in bytes; 0: nobody did"""
+    kind: ItemKind = "reflection"
+    decided: int = 0
+    """offset in the journal of the line that disabled it, in bytes; 0: nothing did"""
 
     @property
     def quarantined(self) -> bool:
@@ -80,7 +87,7 @@ def standing(versions: Sequence[Version]) -> Version | None:
 
 def put(event: Put | Blank, since: int, offset: int, versions: Sequence[Version]) -> Version:
     """The new version among the others of its question, which are changed where it says so."""
-    new = Version(since, event.id, event.key, offset, flagged=event.flagged)
+    new = Version(since, event.id, event.key, offset, flagged=event.flagged, kind=event.kind)
     edited = next((v for v in versions if event.replaces and v.id == event.replaces), None)
     held = standing(versions)
     if edited is not None and edited.until == NEVER:
@@ -111,15 +118,78 @@ def decide(event: Decided, at: int, version: Version, versions: Sequence[Version
             (version if newer else held).until = at
 
 
-VERSION = 2
+_TERM = re.compile(r"[^\W_]+(?:[._'-]+[^\W_]+)*")
+MOST_TERMS = 48
+"""kept of an episode: its names first, then the words of its question and look-ups"""
+
+
+def plain(text: str) -> str:
+    """The words of a text alone, case folded."""
+    return " ".join(_TERM.findall(text.casefold()))
+
+
+def terms_in(text: str) -> list[int]:
+    """The words of a text as 63-bit numbers, each once."""
+    return [_number(word) for word in dict.fromkeys(plain(text).split()) if len(word) > 1]
+
+
+def terms_of(episode: Episode) -> list[int]:
+    """What an episode is found by."""
+    texts = (*episode.names, episode.question, *(look.asked for look in episode.lookups))
+    return list(dict.fromkeys(t for text in texts for t in terms_in(text)))[:MOST_TERMS]
+
+
+def _number(word: str) -> int:
+    return int.from_bytes(hashlib.sha256(word.encode()).digest()[:8]) >> 1
+
+
+_COMMON, _LATEST = 5_000, 200
+"""episodes with a word up to which they are counted; and that are looked at of a common one"""
+_LEAST_SHARED = 0.3
+"""of what the words of a text weigh, each by how rare it is"""
+
+
+def _sharing(
+    db: sqlite3.Connection, terms: Sequence[int], generation: int, besides: str, most: int
+) -> list[Version]:
+    """Words that many episodes have bring the latest of them, and weigh little."""
+    counted = "SELECT count(*) FROM (SELECT 1 FROM terms WHERE term = ? LIMIT ?)"
+    latest = "SELECT version FROM terms WHERE term = ? AND version <= ? ORDER BY version DESC "
+    held = {term: db.execute(counted, (term, _COMMON)).fetchone()[0] for term in terms}
+    # One more than is counted: what all have says nothing, in a small bank as in a large one.
+    whole = min(_COMMON, db.execute("SELECT count(*) FROM versions").fetchone()[0]) + 1
+    weights = {term: log(whole / max(count, 1)) for term, count in held.items()}
+    scores: dict[int, float] = {}
+    for term in sorted((t for t in terms if held[t]), key=held.__getitem__):
+        rows = db.execute(f"{latest} LIMIT {_LATEST}", (term, generation)).fetchall()
+        found = {row[0] for row in rows}
+        if left := scores.keys() - found:
+            marks = ",".join("?" * len(left))
+            also = f"SELECT version FROM terms WHERE term = ? AND version IN ({marks})"
+            found |= {row[0] for row in db.execute(also, (term, *left))}
+        for version in found:
+            scores[version] = scores.get(version, 0.0) + weights[term]
+    least = _LEAST_SHARED * sum(weights.values())
+    best = sorted((v for v in scores if scores[v] >= least), key=lambda v: (-scores[v], -v))
+    shown: list[Version] = []
+    for version in best:
+        row = db.execute(f"{_SHOWN} AND v.since = ?", (generation, generation, version)).fetchone()
+        if row is not None and (one := version_of(row)).key != besides:
+            shown.append(one)
+        if len(shown) == most:
+            break
+    return shown
+
+
+VERSION = 3
 """of the tables; those of another version are made again"""
-_TABLES = ("versions", "spans", "questions", "removals", "place")
+_TABLES = ("versions", "spans", "questions", "terms", "removals", "place")
 SCHEMA = f"""
 {"".join(f"DROP TABLE IF EXISTS {table};" for table in _TABLES)}
 CREATE TABLE versions (
     since INTEGER PRIMARY KEY, id TEXT UNIQUE, key TEXT, offset INTEGER, until INTEGER,
     flagged INTEGER, pinned INTEGER, disabled INTEGER, released INTEGER, removed INTEGER,
-    let_out INTEGER);
+    let_out INTEGER, kind TEXT, decided INTEGER);
 CREATE INDEX by_key ON versions (key, until);
 CREATE TABLE spans (version INTEGER, since INTEGER, until INTEGER);
 CREATE INDEX by_version ON spans (version, until);
@@ -127,6 +197,8 @@ CREATE INDEX by_until ON spans (until);
 CREATE TABLE questions (number INTEGER PRIMARY KEY, key TEXT, digest TEXT, gone INTEGER);
 CREATE INDEX by_question ON questions (key, gone);
 CREATE INDEX by_gone ON questions (gone, number);
+CREATE TABLE terms (term INTEGER, version INTEGER, PRIMARY KEY (term, version)) WITHOUT ROWID;
+CREATE INDEX by_episode ON terms (version);
 CREATE TABLE removals (id TEXT PRIMARY KEY, words TEXT, barred INTEGER);
 CREATE INDEX by_words ON removals (words, barred);
 CREATE TABLE place (generation INTEGER, offset INTEGER, last INTEGER, event TEXT);
@@ -152,7 +224,7 @@ class JournalPlace:
 
 
 def version_of(row: Sequence[Any]) -> Version:
-    values = [*row[:5], *map(bool, row[5:10]), row[10]]
+    values = [*row[:5], *map(bool, row[5:10]), *row[10:]]
     return Version(*values)
 
 
@@ -207,12 +279,15 @@ class Follower:
     def _put(self, event: Any, since: int, offset: int) -> None:
         if self._db.execute("SELECT 1 FROM versions WHERE id = ?", (event.id,)).fetchone():
             return
-        others = self._current(event.key)
+        others = self._current(event.key, event.kind)
         before = {v.since for v in others if v.live}
-        if isinstance(event, Put) and event.reflection.origin != "run" and not event.flagged:
-            self._unbar(words_key(event.reflection))
+        if isinstance(event, Put) and event.record.origin != "run" and not event.flagged:
+            self._unbar(words_key(event.record))
         new = put(event, since, offset, others)
         self._save([*others, new], before, since)
+        if isinstance(event, Put) and event.episode:
+            rows = [(term, since) for term in terms_of(event.episode)]
+            self._db.executemany("INSERT OR IGNORE INTO terms VALUES (?, ?)", rows)
         known = "SELECT 1 FROM questions WHERE key = ? AND gone = ?"
         if not self._db.execute(known, (new.key, NEVER)).fetchone():
             last = "SELECT digest FROM questions ORDER BY number DESC LIMIT 1"
@@ -235,14 +310,18 @@ class Follower:
                 self._save([gone], set(), generation)
             return
         version = version_of(row)
-        others = [v for v in self._current(version.key) if v.since != version.since]
+        current = self._current(version.key, version.kind)
+        others = [v for v in current if v.since != version.since]
         before = {v.since for v in (*others, version) if v.live}
         decide(event, generation, version, others)
         if event.event == "release" and version.released and not version.let_out:
             version.let_out = offset
+        if event.event == "disable":
+            version.decided = offset if event.on else 0
         self._save([*others, version], before, generation)
         if version.removed:
             self._db.execute("DELETE FROM spans WHERE version = ?", (version.since,))
+            self._db.execute("DELETE FROM terms WHERE version = ?", (version.since,))
             left = "SELECT 1 FROM versions WHERE key = ? AND removed = 0"
             if not self._db.execute(left, (version.key,)).fetchone():
                 ended = "UPDATE questions SET gone = ? WHERE key = ? AND gone = ?"
@@ -251,15 +330,15 @@ class Follower:
     def _unbar(self, words: str) -> None:
         self._db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words,))
 
-    def _current(self, key: str) -> list[Version]:
-        sql = "SELECT * FROM versions WHERE key = ? AND until = ?"
-        return [version_of(row) for row in self._db.execute(sql, (key, NEVER))]
+    def _current(self, key: str, kind: ItemKind) -> list[Version]:
+        sql = "SELECT * FROM versions WHERE key = ? AND until = ? AND kind = ?"
+        return [version_of(row) for row in self._db.execute(sql, (key, NEVER, kind))]
 
     def _save(self, versions: Sequence[Version], live_before: set[int], at: int) -> None:
         """Write what changed at a generation, and begin or end spans accordingly."""
         for v in versions:
             self._db.execute(
-                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 astuple(v),
             )
             if v.live and v.since not in live_before:
@@ -294,6 +373,10 @@ _OF = {
     "replaced": f"until < {NEVER}",
 }
 _Got = TypeVar("_Got")
+
+
+def _of_kind(kind: ItemKind | None) -> str:
+    return f" AND kind = '{kind}'" if kind else ""
 
 
 class Catalogue:
@@ -346,21 +429,26 @@ class Catalogue:
             prefix + "\U0010ffff",
         )
 
-    def by_key(self, key: str) -> list[Version]:
+    def by_key(self, key: str, kind: ItemKind | None = None) -> list[Version]:
         """All versions of a question, without the removed ones."""
         return self._versions(
-            "SELECT * FROM versions WHERE key = ? AND removed = 0 ORDER BY since", key
+            f"SELECT * FROM versions WHERE key = ? AND removed = 0{_of_kind(kind)} ORDER BY since",
+            key,
         )
 
-    def everything(self) -> list[Version]:
+    def everything(self, kind: ItemKind | None = None) -> list[Version]:
         """All versions, without the removed ones."""
-        return self._versions("SELECT * FROM versions WHERE removed = 0 ORDER BY since")
+        return self._versions(
+            f"SELECT * FROM versions WHERE removed = 0{_of_kind(kind)} ORDER BY since"
+        )
 
-    def page(self, standing: Standing, limit: int, before: int) -> list[Version]:
+    def page(
+        self, standing: Standing, limit: int, before: int, kind: ItemKind | None = None
+    ) -> list[Version]:
         """The last versions of a standing that came before a generation, the latest first."""
         sql = (
-            f"SELECT * FROM versions WHERE removed = 0 AND since < ? AND {_OF[standing]} "
-            "ORDER BY since DESC LIMIT ?"
+            f"SELECT * FROM versions WHERE removed = 0 AND since < ? AND {_OF[standing]}"
+            f"{_of_kind(kind)} ORDER BY since DESC LIMIT ?"
         )
         return self._versions(sql, before, limit)
 
@@ -372,26 +460,37 @@ class Catalogue:
         """Whether a person removed these very words, and nobody has brought them back."""
         return bool(self._rows("SELECT 1 FROM removals WHERE words = ? AND barred = 1", words))
 
-    def shown(self, generation: int) -> list[Version]:
-        """The live version of each question at a generation."""
-        return self._versions(f"{_SHOWN} ORDER BY v.since", generation, generation)
+    def shown(self, generation: int, kind: ItemKind | None = None) -> list[Version]:
+        """The live version of each question at a generation; of either kind."""
+        sql = f"{_SHOWN}{_of_kind(kind)} ORDER BY v.since"
+        return self._versions(sql, generation, generation)
 
-    def shown_of(self, key: str, generation: int) -> Version | None:
+    def shown_of(self, key: str, generation: int, kind: ItemKind) -> Version | None:
         """The live version of one question at a generation."""
-        found = self._versions(f"{_SHOWN} AND v.key = ?", generation, generation, key)
-        return next(iter(found), None)
+        sql = f"{_SHOWN}{_of_kind(kind)} AND v.key = ?"
+        return next(iter(self._versions(sql, generation, generation, key)), None)
 
-    def shown_besides(self, key: str, generation: int) -> bool:
+    def shown_besides(self, key: str, generation: int, kind: ItemKind) -> bool:
         """Whether there is a live version of any other question at a generation."""
-        sql = f"{_SHOWN} AND v.key != ? LIMIT 1"
+        sql = f"{_SHOWN}{_of_kind(kind)} AND v.key != ? LIMIT 1"
         return bool(self._versions(sql, generation, generation, key))
 
-    def shown_among(self, numbers: list[int], generation: int) -> dict[int, Version]:
+    def sharing(self, text: str, generation: int, besides: str, most: int) -> list[Version]:
+        """Live episodes that have names or words of a text, those with the rarest first.
+
+        `besides`: the key of a question that is left out. An episode that shares less than
+        `_LEAST_SHARED` of what the text's words weigh is not among them.
+        """
+        return self._asked(lambda db: _sharing(db, terms_in(text), generation, besides, most))
+
+    def shown_among(
+        self, numbers: list[int], generation: int, kind: ItemKind
+    ) -> dict[int, Version]:
         """Number of a question -> its live version at a generation, where it has one."""
         marks = ",".join("?" * len(numbers))
         sql = (
             f"SELECT q.number, v.* FROM questions q JOIN versions v ON v.key = q.key "
-            f"JOIN spans s ON s.version = v.since WHERE q.number IN ({marks}) "
+            f"JOIN spans s ON s.version = v.since WHERE q.number IN ({marks}){_of_kind(kind)} "
             "AND s.until > ? AND s.since <= ? AND v.removed = 0 AND q.gone = ?"
         )
         values = (*numbers, generation, generation, NEVER)
@@ -436,10 +535,12 @@ class Catalogue:
             f"SELECT total(until = {NEVER} AND NOT quiet AND NOT disabled AND NOT removed),"
             f" total(until = {NEVER} AND NOT quiet AND disabled AND NOT removed),"
             f" total(until = {NEVER} AND quiet AND NOT removed),"
-            f" total(until < {NEVER} AND NOT removed), total(removed)"
+            f" total(until < {NEVER} AND NOT removed), total(removed),"
+            f" total(until = {NEVER} AND NOT quiet AND NOT disabled AND NOT removed"
+            " AND kind = 'episode')"
             " FROM (SELECT *, flagged AND NOT released AS quiet FROM versions)"
         )
-        names = ("live", "disabled", "quarantined", "replaced", "removed")
+        names = ("live", "disabled", "quarantined", "replaced", "removed", "episodes")
         return dict(zip(names, map(int, self._rows(sql)[0]), strict=True))
 
     def _versions(self, sql: str, *values: object) -> list[Version]:

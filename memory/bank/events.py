@@ -1,6 +1,6 @@
 """The bank's journal: every event of the bank, one fsynced JSON line each.
 
-    {"event": "put", "reflection": {...}}             one more reflection
+    {"event": "put", "reflection": {...}}             one more reflection; or "episode"
     {"event": "blank", "id": ..., "key": ...}         where a put stood whose text was removed
     {"event": "pin", "id": ..., "on": true}           also disable, release and remove
 
@@ -15,8 +15,9 @@ length, so that the other lines stay where they are. A removal or release says b
 words it is about: those of a removed reflection come back under no other id, until a person brings
 them in, writes them or releases them.
 
-An item of the bank is a reflection and what became of it: for which generations it was the bank's
-word on its question, what a person decided about it, and what came of the runs that recalled it.
+An item of the bank is a reflection or an episode and what became of it: for which generations it
+was the bank's word on its question, what was decided about it, and what came of the runs that
+recalled it.
 """
 
 import fcntl
@@ -28,13 +29,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import append_whole, sync, writable
-from rubricem.memory.schema import Reflection, Value
+from rubricem.memory.schema import Episode, ItemKind, Reflection, Value
 
 _BLOCK = 2**20
 
@@ -146,36 +147,73 @@ def question_key(question: str) -> str:
     return hashlib.sha256(question.strip().encode()).hexdigest()
 
 
-def words_key(reflection: Reflection) -> str:
+Record = Reflection | Episode
+"""what is put into the bank"""
+
+
+def kind_of(record: Record) -> ItemKind:
+    return "episode" if isinstance(record, Episode) else "reflection"
+
+
+def words_key(record: Record) -> str:
     """SHA-256 of the question and of the words, however they are spaced."""
-    words = (reflection.question, reflection.rubrics, reflection.takeaways)
+    words = [record.question]
+    if isinstance(record, Episode):
+        words += [search.query for search in record.searches]
+        words += [pointer.location for pointer in record.pointers]
+    else:
+        words += [record.rubrics, record.takeaways]
     return hashlib.sha256("\0".join(" ".join(w.split()) for w in words).encode()).hexdigest()
 
 
 class Put(Value):
-    """A reflection comes into the bank; `history`: to be kept, not to be the bank's word."""
+    """An item comes into the bank; `history`: to be kept, not to be the bank's word."""
 
     event: Literal["put"] = "put"
-    reflection: Reflection
+    reflection: Reflection | None = None
+    episode: Episode | None = None
+    """the one or the other"""
     history: bool = False
     by: str = ""
     """where a person wrote it; "": nobody did, or an earlier version kept it"""
 
+    @classmethod
+    def of(cls, record: Record, *, history: bool = False, by: str = "") -> "Put":
+        if isinstance(record, Episode):
+            return cls(episode=record, history=history, by=by)
+        return cls(reflection=record, history=history, by=by)
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.reflection is None) == (self.episode is None):
+            raise ValueError("a put has a reflection or an episode")
+        return self
+
+    @property
+    def record(self) -> Record:
+        record = self.episode or self.reflection
+        assert record is not None, "a put has one of them"
+        return record
+
+    @property
+    def kind(self) -> ItemKind:
+        return kind_of(self.record)
+
     @property
     def id(self) -> str:
-        return self.reflection.id
+        return self.record.id
 
     @property
     def key(self) -> str:
-        return question_key(self.reflection.question)
+        return question_key(self.record.question)
 
     @property
     def flagged(self) -> bool:
-        return bool(self.reflection.flags)
+        return bool(self.record.flags)
 
     @property
     def replaces(self) -> str:
-        return self.reflection.replaces
+        return self.record.replaces
 
 
 class Blank(Value):
@@ -184,6 +222,7 @@ class Blank(Value):
     event: Literal["blank"] = "blank"
     id: str
     key: str
+    kind: ItemKind = "reflection"
     flagged: bool = False
     history: bool = False
     replaces: str = ""
@@ -193,6 +232,7 @@ class Blank(Value):
         return cls(
             id=put.id,
             key=put.key,
+            kind=put.kind,
             flagged=put.flagged,
             history=put.history,
             replaces=put.replaces,
@@ -211,6 +251,8 @@ class Decided(Value):
     """where a person released it"""
     at: datetime | None = None
     """when a person released it"""
+    note: str = ""
+    """why it was disabled, where code did that"""
 
 
 Event = Put | Blank | Decided
@@ -218,7 +260,8 @@ Event = Put | Blank | Decided
 
 def line_of(event: Event) -> bytes:
     """One line of JSON; a blank one is as short as can be, to stand where a put stood."""
-    text = event.model_dump_json(exclude_defaults=isinstance(event, Blank))
+    other = {"reflection" if event.episode else "episode"} if isinstance(event, Put) else None
+    text = event.model_dump_json(exclude=other, exclude_defaults=isinstance(event, Blank))
     if isinstance(event, Blank):
         text = '{"event":"blank",' + text[1:]
     return text.encode() + b"\n"
@@ -253,10 +296,24 @@ NEVER = 2**31
 """the generation in which an item that was not replaced is replaced"""
 
 
-class BankItem(Value):
-    """One reflection of a bank and its standing now."""
+class UseCount(Value):
+    """How one use of an item went, over the runs that were given it."""
 
-    reflection: Reflection
+    use: str
+    """of `Contribution`"""
+    runs: int = 0
+    shown: int = 0
+    used: int = 0
+    """of those shown: the passage was cited with support; a query or a miss: the run found an
+    answer"""
+    failed: int = 0
+    """of those shown: gone, or changed so that it no longer bears what was cited"""
+
+
+class BankItem(Value):
+    """One reflection or episode of a bank and its standing now."""
+
+    record: Record
     since: int
     """the generation that it made by being put"""
     until: int = NEVER
@@ -276,10 +333,23 @@ class BankItem(Value):
     """how many runs were given it"""
     mean_score: float | None = None
     """in [0, 1], over those of these runs that were scored; None: none was"""
+    uses: tuple[UseCount, ...] = ()
+    """of an episode: what came of what it offered"""
+    note: str = ""
+    """why it is disabled, where code did that"""
+
+    @property
+    def kind(self) -> ItemKind:
+        return kind_of(self.record)
+
+    @property
+    def reflection(self) -> Reflection:
+        assert isinstance(self.record, Reflection), "episodes are asked for what they are"
+        return self.record
 
     @property
     def quarantined(self) -> bool:
-        return bool(self.reflection.flags) and not self.released
+        return bool(self.record.flags) and not self.released
 
     @property
     def live(self) -> bool:
@@ -290,10 +360,37 @@ class BankItem(Value):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A reflection found by meaning; similarity is a cosine in [-1, 1]."""
+    """An item found by meaning; similarity is a cosine in [-1, 1]."""
 
-    reflection: Reflection
+    record: Record
     similarity: float
+
+    @property
+    def reflection(self) -> Reflection:
+        assert isinstance(self.record, Reflection), "episodes are asked for what they are"
+        return self.record
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeMatch:
+    """An episode that may help with a question, and by what it was found."""
+
+    episode: Episode
+    own: bool = False
+    """it is of this very question"""
+    similarity: float | None = None
+    """of the two questions, a cosine; None: not found by it"""
+    shared: tuple[str, ...] = ()
+    """names that both have"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledEpisodes:
+    """The episodes that may help with a question, the likeliest first."""
+
+    matches: tuple[EpisodeMatch, ...] = ()
+    fault: RubricemError | None = None
+    """why none could be looked for by meaning; those found by words are here all the same"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +416,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What became of reflections that were brought in, each counted once."""
+    """What became of items that were brought in, each counted once."""
 
     added: int = 0
     """on questions that the bank knew nothing of"""
@@ -338,6 +435,8 @@ class BankStats:
 
     generation: int
     live: int
+    episodes: int
+    """of the live ones"""
     disabled: int
     quarantined: int
     replaced: int

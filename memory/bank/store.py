@@ -6,6 +6,8 @@ The uses say which runs were given which items, and how these runs were scored:
 
     {"trajectory": ..., "ids": [...], "question": sha256}    items were put before its question
     {"trajectory": ..., "mean": 0.7}                         its mean stage score, in [0, 1]
+    {"trajectory": ..., "item": ..., "use": "pointer",       what an episode did in it
+     "shown": 2, "used": 1, "failed": 0}
 
 They are no events of the bank, so that recalling makes no generations. A run told of twice is
 one use, and its last score counts: writing looks nothing up. One fsynced line each.
@@ -28,17 +30,20 @@ from statistics import fmean
 
 from pydantic import TypeAdapter, ValidationError
 
-from rubricem.memory.bank.catalogue import BankQuestion, Catalogue, Version, standing
+from rubricem.memory.bank.catalogue import NOW, BankQuestion, Catalogue, Version, plain, standing
 from rubricem.memory.bank.events import (
     NEVER,
     BankItem,
     BankJournal,
     Decided,
     Decision,
+    EpisodeMatch,
     Event,
     Put,
+    Record,
     Released,
     State,
+    UseCount,
     blanked,
     event_of,
     line_of,
@@ -47,7 +52,7 @@ from rubricem.memory.bank.events import (
 )
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import writable, write_atomically
-from rubricem.memory.schema import Reflection, Value
+from rubricem.memory.schema import Episode, ItemKind, Value
 
 
 class Used(Value):
@@ -62,7 +67,20 @@ class ScoredUse(Value):
     mean: float
 
 
-_LINE: TypeAdapter[Used | ScoredUse] = TypeAdapter(Used | ScoredUse)
+class ItemUse(Value):
+    """What one use of an episode came to in one run; see `UseCount`."""
+
+    trajectory: str
+    item: str
+    use: str
+    shown: int = 0
+    used: int = 0
+    failed: int = 0
+
+
+_LINE: TypeAdapter[Used | ScoredUse | ItemUse] = TypeAdapter(Used | ScoredUse | ItemUse)
+FAILING = 5
+"""runs in a row that an episode was of no use to, after which it is disabled"""
 
 
 class BankUses:
@@ -76,6 +94,7 @@ class BankUses:
         self._lines = 0
         self._ids: dict[str, tuple[str, ...]] = {}
         self._means: dict[str, float] = {}
+        self._uses: dict[str, dict[tuple[str, str], ItemUse]] = {}
 
     def used(self, trajectory: str, ids: Sequence[str], question: str) -> None:
         key = question_key(question)
@@ -83,6 +102,34 @@ class BankUses:
 
     def scored(self, trajectory: str, mean: float) -> None:
         self._append(ScoredUse(trajectory=trajectory, mean=mean))
+
+    def noted(self, uses: Sequence[ItemUse]) -> None:
+        if uses:
+            self._append(*uses)
+
+    def of_item(self, identifier: str) -> tuple[UseCount, ...]:
+        """What came of an item, by use; of a run told of twice the last word counts."""
+        with self._lock:
+            self._read_on()
+            told = list(self._uses.get(identifier, {}).values())
+        return tuple(
+            UseCount(
+                use=use,
+                runs=sum(one.use == use for one in told),
+                **{
+                    field: sum(getattr(one, field) for one in told if one.use == use)
+                    for field in ("shown", "used", "failed")
+                },
+            )
+            for use in dict.fromkeys(one.use for one in told)
+        )
+
+    def fails(self, identifier: str) -> bool:
+        """Whether the last runs that were offered its passages had no use for any."""
+        with self._lock:
+            self._read_on()
+            told = [u for u in self._uses.get(identifier, {}).values() if u.use == "pointer"]
+        return len(told) >= FAILING and not any(one.used for one in told[-FAILING:])
 
     def count(self) -> int:
         """Runs that were given something."""
@@ -101,15 +148,16 @@ class BankUses:
         known = {i: [mean for mean in given if mean is not None] for i, given in means.items()}
         return {i: (len(means[i]), fmean(k) if k else None) for i, k in known.items()}
 
-    def _append(self, line: Value) -> None:
+    def _append(self, *lines: Value) -> None:
+        block = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
         with self.file.locked() as descriptor:
-            self.file.append(descriptor, line.model_dump_json().encode() + b"\n")
+            self.file.append(descriptor, block)
 
     def _read_on(self) -> None:
         state = self.file.state()
         if state is None or self._state is None or state[:2] != self._state[:2]:
             self._offset = self._lines = 0
-            self._ids, self._means = {}, {}
+            self._ids, self._means, self._uses = {}, {}, {}
         self._state = state
         for offset, line in self.file.lines(self._offset):
             self._take(line)
@@ -126,6 +174,8 @@ class BankUses:
             ) from error
         if isinstance(told, Used):
             self._ids.setdefault(told.trajectory, told.ids)
+        elif isinstance(told, ItemUse):
+            self._uses.setdefault(told.item, {})[told.trajectory, told.use] = told
         else:
             self._means[told.trajectory] = told.mean
 
@@ -159,13 +209,18 @@ class BankStore:
                 write_atomically(path, uuid.uuid4().hex)
             return path.read_text(encoding="ascii").strip()
 
-    def put(self, reflection: Reflection) -> bool:
+    def put(self, record: Record) -> bool:
+        """A reflection takes the place of the last; an episode only of one that found no more."""
         with self.lock, self.journal.locked() as descriptor:
-            if self.catalogue.by_id(reflection.id) is not None:
+            if self.catalogue.by_id(record.id) is not None:
                 return False
-            if reflection.origin == "run" and self.catalogue.barred(words_key(reflection)):
+            if record.origin == "run" and self.catalogue.barred(words_key(record)):
                 return False
-            self.journal.append(descriptor, line_of(Put(reflection=reflection)))
+            found_less = False
+            if isinstance(record, Episode):
+                held = self.within(record.question, NOW, "episode")
+                found_less = held is not None and held.score > record.score
+            self.journal.append(descriptor, line_of(Put.of(record, history=found_less)))
         return True
 
     def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
@@ -173,6 +228,11 @@ class BankStore:
         with self.lock, self.journal.locked() as descriptor:
             old = self.read(self._current(identifier))
             assert old is not None, "nothing is removed while the lock is held"
+            if isinstance(old, Episode):
+                raise SettingsError(
+                    f"The episode {identifier} is a record of what a run did, and is not reworded.",
+                    f"Disable or remove it: rubricem bank disable {identifier}",
+                )
             # The same words in its place always have the same id.
             text = "\0".join((old.id, rubrics, takeaways))
             new = old.model_copy(
@@ -187,16 +247,18 @@ class BankStore:
                 }
             )
             if self.catalogue.by_id(new.id) is None:
-                self.journal.append(descriptor, line_of(Put(reflection=new, by=by)))
+                self.journal.append(descriptor, line_of(Put.of(new, by=by)))
         return self.item(new.id)
 
-    def decide(self, decision: Decision, identifier: str, on: bool = True, by: str = "") -> None:
-        """Write down what a person decided; nothing where it is so already."""
+    def decide(
+        self, decision: Decision, identifier: str, on: bool = True, by: str = "", note: str = ""
+    ) -> None:
+        """Write down what a person decided, or code with a note; nothing where it is so already."""
         with self.lock, self.journal.locked() as descriptor:
             version = self._current(identifier)
             if decision == "pin" and version.quarantined:
                 raise SettingsError(
-                    f"The reflection {identifier} is in quarantine.",
+                    f"The {version.kind} {identifier} is in quarantine.",
                     f"Read it, then: rubricem bank release {identifier}",
                 )
             if decision == "release":
@@ -205,7 +267,7 @@ class BankStore:
                 is_so = on == (version.pinned if decision == "pin" else version.disabled)
             if is_so:
                 return
-            event = Decided(event=decision, id=identifier, on=on)
+            event = Decided(event=decision, id=identifier, on=on, note=note)
             if decision == "release":
                 told = {"words": self._words(version), "by": by, "at": datetime.now(UTC)}
                 event = event.model_copy(update=told)
@@ -216,7 +278,7 @@ class BankStore:
         with self.lock:
             self.decide("release", identifier, by=by)
             version = self.known(identifier)
-            held = standing(self.catalogue.by_key(version.key))
+            held = standing(self.catalogue.by_key(version.key, version.kind))
             other = held if held is not None and held.id != identifier else None
             return Released(self.item(identifier), self.item(other.id) if other else None)
 
@@ -231,14 +293,46 @@ class BankStore:
             removal = line_of(Decided(event="remove", id=identifier, words=words))
             self.journal.replace(chain(lines, [removal]))
 
-    def shown(self, generation: int, every: bool) -> Iterator[BankItem]:
-        """The live item of each question at a generation, or every item there is."""
-        catalogue = self.catalogue
-        return self.items(catalogue.everything() if every else catalogue.shown(generation))
+    def note_uses(self, uses: Sequence[ItemUse]) -> None:
+        """Count what episodes did in a run; one that keeps failing is disabled, unless pinned."""
+        self.uses.noted(uses)
+        for identifier in {one.item for one in uses}:
+            version = self.catalogue.by_id(identifier)
+            live = version is not None and version.live and not version.pinned
+            if live and self.uses.fails(identifier):
+                note = f"the last {FAILING} runs that were led to its sources had no use for them"
+                self.decide("disable", identifier, note=note)
 
-    def within(self, question: str, generation: int) -> Reflection | None:
+    def sharing(self, text: str, generation: int, besides: str, most: int) -> list[EpisodeMatch]:
+        """Live episodes that have a name of the text, those with the rarest words first."""
+        words, found = f" {plain(text)} ", list[EpisodeMatch]()
+        for version in self.catalogue.sharing(text, generation, besides, 4 * most):
+            episode = self.read(version)
+            names = episode.names if isinstance(episode, Episode) else ()
+            shared = tuple(name for name in names if f" {plain(name)} " in words)
+            if isinstance(episode, Episode) and shared:
+                found.append(EpisodeMatch(episode, shared=shared))
+        return found[:most]
+
+    def sinks(self, identifier: str) -> float:
+        """How useful the passages of an episode have been, in (0, 1]; 1: nothing is known."""
+        told = [one for one in self.uses.of_item(identifier) if one.use == "pointer"]
+        return (told[0].used + 1) / (told[0].shown + 1) if told else 1.0
+
+    def shown(
+        self, generation: int, every: bool, kind: ItemKind | None = None
+    ) -> Iterator[BankItem]:
+        """The live items of each question at a generation, or every item there is."""
+        catalogue = self.catalogue
+        return self.items(
+            catalogue.everything(kind) if every else catalogue.shown(generation, kind)
+        )
+
+    def within(
+        self, question: str, generation: int, kind: ItemKind = "reflection"
+    ) -> Record | None:
         with self.lock:
-            version = self.catalogue.shown_of(question_key(question), generation)
+            version = self.catalogue.shown_of(question_key(question), generation, kind)
             return self.read(version) if version else None
 
     def item(self, identifier: str) -> BankItem:
@@ -253,9 +347,10 @@ class BankStore:
                 continue
             release = self._event_at(version.let_out, version.id) if version.let_out else None
             by, at = (release.by, release.at) if isinstance(release, Decided) else ("", None)
+            decided = self._event_at(version.decided, version.id) if version.decided else None
             recalled, mean_score = uses.get(version.id, (0, None))
             yield BankItem(
-                reflection=put.reflection,
+                record=put.record,
                 since=version.since,
                 until=version.until,
                 pinned=version.pinned,
@@ -266,12 +361,14 @@ class BankStore:
                 edited_by=put.by,
                 recalled=recalled,
                 mean_score=mean_score,
+                uses=self.uses.of_item(version.id) if version.kind == "episode" else (),
+                note=decided.note if isinstance(decided, Decided) else "",
             )
 
-    def read(self, version: Version) -> Reflection | None:
+    def read(self, version: Version) -> Record | None:
         """None where its text was removed in the meantime."""
         put = self._put(version)
-        return put.reflection if put else None
+        return put.record if put else None
 
     def question(self, question: BankQuestion) -> str | None:
         """The words of a question; None where they were removed in the meantime."""
@@ -283,7 +380,7 @@ class BankStore:
         version = self.catalogue.by_id(identifier)
         if version is None or version.removed:
             raise SettingsError(
-                f"There is no reflection {identifier!r} in the bank.",
+                f"There is no item {identifier!r} in the bank.",
                 "Give an id from: rubricem bank list",
             )
         return version
@@ -342,10 +439,10 @@ class BankStore:
         """The version of this id, if nothing has replaced it."""
         version = self.known(identifier)
         if version.until != NEVER:
-            held = standing(self.catalogue.by_key(version.key))
+            held = standing(self.catalogue.by_key(version.key, version.kind))
             by = f" by {held.id}" if held else ""
             raise SettingsError(
-                f"The reflection {identifier} was replaced{by}.",
+                f"The {version.kind} {identifier} was replaced{by}.",
                 f"Decide on {held.id if held else 'another one'} instead.",
             )
         return version
@@ -365,7 +462,7 @@ class BankStore:
         return put if isinstance(put, Put) else None
 
     def _event_at(self, offset: int, identifier: str) -> Event | None:
-        """What stands at a place in the journal; None where it is about another reflection."""
+        """What stands at a place in the journal; None where it is about another item."""
         try:
             event = event_of(self.journal.line_at(offset))
         except ValueError:

@@ -47,7 +47,7 @@ from rubricem.memory.bank.events import Match, question_key
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import writable, write_atomically
-from rubricem.memory.schema import Embedder, Value
+from rubricem.memory.schema import Embedder, ItemKind, Value
 
 HNSW: dict[str, str | int] = {
     "space": "ip",
@@ -233,30 +233,49 @@ class BankIndex:
         self._chroma = chroma
 
     def nearest(
-        self, text: str, k: int, floor: float, generation: int, besides: str = ""
+        self,
+        text: str,
+        k: int,
+        floor: float,
+        generation: int,
+        besides: str = "",
+        kind: ItemKind = "reflection",
     ) -> list[Match]:
         """The k nearest live items; `besides`: the key of a question that is left out."""
         vector = self.embedder.embed([text], query=True)[0]
-        near, live = self._live(vector, k, floor, generation, besides)
+        near, live = self._live(vector, k, floor, generation, besides, kind)
         return self._matches(near[:k], live)
 
     def diverse(
-        self, question: str, k: int, floor: float, generation: int, own: bool
+        self,
+        question: str,
+        k: int,
+        floor: float,
+        generation: int,
+        own: bool,
+        kind: ItemKind = "reflection",
     ) -> list[Match]:
         """At most k live items on other questions, no two of them about the same one."""
         vector = self.embedder.embed([question], query=True)[0]
-        near, live = self._live(vector, FETCHED, floor, generation, question_key(question))
+        besides = question_key(question)
+        near, live = self._live(vector, FETCHED, floor, generation, besides, kind)
         chosen = [self.embedder.embed([question])[0]] if own else []
         return self._matches(diverse(near, k, chosen), live)
 
     def _live(
-        self, vector: Any, count: int, floor: float, generation: int, besides: str
+        self,
+        vector: Any,
+        count: int,
+        floor: float,
+        generation: int,
+        besides: str,
+        kind: ItemKind,
     ) -> tuple[list[Near], dict[int, Version]]:
         """The nearest `count` live questions that reach the floor, and their versions."""
         asked = max(count, FETCHED)
         while True:
             found = self.near(vector, asked)
-            live = self._store.catalogue.shown_among([n.number for n in found], generation)
+            live = self._store.catalogue.shown_among([n.number for n in found], generation, kind)
             near = [
                 n
                 for n in found
@@ -268,7 +287,7 @@ class BankIndex:
 
     def _matches(self, near: Sequence[Near], live: dict[int, Version]) -> list[Match]:
         read = [(self._store.read(live[n.number]), n.similarity) for n in near]
-        return [Match(reflection, s) for reflection, s in read if reflection is not None]
+        return [Match(record, s) for record, s in read if record is not None]
 
     def near(self, vector: NDArray[np.float32], count: int) -> list[Near]:
         """The nearest questions, the nearest first; `vector` is a unit vector (d,)."""

@@ -132,7 +132,7 @@ def test_figures_are_of_each_arm_and_never_take_the_own_item_as_control():
         update={"recalled": ("own",), "recollections": (given,)}
     )
     similar = arms_of("Who?", "similar_off", "similar")
-    items = [BankItem(reflection=r, since=n) for n, r in enumerate((own, other), 1)]
+    items = [BankItem(record=r, since=n) for n, r in enumerate((own, other), 1)]
     found = [Runs("rome", runs, {}), Runs("paris", similar, {})]
     values, rows = figures(found, items, VARIANTS["product"].lessons)
     assert (values["n"], values["learnt"]) == (1, 2)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory.bank import BankItem, Match, RubricBank
-from rubricem.memory.schema import Reflection
+from rubricem.memory.schema import Episode, Reflection
 
 WORDS = ("cache", "heap", "path", "rome")
 
@@ -38,6 +38,15 @@ def reflection(
         "written_at": datetime(2026, 1, 1, tzinfo=UTC),
     }
     return Reflection(id=identifier, question=question, takeaways=takeaways, **(known | fields))
+
+
+def episode(question: str, identifier: str, **fields: Any) -> Episode:
+    known: dict[str, Any] = {
+        "score": 0.75,
+        "trajectory_id": f"run {identifier}",
+        "written_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    return Episode(id=identifier, question=question, **(known | fields))
 
 
 def ids(items: Iterable[BankItem | Match]) -> list[str]:

@@ -1,0 +1,463 @@
+"""Episodes: what a run did, written down by code, and what earlier ones bring into its searches.
+
+An accepted run leaves one: its question and the names in it, its queries with what they brought,
+what it looked up, and where the passages stood that its answer was found to rest on. A later run
+on the same question, or on one that shares a name or is like it, is led by it. Where a search asks
+for what a pointer answered, the passage it points to is a candidate of that search; where a query
+is known to bring nothing, it is not made, and one that worked is tried in its place.
+
+What is recalled is data and stays it. Four walls stand around it: none of an episode's texts is
+shown to the model; what was answered before cannot be cited, since only a passage that the source
+gives today is a source; a query is handed to the search and to no other tool; and a pointer leads
+nowhere that a search of today's sources does not lead by itself. A passage is known by the SHA-256
+of its text; one that has changed counts while it still bears what was cited.
+
+A query of the run's own is always made before one of an episode is, unless a pointer led to what
+it missed before: so what a source has gained since is noticed.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.lookups import Lookups, names
+from rubricem.agent.sources.fetch import normal
+from rubricem.agent.transcript.question import OPEN_PAGE
+from rubricem.agent.transcript.scaffold import missing_items, parse
+from rubricem.agent.transcript.words import NAME, content_words, folded, overlap, phrase
+from rubricem.memory.bank import EpisodeMatch, ItemUse
+from rubricem.memory.errors import SourceError
+from rubricem.memory.schema import (
+    Contribution,
+    Episode,
+    PageReader,
+    Passage,
+    PastLookup,
+    PastSearch,
+    Pointer,
+    Recollection,
+    Source,
+    Status,
+    Trajectory,
+)
+from rubricem.memory.screening import suspected
+
+BORNE = 0.5
+"""share of a claim's words that a passage must hold, where nobody checked or it has changed"""
+MOST_NAMES, LONGEST = 24, 300
+"""names kept of a run; characters of a text in its episode"""
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def past_lookups(lookups: Lookups) -> tuple[PastLookup, ...]:
+    """A plan's look-ups as they were searched, and what was found; not those that compare."""
+    past = []
+    for step in lookups.steps:
+        if step.compares or (asked := lookups.resolved(step)) is None:
+            continue
+        found = lookups.found.get(step.number)
+        past.append(
+            PastLookup(
+                asked=asked,
+                answer=found.text if found else "",
+                queries=tuple(lookups.queries.get(step.number, ())),
+                source=found.source if found else "",
+            )
+        )
+    return tuple(past)
+
+
+def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episode | None:
+    """What an ended run leaves; None where it was not accepted: nothing it cites is supported.
+
+    `question`: as it can stand alone. `tools`: whose passages can be found again.
+    """
+    if run.status not in (Status.FINISHED, Status.PARTIAL) or run.ended_by == "interrupt":
+        return None
+    pointers = _pointers(run, tools)
+    if not pointers:
+        return None
+    lookups = tuple(
+        look.model_copy(update={"asked": _short(look.asked), "answer": _short(look.answer)})
+        for look in run.lookups
+    )
+    missing = [look.asked for look in lookups if not look.answer]
+    missing = missing or list(map(_short, missing_items(parse(run.transcript()))))
+    searches = _searches(run, {pointer.source for pointer in pointers})
+    named = [question, *(look.asked for look in lookups), *(p.title for p in pointers)]
+    texts = [*named, *(look.answer for look in lookups), *(s.query for s in searches), *missing]
+    texts += [claim for pointer in pointers for claim in pointer.claims]
+    looked = len(lookups) or len(pointers) + len(missing)
+    left = len(missing) / looked if looked else 0.0
+    return Episode(
+        id=digest_of(f"{run.id}\0episode")[:12],
+        question=question,
+        score=max(0.0, 1.0 - left),
+        trajectory_id=run.id,
+        policy=run.policy,
+        policy_version=run.policy_version,
+        flags=suspected(question, texts),
+        written_at=datetime.now(UTC),
+        names=_names(named),
+        lookups=lookups,
+        searches=searches,
+        pointers=pointers,
+        missing=tuple(missing),
+        failures=tuple(_failures(searches, lookups, pointers)),
+    )
+
+
+def supported(run: Trajectory) -> dict[str, list[str]]:
+    """Id of a source -> the claims that it was found to hold, by words where nobody checked."""
+    held: dict[str, list[str]] = {}
+    for citation in cited_answer(run).citations:
+        unchecked = citation.verdict == "unchecked" and citation.overlap >= BORNE
+        if citation.verdict == "supported" or unchecked:
+            held.setdefault(citation.id, []).append(citation.claim)
+    return held
+
+
+def _pointers(run: Trajectory, tools: Collection[str]) -> tuple[Pointer, ...]:
+    held = supported(run)
+    return tuple(
+        Pointer(
+            source=source.id,
+            title=_short(source.title),
+            location=source.location,
+            place=source.place,
+            digest=digest_of(source.text),
+            tool=source.tool,
+            query=_short(source.query),
+            claims=tuple(dict.fromkeys(map(_short, held[source.id]))),
+        )
+        for source in run.sources
+        if source.id in held and source.tool in tools
+    )
+
+
+def _searches(run: Trajectory, cited: Collection[str]) -> tuple[PastSearch, ...]:
+    written = [q for look in run.lookups for q in look.queries] + [s.query for s in run.sources]
+    as_asked = {folded(query): query for query in reversed(written)}
+    known: set[str] = set()
+    searches = []
+    for use in run.searched:
+        new = set(use.sources) - known
+        searches.append(
+            PastSearch(
+                tool=use.tool,
+                query=_short(as_asked.get(use.asked, use.asked)),
+                passages=len(use.sources),
+                new=len(new),
+                hit=bool(new & set(cited)),
+            )
+        )
+        known |= new
+    return tuple(searches)
+
+
+def _failures(
+    searches: Sequence[PastSearch], lookups: Sequence[PastLookup], pointers: Sequence[Pointer]
+) -> Iterable[str]:
+    titles = {pointer.source: pointer.title for pointer in pointers}
+    for search in searches:
+        if search.hit:
+            continue
+        asked = folded(search.query)
+        look = next((x for x in lookups if asked in map(folded, x.queries)), None)
+        said = f"{search.query!r} brought {'nothing of use' if search.passages else 'nothing'}"
+        other = look.queries[-1] if look and look.source in titles else ""
+        found = f"; {other!r} found {titles[look.source]}" if look and other else ""
+        yield said + (found if folded(other) != asked else "")
+
+
+def _names(texts: Iterable[str]) -> tuple[str, ...]:
+    found = []
+    for text in texts:
+        found += [w.strip(".,;:?!()`'\"") for w in text.split() if NAME.search(w)]
+        found += names(text)
+    return tuple(n for n in dict.fromkeys(found) if 1 < len(n) <= LONGEST)[:MOST_NAMES]
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:LONGEST]
+
+
+MOST_OFFERED = 2
+"""passages that one search is given by episodes"""
+ALIKE, OTHERS_ALIKE = 0.5, 0.7
+"""share of all words of two queries that they have in common, from which they ask the same: in an
+episode of the very question, and in others"""
+
+Search = Callable[[str, int], Awaitable[list[Passage]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A pointer that fits a query. `first`: it is likelier than what the search ranks first."""
+
+    item: str
+    pointer: Pointer
+    first: bool
+
+
+@dataclass
+class Brought:
+    """What a search came to with what was remembered."""
+
+    passages: list[Passage] = field(default_factory=list)
+    own: list[Passage] = field(default_factory=list)
+    """what the search alone found"""
+    led: dict[Passage, tuple[str, str]] = field(default_factory=dict)
+    """passages that a pointer or a query led to -> its episode, and which of the two"""
+    contributions: list[Contribution] = field(default_factory=list)
+    met: list[EpisodeMatch] = field(default_factory=list)
+    """episodes found by the names in this query"""
+
+    def reply(self, shown: Sequence[Passage], alone: Sequence[Passage]) -> dict[str, Any]:
+        """It as the run's journal keeps it, where there is any.
+
+        `shown`: what the run is shown of the passages, and `alone` what it would have been shown.
+        """
+        if not (self.led or self.contributions or self.met):
+            return {}
+        led = [self.led.get(p, ("", "")) if p not in alone else ("", "") for p in shown]
+        return {
+            "memory": {
+                "led": led,
+                "contributions": [c.model_dump(mode="json") for c in self.contributions],
+                "met": [kept(match) for match in self.met],
+            }
+        }
+
+
+def kept(match: EpisodeMatch) -> dict[str, Any]:
+    """An episode as a run's journal keeps it, with what it was found by."""
+    fields = {"own": match.own, "similarity": match.similarity, "shared": list(match.shared)}
+    return {"episode": match.episode.model_dump(mode="json"), **fields}
+
+
+def match_of(fields: Mapping[str, Any]) -> EpisodeMatch:
+    episode = Episode.model_validate(fields["episode"])
+    return EpisodeMatch(episode, fields["own"], fields["similarity"], tuple(fields["shared"]))
+
+
+def recollection_of(match: EpisodeMatch) -> Recollection:
+    episode = match.episode
+    return Recollection(
+        id=episode.id,
+        kind="episode",
+        why=f"both name {', '.join(match.shared[:3])}" if match.shared else "",
+        question=episode.question,
+        own=match.own,
+        similarity=match.similarity,
+        score=episode.score,
+    )
+
+
+@dataclass
+class Remembered:
+    """The episodes that a run was given, and what came of them."""
+
+    matches: dict[str, EpisodeMatch] = field(default_factory=dict)
+    contributions: list[Contribution] = field(default_factory=list)
+    offered: set[str] = field(default_factory=set)
+    """digests of the passages that were offered; titles of those looked for and not found"""
+    due: tuple[str, str] | None = None
+    """a query that worked, and its episode, for the next search"""
+
+    def take(self, told: Mapping[str, Any], sources: Sequence[Source]) -> list[Source]:
+        """Note what the journal keeps of a search; returns the sources it led to, marked."""
+        for fields in told.get("met", ()):
+            match = match_of(fields)
+            self.matches.setdefault(match.episode.id, match)
+        self.contributions += map(Contribution.model_validate, told.get("contributions", ()))
+        self.offered |= {c.what for c in self.contributions}
+        led = []
+        for source, (item, use) in zip(sources, told.get("led", ()), strict=False):
+            if item and not source.recalled:
+                if use == "pointer":
+                    offered = {"item": item, "use": use, "what": source.id}
+                    self.contributions.append(Contribution.model_validate(offered))
+                    self.offered.add(digest_of(source.text))
+                led.append(source.model_copy(update={"recalled": item}))
+        return led
+
+    def more(self, known: Collection[str]) -> list[Recollection]:
+        """The episodes, besides those known, that something came of."""
+        used = dict.fromkeys(told.item for told in self.contributions)
+        return [recollection_of(self.matches[i]) for i in used if i not in known]
+
+    def offers(self, query: str) -> list[Offer]:
+        """The pointers that answer what a query asks, the likeliest first."""
+        found = list[tuple[float, Offer]]()
+        for match in self.matches.values():
+            for pointer in match.episode.pointers:
+                title = phrase(pointer.title)
+                named = bool(title) and f" {title} " in f" {phrase(query)} "
+                fit = _fit(query, match, pointer)
+                if (named or fit) and not {pointer.digest, pointer.title} & self.offered:
+                    offer = Offer(match.episode.id, pointer, first=named or match.own)
+                    found.append((fit + named, offer))
+        return [offer for _, offer in sorted(found, key=lambda f: -f[0])][:MOST_OFFERED]
+
+    def missed(self, query: str) -> str:
+        """The episode of this very question in which the query brought nothing of use, or ""."""
+        asked = folded(query)
+        return next(
+            (
+                match.episode.id
+                for match in self.matches.values()
+                for search in match.episode.searches
+                if match.own and not search.hit and folded(search.query) == asked
+            ),
+            "",
+        )
+
+    def instead(self, asked: str, tried: Collection[str]) -> tuple[str, str] | None:
+        """A query that found what is asked, and its episode; None where none is left to try."""
+        before = set(map(folded, tried))
+        for match in self.matches.values():
+            for pointer in match.episode.pointers:
+                new = folded(pointer.query) not in before and pointer.tool != OPEN_PAGE
+                if pointer.query and new and _fit(asked, match, pointer):
+                    return pointer.query, match.episode.id
+        return None
+
+    def again(self, asked: str, tried: Collection[str], other: str | None) -> str | None:
+        """The other query for a look-up, searched together with one that worked.
+
+        None where none worked and this one brought nothing before.
+        """
+        self.due = self.instead(asked, tried) if other else None
+        if other and self.due is None and (item := self.missed(other)):
+            self.contributions.append(Contribution(item=item, use="miss", what=other))
+            return None
+        return other
+
+
+def _fit(query: str, match: EpisodeMatch, pointer: Pointer) -> float:
+    """How far a query asks what a pointer answered, in [0, 1]; 0 where that is too little."""
+    asked = [look.asked for look in match.episode.lookups if look.source == pointer.source]
+    alike = max(likeness(query, text) for text in (pointer.query, *asked))
+    if match.own:
+        alike = max(alike, likeness(query, match.episode.question))
+    return alike if alike >= (ALIKE if match.own else OTHERS_ALIKE) else 0.0
+
+
+def likeness(one: str, other: str) -> float:
+    """Share of the content words of both that they have in common."""
+    first, second = content_words(one), content_words(other)
+    return len(first & second) / len(first | second) if first | second else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a run reaches its sources."""
+
+    search: Search
+    tool: str
+    pages: PageReader | None
+    limit: int
+    """passages that a search of it shows"""
+    seen: int
+    """passages that it has found; so many more are asked for"""
+
+    @property
+    def most(self) -> int:
+        return self.limit + self.seen
+
+
+async def search(
+    ways: Ways, query: str, remembered: Remembered, met: Sequence[EpisodeMatch]
+) -> Brought:
+    """A search with what episodes add to it. Raises what the search raises."""
+    brought = Brought(met=[m for m in met if m.episode.id not in remembered.matches])
+    every = {m.episode.id: m for m in brought.met}
+    known = replace(remembered, matches={**remembered.matches, **every})
+    offers, missed, due = known.offers(query), known.missed(query), known.due
+    skips = bool(missed and (offers or due))
+    own = [] if skips else await ways.search(query, ways.most)
+    led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
+    worked: list[Passage] = []
+    if not led and (due or not own) and (due := due or known.instead(query, (query,))):
+        worked = await ways.search(due[0], ways.most)
+        told = Contribution(item=due[1], use="query", what=due[0])
+        brought.contributions += [told] if worked else []
+        brought.led = dict.fromkeys(worked, (due[1], "query"))
+    if skips and (led or worked):
+        brought.contributions.append(Contribution(item=missed, use="miss", what=query))
+    elif skips:
+        own = await ways.search(query, ways.most)
+    brought.own = own
+    brought.led |= {passage: (offer.item, "pointer") for offer, passage in led}
+    ahead = [passage for offer, passage in led if offer.first]
+    after = [passage for offer, passage in led if not offer.first]
+    brought.passages = list(dict.fromkeys([*ahead, *worked, *own[:1], *after, *own[1:]]))
+    return brought
+
+
+async def _found(
+    offer: Offer, ways: Ways, own: Sequence[Passage], brought: Brought
+) -> Passage | None:
+    """The passage that a pointer leads to, as the source gives it today, or why there is none.
+
+    Only what a search of today's sources returns counts, and a page that one returned.
+    """
+    pointer = offer.pointer
+    parts = {*pointer.tool.split("+")}
+    outcome = "gone"
+    if pointer.tool != OPEN_PAGE and not parts & {*ways.tool.split("+")}:
+        outcome = "barred"
+    else:
+        places: list[Passage] = []
+        for look in (own, None):
+            try:
+                found = await ways.search(pointer.query, ways.most) if look is None else look
+                places = [p for p in found if p.location == pointer.location] or places
+                if (same := _same(pointer, found)) is not None:
+                    return same
+            except SourceError:
+                return None
+        if places and ways.pages is not None and (address := normal(pointer.location)):
+            try:
+                if (same := _same(pointer, await ways.pages.read(address))) is not None:
+                    return same
+            except SourceError:
+                return None
+        outcome = "changed" if places else "gone"
+    gone = {"item": offer.item, "use": "pointer", "what": pointer.title, "outcome": outcome}
+    brought.contributions.append(Contribution.model_validate(gone))
+    return None
+
+
+def _same(pointer: Pointer, found: Sequence[Passage]) -> Passage | None:
+    """The passage as it was, wherever it stands now; else what stands in its place and bears it."""
+    there = [p for p in found if (p.location, p.place) == (pointer.location, pointer.place)]
+    exact = (p for p in (*there, *found) if digest_of(p.text) == pointer.digest)
+    bearing = (p for p in there if any(overlap(c, p.text) >= BORNE for c in pointer.claims))
+    return next(exact, next(bearing, None))
+
+
+def uses_of(run: Trajectory) -> list[ItemUse]:
+    """What came of the episodes of an ended run, by item and use."""
+    cited, answered = supported(run), run.status is Status.FINISHED
+    uses: dict[tuple[str, str], list[Contribution]] = {}
+    for told in run.contributions:
+        uses.setdefault((told.item, told.use), []).append(told)
+    return [
+        ItemUse(
+            trajectory=run.id,
+            item=item,
+            use=use,
+            shown=len(told),
+            used=sum(c.what in cited if use == "pointer" else answered for c in told),
+            failed=sum(c.outcome != "offered" for c in told),
+        )
+        for (item, use), told in uses.items()
+    ]
