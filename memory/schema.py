@@ -206,6 +206,15 @@ class Episode(Kept):
     failures: tuple[str, ...] = ()
     """a line for each query that brought nothing of use, and what did instead"""
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything in it that somebody wrote, but the question and where passages stand."""
+        pointers = (text for p in self.pointers for text in (p.title, p.query, *p.claims))
+        lookups = (text for x in self.lookups for text in (x.asked, x.answer, *x.queries))
+        queries = (search.query for search in self.searches)
+        told = (*self.names, *lookups, *queries, *pointers, *self.missing, *self.failures)
+        return tuple(dict.fromkeys(text for text in told if text != self.question))
+
 
 ItemKind = Literal["reflection", "episode"]
 

@@ -5,7 +5,7 @@ it is. A person pins, disables, releases and removes them, and edits their words
 policy's own tags. An export for another bank is a file of JSON lines:
 
     {"rubricem_bank": 1, "items": 2}      the header: the version of the form, how many follow
-    {"id": ..., "question": ..., ...}     one reflection and its standing, as `show --json` has it
+    {"id": ..., "question": ..., ...}     one item and its standing, as `show --json` has it
 
 What a person decided is not carried over, as it is about another bank: pins and releases are
 passed over, and what was disabled there is left out. All subcommands are here, beyond 600 lines,
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 from pydantic import ValidationError
@@ -43,11 +43,12 @@ from rubricem.agent.cli.terminal import Interrupts, edited_in_place, shown_doing
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.transcript.question import checked
-from rubricem.memory.bank import NEVER, BankItem, Imported, Released, RubricBank
+from rubricem.memory.bank import NEVER, BankItem, Imported, Record, Released, RubricBank
+from rubricem.memory.bank.events import kind_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Reflection, Stage, Value
-from rubricem.memory.screening import orders, screened
+from rubricem.memory.schema import Episode, ItemKind, Reflection, Stage, Value
+from rubricem.memory.screening import orders, screened, suspected
 from rubricem.memory.text import one_line, printable, storable
 
 
@@ -68,12 +69,11 @@ def state(item: BankItem) -> str:
 
 
 def item_json(item: BankItem) -> dict[str, Any]:
-    """The reflection's fields and its standing, as one object."""
-    standing = item.model_dump(mode="json", exclude={"reflection", "until", "removed"})
-    until = None if item.until == NEVER else item.until
-    return (
-        item.reflection.model_dump(mode="json") | standing | {"until": until, "state": state(item)}
-    )
+    """The item's fields and its standing, as one object."""
+    standing = item.model_dump(mode="json", exclude={"record", "until", "removed"})
+    standing["until"] = None if item.until == NEVER else item.until
+    kind = {"kind": item.kind} if item.kind == "episode" else {}
+    return item.record.model_dump(mode="json") | standing | {"state": state(item)} | kind
 
 
 _LISTED = 5
@@ -96,14 +96,14 @@ async def find_one(bank: RubricBank, prefix: str) -> BankItem:
         return exact
     items = await bank.find(storable(prefix))
     if len(items) > 1:
-        ids = ", ".join(one_line(item.reflection.id, 40) for item in items[:_LISTED])
+        ids = ", ".join(one_line(item.record.id, 40) for item in items[:_LISTED])
         more = ", ..." if len(items) > _LISTED else ""
         raise SettingsError(
-            f"{len(items)} reflections begin with {prefix!r}: {ids}{more}.", "Give more of the id."
+            f"{len(items)} items begin with {prefix!r}: {ids}{more}.", "Give more of the id."
         )
     if not items:
         raise SettingsError(
-            f"No reflection begins with {prefix!r}.", "Give an id from: rubricem bank list --every"
+            f"No item begins with {prefix!r}.", "Give an id from: rubricem bank list --every"
         )
     return items[0]
 
@@ -113,38 +113,76 @@ HEADING = f"{'id':12}  score  written     recalled  mean  {'state':10}  question
 
 def line(item: BankItem) -> str:
     """One line of a list; `mean` is the mean score of the runs that recalled it."""
-    reflection = item.reflection
+    record = item.record
     return (
-        f"{one_line(reflection.id, 40):12}  {reflection.score:5.2f}  "
-        f"{reflection.written_at:%Y-%m-%d}  {item.recalled:8,}  {_score(item.mean_score)}  "
-        f"{state(item):10}  {one_line(reflection.question, 80)}"
+        f"{one_line(record.id, 40):12}  {record.score:5.2f}  "
+        f"{record.written_at:%Y-%m-%d}  {item.recalled:8,}  {_score(item.mean_score)}  "
+        f"{state(item):10}  {one_line(record.question, 80)}"
     )
 
 
 def provenance(item: BankItem) -> list[tuple[str, str]]:
-    """Where a reflection comes from and what became of it; facts that are unknown are left out."""
-    reflection, mean = item.reflection, item.mean_score
+    """Where an item comes from and what became of it; facts that are unknown are left out."""
+    record, mean = item.record, item.mean_score
     released = f", {released_how(item)}" if item.released else ""
-    origin = "in another bank" if reflection.origin == "import" else "after a run"
-    if reflection.origin == "hand":
+    why = f": {item.note}" if item.disabled and item.note else ""
+    origin = "in another bank" if record.origin == "import" else "after a run"
+    if record.origin == "hand":
         where = f" at the {one_line(item.edited_by, 40)}" if item.edited_by else ""
-        origin = f"by hand{where}, from {one_line(reflection.replaces, 40)}"
+        origin = f"by hand{where}, from {one_line(record.replaces, 40)}"
     average = f", which scored {mean or 0:.2f} on average"
-    stages = zip(Stage, reflection.stage_scores, strict=False)
     facts = [
-        ("id", one_line(reflection.id, 80)),
-        ("question", one_line(reflection.question)),
-        ("state", state(item) + released),
-        *(("flag", one_line(flag)) for flag in reflection.flags),
-        ("written", f"{reflection.written_at:%Y-%m-%d %H:%M} UTC {origin}"),
-        ("run", one_line(reflection.trajectory_id, 80)),
-        ("policy", _versioned(reflection.policy, reflection.policy_version)),
-        ("judge", _versioned(reflection.judge, reflection.judge_version)),
-        ("stages", ", ".join(f"{stage} {_score(score).strip()}" for stage, score in stages)),
-        *_scores(item),
+        ("id", one_line(record.id, 80)),
+        ("question", one_line(record.question)),
+        ("state", state(item) + why + released),
+        *(("flag", one_line(flag)) for flag in record.flags),
+        ("written", f"{record.written_at:%Y-%m-%d %H:%M} UTC {origin}"),
+        ("run", one_line(record.trajectory_id, 80)),
+        ("policy", _versioned(record.policy, record.policy_version)),
+        *(_judged(item) if isinstance(record, Reflection) else _counted(item)),
         ("recalled by", counted(item.recalled, "run") + ("" if mean is None else average)),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _judged(item: BankItem) -> Iterator[tuple[str, str]]:
+    reflection = item.reflection
+    stages = zip(Stage, reflection.stage_scores, strict=False)
+    yield "judge", _versioned(reflection.judge, reflection.judge_version)
+    yield "stages", ", ".join(f"{stage} {_score(score).strip()}" for stage, score in stages)
+    yield from _scores(item)
+
+
+OFFERED = {"pointer": "passages offered", "query": "queries tried", "miss": "searches left out"}
+
+
+def _counted(item: BankItem) -> Iterator[tuple[str, str]]:
+    """What an episode found, and what came of its uses."""
+    yield "found", f"{item.record.score:.0%} of what it looked up"
+    for told in item.counts:
+        failed = f", {told.failed} that led nowhere" if told.failed else ""
+        in_runs = f"{told.shown} in {counted(told.runs, 'run')}, {told.used} of use{failed}"
+        yield OFFERED.get(told.use, told.use), in_runs
+
+
+def episode_lines(episode: Episode) -> Iterator[str]:
+    """What a run asked, found and missed, for people; every text is one printable line."""
+    titles = {pointer.source: pointer.title for pointer in episode.pointers}
+    if episode.names:
+        yield f"names: {', '.join(one_line(name, 60) for name in episode.names)}"
+    for look in episode.lookups:
+        where = f" ({one_line(titles[look.source], 60)})" if look.source in titles else ""
+        yield f"looked up: {one_line(look.asked, 200)} {one_line(look.answer, 200) or '-'}{where}"
+    for search in episode.searches:
+        brought = f"{counted(search.passages, 'passage')}, {search.new} new"
+        hit = "hit" if search.hit else "miss"
+        yield f"searched: {one_line(search.query, 200)} ({hit}: {brought})"
+    for pointer in episode.pointers:
+        where = " ".join(filter(None, (pointer.location, pointer.place)))
+        yield f"source: {one_line(pointer.title, 100)}, {one_line(where, 200)}"
+        yield from (f"  held: {one_line(claim, 200)}" for claim in pointer.claims)
+    yield from (f"missing: {one_line(what, 200)}" for what in episode.missing)
+    yield from (f"failed: {one_line(what, 400)}" for what in episode.failures)
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
@@ -156,8 +194,11 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 def print_whole(item: BankItem) -> None:
     """Its facts and its words."""
     print_facts(provenance(item))
-    reflection = item.reflection
-    click.echo(f"\n{printable(reflection.rubrics)}\n\n{printable(reflection.takeaways)}")
+    record = item.record
+    if isinstance(record, Episode):
+        click.echo("\n".join(["", *episode_lines(record)]))
+        return
+    click.echo(f"\n{printable(record.rubrics)}\n\n{printable(record.takeaways)}")
 
 
 def released_how(item: BankItem) -> str:
@@ -187,8 +228,8 @@ def _score(score: float | None) -> str:
 
 
 SORTS: dict[str, Callable[[BankItem], float]] = {
-    "written": lambda item: item.reflection.written_at.timestamp(),
-    "score": lambda item: item.reflection.score,
+    "written": lambda item: item.record.written_at.timestamp(),
+    "score": lambda item: item.record.score,
     "recalled": lambda item: item.recalled,
 }
 
@@ -201,16 +242,24 @@ def bank() -> None:
     """
 
 
+EPISODES = click.option(
+    "--episodes", is_flag=True, help="What runs did and found, and not what they taught."
+)
+
+
 @bank.command("list")
+@EPISODES
 @click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
 @click.option("--sort", type=click.Choice(list(SORTS)), help="Which comes last (written).")
 @AS_JSON
-def list_(every: bool, sort: str | None, as_json: bool) -> None:
-    """List the reflection that counts for each question."""
+def list_(episodes: bool, every: bool, sort: str | None, as_json: bool) -> None:
+    """List the reflection, or the episode, that counts for each question."""
     held = open_own()
-    items = sorted(asyncio.run(held.items(every=every)), key=SORTS[sort or "written"])
+    kind: ItemKind = "episode" if episodes else "reflection"
+    items = asyncio.run(held.items(every=every, kind=kind))
+    items.sort(key=SORTS[sort or "written"])
     if as_json:
-        print_json({"reflections": [item_json(item) for item in items]})
+        print_json({f"{kind}s": [item_json(item) for item in items]})
         return
     if items:
         click.echo(HEADING)
@@ -223,7 +272,9 @@ def list_(every: bool, sort: str | None, as_json: bool) -> None:
         (stats.quarantined, "in quarantine"),
     )
     others = ", ".join(f"{count} {what}" for count, what in hidden if count)
-    said = counted(len(items), "reflection")
+    said = counted(len(items), kind)
+    also = f"; with --episodes {counted(stats.episodes, 'episode')}"
+    said += also if stats.episodes and not episodes else ""
     click.echo(f"{said}; with --every also {others}" if others and not every else said)
 
 
@@ -231,40 +282,41 @@ def list_(every: bool, sort: str | None, as_json: bool) -> None:
 @click.argument("identifier", metavar="ID")
 @AS_JSON
 def show(identifier: str, as_json: bool) -> None:
-    """Show the reflection ID: where it comes from, what became of it, what it replaced."""
+    """Show the item ID: where it comes from, what became of it, what it replaced."""
     held = open_own()
     item = asyncio.run(find_one(held, identifier))
-    history = asyncio.run(held.history(item.reflection.question))
+    history = asyncio.run(held.history(item.record.question, item.kind))
     if as_json:
         versions = [item_json(version) for version in history]
-        print_json({"reflection": item_json(item), "history": versions})
+        print_json({item.kind: item_json(item), "history": versions})
         return
     print_whole(item)
-    if others := [each for each in history if each.reflection.id != item.reflection.id]:
+    if others := [each for each in history if each.record.id != item.record.id]:
         click.echo("\n".join(["\nof the same question:", HEADING, *map(line, others)]))
 
 
 @bank.command()
 @click.argument("words", metavar="TEXT", nargs=-1, required=True)
-@click.option("-k", "count", type=click.IntRange(1), default=5, help="Reflections at most (5).")
+@click.option("-k", "count", type=click.IntRange(1), default=5, help="Items at most (5).")
+@EPISODES
 @AS_JSON
-def search(words: Sequence[str], count: int, as_json: bool) -> None:
-    """Find the reflections whose questions are nearest to TEXT in meaning."""
+def search(words: Sequence[str], count: int, episodes: bool, as_json: bool) -> None:
+    """Find the reflections, or the episodes, whose questions are nearest to TEXT in meaning."""
     sought = storable(" ".join(words)).strip()
     if not sought:
         raise SettingsError("There is nothing to look for.", "Say it in words.")
     with open_to_embed("looking it up") as bank:
-        matches = asyncio.run(bank.search(sought, count))
+        kind: ItemKind = "episode" if episodes else "reflection"
+        matches = asyncio.run(bank.search(sought, count, kind))
     if as_json:
         nearest = [
-            {"similarity": m.similarity, "reflection": m.reflection.model_dump(mode="json")}
-            for m in matches
+            {"similarity": m.similarity, kind: m.record.model_dump(mode="json")} for m in matches
         ]
         print_json({"matches": nearest})
         return
     for match in matches:
-        reflection = match.reflection
-        click.echo(f"{match.similarity:5.2f}  {reflection.id}  {one_line(reflection.question, 80)}")
+        record = match.record
+        click.echo(f"{match.similarity:5.2f}  {record.id}  {one_line(record.question, 80)}")
     if not matches:
         click.echo("There is nothing in the bank that could be recalled.")
 
@@ -279,7 +331,7 @@ def stats(as_json: bool) -> None:
         return
     print_facts(
         [
-            ("live", f"{held.live:,}"),
+            ("live", f"{held.live:,}, {held.episodes:,} of them episodes"),
             ("disabled", f"{held.disabled:,}"),
             ("in quarantine", f"{held.quarantined:,}"),
             ("replaced", f"{held.replaced:,}"),
@@ -325,9 +377,9 @@ def _decision(done: str, change: Change, on: bool) -> Callable[[Sequence[str]], 
     async def decide(identifiers: Sequence[str]) -> None:
         held = open_own()
         for item in await _all(held, identifiers):
-            await change(held, item.reflection.id, on)
-            question = one_line(item.reflection.question, 80)
-            click.echo(f"{done}: {item.reflection.id}  {question}")
+            await change(held, item.record.id, on)
+            question = one_line(item.record.question, 80)
+            click.echo(f"{done}: {item.record.id}  {question}")
 
     return lambda identifiers: asyncio.run(decide(identifiers))
 
@@ -342,18 +394,18 @@ for _name, _done, _change, _on, _help in DECISIONS:
 def release(identifiers: Sequence[str], yes: bool) -> None:
     """Let reflections out of quarantine, after their text and flags have been read."""
     items = asyncio.run(_all(open_own(), identifiers))
-    if free := [item.reflection.id for item in items if not item.quarantined]:
+    if free := [item.record.id for item in items if not item.quarantined]:
         raise SettingsError(
-            f"The reflection {free[0]} is not in quarantine.",
+            f"The item {free[0]} is not in quarantine.",
             "List those that are: rubricem bank list --every",
         )
     for item in items:
         print_whole(item)
         click.echo()
         if _confirmed("Release it?", yes):
-            click.echo(told_of(asyncio.run(open_own().release(item.reflection.id, BY))))
+            click.echo(told_of(asyncio.run(open_own().release(item.record.id, BY))))
         else:
-            click.echo(f"stays in quarantine: {item.reflection.id}")
+            click.echo(f"stays in quarantine: {item.record.id}")
 
 
 @bank.command()
@@ -369,8 +421,8 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
         click.echo("nothing was removed")
         return
     for item in items:
-        asyncio.run(open_own().remove(item.reflection.id))
-        click.echo(f"removed: {item.reflection.id}")
+        asyncio.run(open_own().remove(item.record.id))
+        click.echo(f"removed: {item.record.id}")
 
 
 @bank.command()
@@ -385,10 +437,10 @@ def rebuild() -> None:
 
 def told_of(released: Released) -> str:
     """What became of a reflection that was released, in a line."""
-    identifier, held = released.item.reflection.id, released.instead
+    identifier, held = released.item.record.id, released.instead
     if held is not None:
         why = "is pinned" if held.pinned else "is newer"
-        stands = f"{one_line(held.reflection.id, 40)} {why} and stands on its question"
+        stands = f"{one_line(held.record.id, 40)} {why} and stands on its question"
         return f"released into the history: {identifier}; {stands}"
     if released.item.disabled:
         return f"released: {identifier}, which is disabled: rubricem bank enable {identifier}"
@@ -398,7 +450,7 @@ def told_of(released: Released) -> str:
 async def _all(bank: RubricBank, identifiers: Sequence[str]) -> list[BankItem]:
     """The items of all these ids, each once; nothing is done where one of them fits nothing."""
     items = [await find_one(bank, identifier) for identifier in identifiers]
-    return list({item.reflection.id: item for item in items}.values())
+    return list({item.record.id: item for item in items}.values())
 
 
 @bank.command()
@@ -412,6 +464,11 @@ def edit(identifier: str, file: Path | None) -> None:
     """
     held = open_own()
     item = asyncio.run(find_one(held, identifier))
+    if item.kind == "episode":
+        raise SettingsError(
+            f"The episode {item.record.id} is a record of what a run did, and is not reworded.",
+            f"Disable or remove it: rubricem bank disable {item.record.id}",
+        )
     if item.until != NEVER:
         raise SettingsError(
             f"The reflection {item.reflection.id} was replaced.",
@@ -516,9 +573,14 @@ RULE = (
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
-class _Standing(Value):
-    """What an exported line says of a reflection beyond it, as far as an import heeds it."""
+LONGEST_LINE = 100_000
+"""characters of an exported episode"""
 
+
+class _Standing(Value):
+    """What an exported line says of an item beyond it, as far as an import heeds it."""
+
+    kind: ItemKind = "reflection"
     disabled: bool = False
 
 
@@ -526,16 +588,16 @@ class _Standing(Value):
 @click.argument("file", type=FILE, required=False)
 @click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
 def export(file: Path | None, every: bool) -> None:
-    """Write the reflections to FILE, or to standard output: one JSON object a line."""
+    """Write reflections and episodes to FILE, or to standard output: one JSON object a line."""
     held = open_own()
-    items = list(asyncio.run(held.export())) if every else asyncio.run(held.items())
+    items = list(asyncio.run(held.export())) if every else asyncio.run(held.items(kind=None))
     lines = [{HEADER: VERSION, "items": len(items)}, *map(item_json, items)]
     text = "".join(json.dumps(entry) + "\n" for entry in lines)
     if file is None:
         click.echo(text, nl=False)
         return
     write_atomically(file, text)
-    click.echo(f"{counted(len(items), 'reflection')} exported to {file}")
+    click.echo(f"{told_kinds([item.kind for item in items])} exported to {file}")
 
 
 @bank.command("import")
@@ -544,16 +606,16 @@ def export(file: Path | None, every: bool) -> None:
 @click.option("--removed", is_flag=True, help="Also those that were removed here, under new ids.")
 @AS_JSON
 def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
-    """Bring in the reflections of an exported FILE; of one with a damaged line, nothing.
+    """Bring in the items of an exported FILE; of one with a damaged line, nothing.
 
     For one question the pinned one wins, else the higher score, else the later one; the other
     goes to the history. Whatever looks wrong stays in quarantine until it is released. What
     was removed here is passed over.
     """
     read = _read_export(file)
-    reflections = [reflection for reflection, disabled in read if not disabled]
-    left_out = len(read) - len(reflections)
-    done = asyncio.run(_brought_in(reflections, dry_run, removed))
+    records = [record for record, disabled in read if not disabled]
+    left_out = len(read) - len(records)
+    done = asyncio.run(_brought_in(records, dry_run, removed))
     if as_json:
         print_json(asdict(done) | {"left_out": left_out})
         return
@@ -567,7 +629,8 @@ def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
         (left_out, "left out, as disabled there"),
     )
     said = ", ".join(f"{count} {what}" for count, what in parts if count)
-    click.echo(f"{counted(len(read), 'reflection')} of {file}: {said or 'nothing to bring in'}")
+    held = told_kinds([kind_of(record) for record, _ in read])
+    click.echo(f"{held} of {file}: {said or 'nothing to bring in'}")
     if done.replaced or done.kept:
         click.echo(RULE)
     if done.quarantined:
@@ -577,14 +640,20 @@ def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
         click.echo(f"To bring back what was removed: {again}")
 
 
-def _read_export(file: Path) -> list[tuple[Reflection, bool]]:
-    """All reflections, and whether each was disabled; SettingsError numbers the line at fault."""
+def told_kinds(kinds: Sequence[ItemKind]) -> str:
+    """`2 reflections and 1 episode`."""
+    parts = [counted(kinds.count(kind), kind) for kind in get_args(ItemKind) if kind in kinds]
+    return " and ".join(parts) or "0 reflections"
+
+
+def _read_export(file: Path) -> list[tuple[Record, bool]]:
+    """All items, and whether each was disabled; SettingsError numbers the line at fault."""
     lines = read_text(file, "Export it again.").split("\n")
     promised = _check_header(file, lines[0])
     entries = [(n, line) for n, line in enumerate(lines[1:], start=2) if line.strip()]
     if len(entries) != promised:
-        raise _damaged(file, f"it has {len(entries)} reflections, and its header says {promised}")
-    return [_reflection(file, number, line) for number, line in entries]
+        raise _damaged(file, f"it has {len(entries)} items, and its header says {promised}")
+    return [_record(file, number, line) for number, line in entries]
 
 
 def _check_header(file: Path, line: str) -> int:
@@ -605,11 +674,12 @@ def _check_header(file: Path, line: str) -> int:
     return items if isinstance(items, int) else -1
 
 
-def _reflection(file: Path, number: int, line: str) -> tuple[Reflection, bool]:
-    """A line's reflection, screened as if it had been written here; whether it was disabled."""
+def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
+    """A line's item, screened as if it had been written here; whether it was disabled."""
     try:
-        read = Reflection.model_validate_json(line)
-        disabled = _Standing.model_validate_json(line).disabled
+        told = _Standing.model_validate_json(line)
+        kind = Episode if told.kind == "episode" else Reflection
+        read: Record = kind.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -617,12 +687,19 @@ def _reflection(file: Path, number: int, line: str) -> tuple[Reflection, bool]:
         raise _damaged(file, what) from error
     if not _ID.fullmatch(read.id):
         raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
-    return _screened(file, number, read), disabled
+    if isinstance(read, Episode) and len(line) > LONGEST_LINE:
+        raise _damaged(file, f"line {number} has more than {LONGEST_LINE:,} characters")
+    return _screened(file, number, read), told.disabled
 
 
-def _screened(file: Path, number: int, read: Reflection) -> Reflection:
-    clean = screened(read.rubrics, read.takeaways, ())
-    if not (clean.rubrics.strip() and clean.takeaways.strip()):
+def _screened(file: Path, number: int, read: Record) -> Record:
+    words, flags = dict[str, str](), tuple[str, ...]()
+    if isinstance(read, Episode):
+        flags = suspected(read.question, read.texts)
+    else:
+        clean = screened(read.rubrics, read.takeaways, ())
+        words, flags = {"rubrics": clean.rubrics, "takeaways": clean.takeaways}, clean.flags
+    if not all(text.strip() for text in words.values()):
         raise _damaged(file, f"line {number}: its rubrics or takeaways say nothing")
     try:
         question = checked(read.question)
@@ -631,28 +708,21 @@ def _screened(file: Path, number: int, read: Reflection) -> Reflection:
     written = read.written_at
     if written.tzinfo is None or not 1970 <= written.year < 9999:
         raise _damaged(file, f"line {number}: written_at must name its zone and a year from 1970")
-    flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question, asked=True)))
-    return read.model_copy(
-        update={
-            "question": question,
-            "rubrics": clean.rubrics,
-            "takeaways": clean.takeaways,
-            "flags": tuple(flags),
-            "written_at": written.astimezone(UTC),
-        }
-    )
+    flagged = tuple(dict.fromkeys((*read.flags, *flags, *orders(question, asked=True))))
+    at = {"written_at": written.astimezone(UTC)}
+    return read.model_copy(update={"question": question, "flags": flagged, **words, **at})
 
 
-async def _brought_in(reflections: Sequence[Reflection], dry_run: bool, removed: bool) -> Imported:
+async def _brought_in(records: Sequence[Record], dry_run: bool, removed: bool) -> Imported:
     """What became of them; of a dry run in a copy of the journal, which is all that decides."""
     if not dry_run:
-        return await open_own().bring_in(reflections, removed=removed)
+        return await open_own().bring_in(records, removed=removed)
     with tempfile.TemporaryDirectory() as folder:
         journal, copy = open_own().folder / "journal.jsonl", Path(folder, "bank")
         if journal.exists():
             copy.mkdir()
             await asyncio.to_thread(shutil.copy, journal, copy)
-        return await RubricBank(Path(folder)).bring_in(reflections, removed=removed)
+        return await RubricBank(Path(folder)).bring_in(records, removed=removed)
 
 
 def _damaged(file: Path, what: str) -> SettingsError:

@@ -121,17 +121,41 @@ QUESTION = 200
 def recalled_lines(trajectory: Trajectory) -> list[str]:
     """One printable line for each; of runs that kept the ids alone, these."""
     items = trajectory.recollections or [Recollection(id=name) for name in trajectory.recalled]
-    return [_line(item) for item in items]
+    return [_line(item, contributed(trajectory, item)) for item in items]
 
 
-def _line(item: Recollection) -> str:
+def contributed(trajectory: Trajectory, item: Recollection) -> str:
+    """What a recalled episode changed in a run, in a phrase; "" of a reflection."""
+    told = [c for c in trajectory.contributions if c.item == item.id]
+    led = [c for c in told if c.use == "pointer"]
+    offered = [c.what for c in led if c.outcome == "offered"]
+    lost = Counter(_LOST[c.outcome] for c in led if c.outcome in _LOST)
+    parts = [f"led to {', '.join(offered)}"] if offered else []
+    parts += [f"{count} of its sources {what}" for what, count in lost.items()]
+    parts += [f'searched "{one_line(c.what, 80)}"' for c in told if c.use == "query"]
+    parts += [f'left out "{one_line(c.what, 80)}"' for c in told if c.use == "miss"]
+    return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
+
+
+_LOST = {
+    "changed": "no longer says so",
+    "gone": "not found any more",
+    "barred": "not searched today",
+}
+
+
+def _line(item: Recollection, changed: str = "") -> str:
     how = "this very question" if item.own else "a similar question"
+    if item.kind == "episode":
+        how = f"a run on {how}"
     if item.similarity is not None:
         how = f"{how} ({item.similarity:.2f})"
     if not item.question:
         return item.id
     said = [f"{how}: {one_line(item.question, QUESTION)}"]
-    said += [f"scored {item.score:.2f}"] if item.score is not None else []
+    if item.score is not None and item.kind == "reflection":
+        said.append(f"scored {item.score:.2f}")
+    said += [one_line(part, 400) for part in (item.why, changed) if part]
     return " \u00b7 ".join([*said, item.id])
 
 
@@ -146,7 +170,7 @@ _ENDED = {
 }
 _PROMISED = (
     "question answer citations dropped_citations verification conflicts stages usage status "
-    "reason ended_by trajectory_id thread recalled recollections"
+    "reason ended_by trajectory_id thread recalled recollections contributions"
 )
 """names of the object for programs, in order; of a trajectory's own, as they stand there"""
 _PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
@@ -233,13 +257,16 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
 def facts(trajectory: Trajectory) -> list[str]:
     """Numbers of the run, each as a short phrase."""
     usage, calls = trajectory.usage, trajectory.tool_calls
-    recalled = len(trajectory.recalled)
+    kinds = Counter(item.kind for item in trajectory.recollections)
+    recalled = len(trajectory.recalled) - kinds["episode"]
+    led = kinds["episode"]
     phrases = [
         trajectory.status.value,
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
         checked(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
+        f"{led} episode{'' if led == 1 else 's'} recalled" if led else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
         f"${usage.cost:.4f}" if usage.cost is not None else "",
         duration(trajectory.seconds),

@@ -91,18 +91,15 @@ def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episod
     missing = missing or list(map(_short, missing_items(parse(run.transcript()))))
     searches = _searches(run, {pointer.source for pointer in pointers})
     named = [question, *(look.asked for look in lookups), *(p.title for p in pointers)]
-    texts = [*named, *(look.answer for look in lookups), *(s.query for s in searches), *missing]
-    texts += [claim for pointer in pointers for claim in pointer.claims]
     looked = len(lookups) or len(pointers) + len(missing)
     left = len(missing) / looked if looked else 0.0
-    return Episode(
+    episode = Episode(
         id=digest_of(f"{run.id}\0episode")[:12],
         question=question,
         score=max(0.0, 1.0 - left),
         trajectory_id=run.id,
         policy=run.policy,
         policy_version=run.policy_version,
-        flags=suspected(question, texts),
         written_at=datetime.now(UTC),
         names=_names(named),
         lookups=lookups,
@@ -111,6 +108,7 @@ def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episod
         missing=tuple(missing),
         failures=tuple(_failures(searches, lookups, pointers)),
     )
+    return episode.model_copy(update={"flags": suspected(question, episode.texts)})
 
 
 def supported(run: Trajectory) -> dict[str, list[str]]:

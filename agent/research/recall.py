@@ -89,8 +89,8 @@ class Recall:
 
     @property
     def own(self) -> bool:
-        """Whether one of them, the first, is of this very question."""
-        return any(item.own for item in self.items)
+        """Whether one of the reflections, the first, is of this very question."""
+        return any(item.own for item in self.items if item.kind == "reflection")
 
 
 class Recaller(Protocol):

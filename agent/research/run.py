@@ -271,7 +271,9 @@ class Run:
         self.recalled = Recall.of(reply)
         matches = {match.episode.id: match for match in self.recalled.episodes}
         self.evidence.remembered = episodes.Remembered(matches)
-        self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
+        led = len(matches)
+        count = len(self.recalled.items) - led
+        self.listener(LessonsRecalled(count, self.recalled.own, led))
         return self.recalled.block
 
     async def open(self, system: str, message: str) -> None:

@@ -18,6 +18,7 @@ from rubricem.agent.serve.requests import RequestBody
 from rubricem.memory.bank import NEVER, BankItem, RubricBank
 from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.schema import Episode, ItemKind
 from rubricem.memory.screening import LONGEST, screened
 from rubricem.memory.text import storable
 
@@ -28,13 +29,13 @@ _BATCH = 500
 def version_of(item: BankItem) -> str:
     """Changes with every decision on the item: who saw another one decides on something else."""
     standing = (item.until, item.pinned, item.disabled, item.released)
-    text = f"{item.reflection.id} {item.since} {standing}"
+    text = f"{item.record.id} {item.since} {standing}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:
-    """The reflection's fields and its standing, as one object."""
-    standing = item.model_dump(mode="json", exclude={"reflection", "until", "removed", "recalled"})
+    """The item's fields and its standing, as one object."""
+    standing = item.model_dump(mode="json", exclude={"record", "until", "removed", "recalled"})
     state = "disabled" if item.disabled else "active"
     if item.until != NEVER:
         state = "replaced"
@@ -42,8 +43,9 @@ def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]
         state = "quarantine"
     found = {} if similarity is None else {"similarity": similarity}
     return {
-        **item.reflection.model_dump(mode="json"),
+        **item.record.model_dump(mode="json"),
         **standing,
+        "kind": item.kind,
         "until": None if item.until == NEVER else item.until,
         "uses": item.recalled,
         "state": state,
@@ -53,15 +55,16 @@ def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]
 
 
 async def with_words(
-    bank: RubricBank, words: str, standing: Standing, limit: int, before: int
+    bank: RubricBank, words: str, standing: Standing, limit: int, before: int, kind: ItemKind
 ) -> list[BankItem]:
     """The latest items that hold all the words somewhere, in whatever case."""
     wanted = words.casefold().split()
     found: list[BankItem] = []
-    while len(found) < limit and (page := await bank.page(standing, _BATCH, before)):
+    while len(found) < limit and (page := await bank.page(standing, _BATCH, before, kind)):
         for item in page:
-            told = item.reflection
-            text = f"{told.question} {told.rubrics} {told.takeaways}".casefold()
+            told = item.record
+            texts = told.texts if isinstance(told, Episode) else (told.rubrics, told.takeaways)
+            text = " ".join((told.question, *texts)).casefold()
             if all(word in text for word in wanted):
                 found.append(item)
         before = page[-1].since
@@ -121,6 +124,7 @@ class _BankDesk:
         state: Standing = "current",
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         before: Annotated[int, Query(ge=1, lt=2**63)] = NEVER,
+        kind: ItemKind = "reflection",
     ) -> dict[str, Any]:
         """Items, the latest first, or those nearest to a query; `next` is a further `before`."""
         words, note = storable(query).strip(), ""
@@ -128,16 +132,16 @@ class _BankDesk:
             try:
                 near = [
                     item_json(item, match.similarity)
-                    for match in await self._bank.search(words, limit)
-                    if (item := await self._bank.item(match.reflection.id))
+                    for match in await self._bank.search(words, limit, kind)
+                    if (item := await self._bank.item(match.record.id))
                 ]
                 return {"items": near, "next": "", "note": ""}
             except RubricemError as error:
                 note = f"Found by its words alone: {error.told()}"
         if words:
-            items = await with_words(self._bank, words, state, limit + 1, before)
+            items = await with_words(self._bank, words, state, limit + 1, before, kind)
         else:
-            items = await self._bank.page(state, limit + 1, before)
+            items = await self._bank.page(state, limit + 1, before, kind)
         more = str(items[limit - 1].since) if len(items) > limit else ""
         return {"items": [item_json(i) for i in items[:limit]], "next": more, "note": note}
 
@@ -147,8 +151,8 @@ class _BankDesk:
 
     async def shown(self, identifier: str) -> dict[str, Any]:
         item = await self._item(identifier)
-        history = await self._bank.history(item.reflection.question)
-        others = [item_json(i) for i in history if i.reflection.id != item.reflection.id]
+        history = await self._bank.history(item.record.question, item.kind)
+        others = [item_json(i) for i in history if i.record.id != item.record.id]
         return item_json(item) | {"history": others}
 
     async def changed(
@@ -172,11 +176,11 @@ class _BankDesk:
             if not item.quarantined:
                 raise conflict("The reflection is not in quarantine.", "Look at it again.")
             with refuse_as(HTTPStatus.CONFLICT):
-                done = await self._bank.release(item.reflection.id, BY)
+                done = await self._bank.release(item.record.id, BY)
         said = "Released, but it is disabled." if done.item.disabled else "Released."
         if done.instead is not None:
             why = "is pinned" if done.instead.pinned else "is newer"
-            said = f"Released into the history: {done.instead.reflection.id} {why} and stands."
+            said = f"Released into the history: {done.instead.record.id} {why} and stands."
         instead = item_json(done.instead) if done.instead else None
         return item_json(done.item) | {"said": said, "instead": instead}
 
@@ -185,13 +189,13 @@ class _BankDesk:
             item = await self._item(identifier)
             _check_version(item, if_match)
             with refuse_as(HTTPStatus.CONFLICT):
-                await self._bank.remove(item.reflection.id)
-        return {"removed": item.reflection.id}
+                await self._bank.remove(item.record.id)
+        return {"removed": item.record.id}
 
     async def _item(self, identifier: str) -> BankItem:
         if (item := await self._bank.item(storable(identifier))) is not None:
             return item
-        message = f"There is no reflection {identifier[:80]!r} in the bank."
+        message = f"There is no item {identifier[:80]!r} in the bank."
         raise missing(message, "It may have been removed: list them again.")
 
     async def _standing(self, identifier: str, version: str | None) -> BankItem:
@@ -209,7 +213,7 @@ class _BankDesk:
         warnings: list[str] = []
         if change.words:
             item, warnings = await self._edited(item, change)
-        identifier = item.reflection.id
+        identifier = item.record.id
         if change.pinned is not None:
             await self._bank.pin(identifier, change.pinned)
         if change.disabled is not None:
@@ -218,6 +222,8 @@ class _BankDesk:
 
     async def _edited(self, item: BankItem, change: Change) -> tuple[BankItem, list[str]]:
         """The new version in the bank, and what a person should know of their words."""
+        if item.kind == "episode":
+            raise conflict("What a run did is not reworded.", "Disable or remove it instead.")
         old = item.reflection
         rubrics = old.rubrics if change.rubrics is None else change.rubrics
         takeaways = old.takeaways if change.takeaways is None else change.takeaways

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html
-from rubricem.agent.reports.report import markdown, notes, quotes, stage_texts
+from rubricem.agent.reports.report import contributed, markdown, notes, quotes, stage_texts
 from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
@@ -206,7 +206,10 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "sources": [_source(answer, source) for source in answer.sources],
         "citations": citations_of(trajectory),
         "verified": checks.model_dump(mode="json") if checks else None,
-        "recalled": [item.model_dump(mode="json") for item in trajectory.recollections],
+        "recalled": [
+            item.model_dump(mode="json") | {"changed": contributed(trajectory, item)}
+            for item in trajectory.recollections
+        ],
         "stages": [
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()
         ],

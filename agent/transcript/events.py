@@ -79,6 +79,8 @@ class LessonsRecalled:
     count: int
     own: bool = False
     """the first of them is of this very question"""
+    episodes: int = 0
+    """that may lead its searches"""
 
 
 @dataclass(frozen=True, slots=True)

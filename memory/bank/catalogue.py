@@ -156,11 +156,10 @@ def _sharing(
     counted = "SELECT count(*) FROM (SELECT 1 FROM terms WHERE term = ? LIMIT ?)"
     latest = "SELECT version FROM terms WHERE term = ? AND version <= ? ORDER BY version DESC "
     held = {term: db.execute(counted, (term, _COMMON)).fetchone()[0] for term in terms}
-    # One more than is counted: what all have says nothing, in a small bank as in a large one.
-    whole = min(_COMMON, db.execute("SELECT count(*) FROM versions").fetchone()[0]) + 1
-    weights = {term: log(whole / max(count, 1)) for term, count in held.items()}
+    whole = 1 + (db.execute("SELECT max(since) FROM versions").fetchone()[0] or 0)
+    weights = {term: log(whole / count) for term, count in held.items() if count}
     scores: dict[int, float] = {}
-    for term in sorted((t for t in terms if held[t]), key=held.__getitem__):
+    for term in sorted(weights, key=held.__getitem__):
         rows = db.execute(f"{latest} LIMIT {_LATEST}", (term, generation)).fetchall()
         found = {row[0] for row in rows}
         if left := scores.keys() - found:

@@ -333,7 +333,7 @@ class BankItem(Value):
     """how many runs were given it"""
     mean_score: float | None = None
     """in [0, 1], over those of these runs that were scored; None: none was"""
-    uses: tuple[UseCount, ...] = ()
+    counts: tuple[UseCount, ...] = ()
     """of an episode: what came of what it offered"""
     note: str = ""
     """why it is disabled, where code did that"""

@@ -317,7 +317,7 @@ class BankStore:
     def sinks(self, identifier: str) -> float:
         """How useful the passages of an episode have been, in (0, 1]; 1: nothing is known."""
         told = [one for one in self.uses.of_item(identifier) if one.use == "pointer"]
-        return (told[0].used + 1) / (told[0].shown + 1) if told else 1.0
+        return (2 * told[0].used + 1) / (2 * told[0].shown + 1) if told else 1.0
 
     def shown(
         self, generation: int, every: bool, kind: ItemKind | None = None
@@ -361,7 +361,7 @@ class BankStore:
                 edited_by=put.by,
                 recalled=recalled,
                 mean_score=mean_score,
-                uses=self.uses.of_item(version.id) if version.kind == "episode" else (),
+                counts=self.uses.of_item(version.id) if version.kind == "episode" else (),
                 note=decided.note if isinstance(decided, Decided) else "",
             )
 

@@ -533,7 +533,7 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
 
 def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Flags of what code wrote down of a run, which is searched with and shown to people alone."""
-    whole = ".\n".join(text for text in texts if text != question)
+    whole = ".\n".join(texts)
     found = (*orders(question, asked=True), *orders(whole))
     what = "It holds what looks like a password, a key or the way to one"
     return tuple(dict.fromkeys([*found, *_flag_of(_SECRET, whole, what)]))

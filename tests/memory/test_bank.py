@@ -3,15 +3,17 @@
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from rubricem.memory.bank import Imported, RubricBank
+from rubricem.memory.bank import EpisodeMatch, Imported, ItemUse, RubricBank
+from rubricem.memory.bank.store import FAILING
 from rubricem.memory.errors import SettingsError, StoreError
 from tests.conftest import ROOT
-from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
+from tests.support.banks import WordEmbedder, bank_in, episode, ids, put, reflection
 
 
 async def test_an_empty_bank_loads_nothing_and_writes_nothing(tmp_path: Path):
@@ -340,7 +342,7 @@ async def test_a_decision_that_is_so_already_makes_no_generation(bank: RubricBan
 async def test_what_cannot_be_decided_is_said_in_a_sentence(bank: RubricBank):
     await put(bank, ("cache", "a"), ("cache", "b"))
     await bank.put(reflection("heap", "c", **FLAGGED))
-    with pytest.raises(SettingsError, match="no reflection 'x'"):
+    with pytest.raises(SettingsError, match="no item 'x'"):
         await bank.remove("x")
     with pytest.raises(SettingsError, match="a was replaced by b") as caught:
         await bank.edit("a", "r", "t")
@@ -571,3 +573,97 @@ async def test_a_snapshot_is_made_over_an_older_one_and_an_empty_bank_has_one_to
     await bank.put(reflection("cache", "b"))
     assert await bank.restore(copy) == 1
     assert ids(await bank.items()) == ["a"]
+
+
+def told(run: str, item: str, used: int = 0, failed: int = 0) -> ItemUse:
+    return ItemUse(trajectory=run, item=item, use="pointer", shown=1, used=used, failed=failed)
+
+
+def leads(matches: Sequence[EpisodeMatch]) -> list[str]:
+    return [match.episode.id for match in matches]
+
+
+async def test_an_episode_stands_beside_the_reflection_on_its_question(bank: RubricBank):
+    await put(bank, ("cache", "r"))
+    await bank.put(episode("cache", "first", score=0.5))
+    await bank.put(episode("cache", "best", score=0.9))
+    await bank.put(episode("cache", "less", score=0.6))
+    await bank.put(episode("heap", "held", flags=("It orders.",)))
+    assert ids(await bank.items()) == ["r"]
+    assert [i.record.id for i in await bank.items(kind="episode")] == ["best"]
+    assert [i.record.id for i in await bank.items(3, kind="episode")] == ["best"]
+    assert [i.record.id for i in await bank.items(2, kind="episode")] == ["first"]
+    assert leads((await bank.episodes("cache")).matches) == ["best"]
+    assert leads((await bank.episodes("heap")).matches) == []
+    await bank.release("held")
+    assert leads((await bank.episodes("heap")).matches) == ["held"]
+    assert ids((await bank.recall("cache")).similar) == [] and (await bank.stats()).episodes == 2
+    await bank.remove("best")
+    assert (await bank.episodes("cache", own=True)).matches == ()
+    assert "best" not in [i.record.id for i in await bank.items(every=True, kind=None)]
+    with pytest.raises(SettingsError, match="not reworded"):
+        await bank.edit("held", "a", "b")
+
+
+async def test_episodes_are_found_by_a_name_that_they_share_and_without_an_embedder(
+    tmp_path: Path,
+):
+    bank = RubricBank(tmp_path)
+    await bank.put(episode("Who wrote it?", "holt", names=("Mira Holt",)))
+    await bank.put(episode("Who wrote that?", "quist", names=("Abel Quist",)))
+    [match] = (await bank.episodes("Where was Mira Holt born?")).matches
+    assert (match.episode.id, match.own, match.shared) == ("holt", False, ("Mira Holt",))
+    assert await bank.sharing("Who wrote which?") == (), "common words are no name"
+    assert await bank.sharing("Mira Holt", besides="Who wrote it?") == ()
+    assert await bank.sharing("Mira Holt", generation=0) == ()
+    await bank.remove("holt")
+    assert await bank.sharing("Mira Holt") == ()
+
+
+async def test_one_of_5000_that_share_a_name_is_found_by_its_other_one(tmp_path: Path):
+    bank = RubricBank(tmp_path)
+    await bank.bring_in(
+        episode(f"Who is number {n} in Rome?", f"{n:04}", names=("Rome", f"Name{n}"))
+        for n in range(5000)
+    )
+    assert leads(await bank.sharing("Where in Rome is Name17?", 1)) == ["0017"]
+    assert len(await bank.sharing("Where is Rome?", 3)) == 3
+
+
+async def test_an_episode_that_keeps_failing_sinks_and_is_disabled_with_a_note(bank: RubricBank):
+    for name in ("first", "second"):
+        await bank.put(episode(f"Where is {name}?", name, names=("Mira Holt",)))
+    before = leads(await bank.sharing("Mira Holt"))
+    sunk, other = before
+    await bank.contributed([told("run 0", sunk, failed=1)])
+    assert leads(await bank.sharing("Mira Holt")) == [other, sunk]
+    await bank.pin(other)
+    for n in range(1, FAILING):
+        await bank.contributed([told(f"run {n}", sunk), told(f"run {n}", other)])
+    await bank.contributed([told("run 9", other)])
+    assert leads(await bank.sharing("Mira Holt")) == [other], "a pinned one stays"
+    item = await bank.item(sunk)
+    assert item and item.disabled and "no use" in item.note
+    assert [(c.use, c.runs, c.shown, c.used, c.failed) for c in item.counts] == [
+        ("pointer", 5, 5, 0, 1)
+    ]
+    await bank.disable(sunk, False)
+    await bank.contributed([told("run 10", sunk, used=1)])
+    item = await bank.item(sunk)
+    assert item and item.live and item.note == ""
+
+
+async def test_episodes_of_another_bank_come_in_by_the_rules_of_reflections(bank: RubricBank):
+    await bank.put(episode("cache", "own", score=0.9))
+    came = await bank.bring_in(
+        [
+            episode("cache", "worse", score=0.3),
+            episode("heap", "new"),
+            reflection("heap", "lesson"),
+            episode("path", "held", flags=("It orders.",)),
+        ]
+    )
+    assert came == Imported(added=2, kept=1, quarantined=1)
+    items = await bank.items(kind=None)
+    assert [i.record.id for i in items] == ["own", "new", "lesson"]
+    assert {i.kind for i in items} == {"episode", "reflection"}

@@ -116,7 +116,10 @@ export class Feed {
     this.noted = this.note("", message);
   }
 
-  on_recalled({ count, own }) {
+  on_recalled({ count, own, episodes = 0 }) {
+    if (episodes) {
+      this.note("", `${counted(episodes, "episode")} of earlier runs may lead the searches.`);
+    }
     if (!count) return;
     const were = count === 1 ? "was" : "were";
     const which = own ? ", one of them of this very question" : "";

@@ -11,6 +11,7 @@ const STATES = [
   ["quarantine", "Quarantine"],
   ["disabled", "Disabled"],
 ];
+const KINDS = [["reflection", "Lessons"], ["episode", "Episodes"]];
 const PAGE = 30;
 const PAUSE = 250;
 
@@ -27,6 +28,7 @@ class BankView {
       "aria-label": "Search the bank",
     });
     this.state = choices("State", STATES, "", () => this.load());
+    this.kind = choices("Kind", KINDS, "reflection", () => this.load());
     this.list = el("ul", { class: "list" });
     this.rest = el("div", { class: "more" });
     this.stats = el("p", { class: "soft small", role: "status" });
@@ -39,7 +41,7 @@ class BankView {
       this.load();
       this.count();
     });
-    const tools = el("div", { class: "bank-tools" }, this.search, this.state);
+    const tools = el("div", { class: "bank-tools" }, this.search, this.kind, this.state);
     this.element = view(
       "Memory",
       "What judged runs taught. The best of it is put before similar questions; " +
@@ -65,6 +67,7 @@ class BankView {
     const wanted = {
       query: this.search.value.trim(),
       state: this.state.value(),
+      kind: this.kind.value(),
       limit: PAGE,
       before,
     };
@@ -81,7 +84,7 @@ class BankView {
 
   after(wanted, next) {
     if (!this.list.children.length) return wanted.query || wanted.state
-      ? empty("Nothing found", "No reflection is like that. Try other words, or all states.")
+      ? empty("Nothing found", "Nothing is like that. Try other words, or all states.")
       : empty(
         "Nothing learnt yet",
         "Runs that were judged leave a reflection here: `rubricem learn`, or ask with memory on.",

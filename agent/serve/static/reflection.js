@@ -16,7 +16,46 @@ function marks(item) {
   ];
 }
 
-/** A reflection as an item of a list. */
+/** What a run found, in a line. */
+function found({ pointers, searches, missing }) {
+  const hits = searches.filter(({ hit }) => hit).length;
+  return [
+    `${hits} of ${counted(searches.length, "search", "searches")} found ` +
+      pointers.map(({ title }) => title).join(", "),
+    missing.length && `not found: ${missing.join("; ")}`,
+  ].filter(Boolean).join(" · ");
+}
+
+const lines = (label, texts) => texts.length > 0 && el(
+  "section",
+  { class: "stack tight" },
+  el("h2", {}, label),
+  el("ul", { class: "bullets" }, texts.map((text) => el("li", { dir: "auto" }, text))),
+);
+
+/** What a run asked, found and missed: a record, to be read. */
+function record({ names, lookups, searches, pointers, missing, counts, note }) {
+  const passages = (count) => counted(count, "passage");
+  return [
+    note && notice(capital(note)),
+    lines("Looked up", lookups.map(({ asked, answer }) => `${asked} ${answer || "(not found)"}`)),
+    lines("Searched", searches.map(
+      ({ query, hit, passages: all, new: fresh }) =>
+        `${query} (${hit ? "hit" : "miss"}: ${passages(all)}, ${fresh} new)`
+    )),
+    lines("Sources", pointers.map(
+      ({ title, location, place }) => [title, location, place].filter(Boolean).join(" · ")
+    )),
+    lines("Not found", missing),
+    lines("What came of it", counts.map(
+      ({ use, shown, runs, used, failed }) =>
+        `${use}: ${shown} in ${counted(runs, "run")}, ${used} of use, ${failed} led nowhere`
+    )),
+    lines("Names", names),
+  ];
+}
+
+/** An item as one of a list. */
 export function row(item) {
   const facts = [
     el("span", {}, `score ${share(item.score)}`),
@@ -36,7 +75,7 @@ export function row(item) {
       "a",
       { class: "item", href: `#/memory/${encodeURIComponent(item.id)}` },
       head,
-      el("p", { dir: "auto" }, item.takeaways),
+      el("p", { dir: "auto" }, item.kind === "episode" ? found(item) : item.takeaways),
       el("span", { class: "row" }, facts),
     ),
   );
@@ -113,23 +152,20 @@ class ItemView {
 
   /** What can be changed; of a reflection that was replaced, nothing. */
   form() {
-    const { rubrics, takeaways, pinned, disabled, state } = this.item;
+    const { kind, rubrics, takeaways, state } = this.item;
+    this.said = el("div", { role: "status" });
+    if (kind === "episode") {
+      const kept = state === "replaced"
+        ? notice("It was replaced by another run on this question.")
+        : this.switches();
+      return el("div", { class: "stack" }, record(this.item), this.said, kept);
+    }
     if (state === "replaced") {
       const read = (text) => el("p", { class: "prose", dir: "auto" }, text);
       const said = "It was replaced by another reflection on this question.";
       return [notice(said), read(takeaways), read(rubrics)];
     }
     const [judged, taught] = [textarea({ rows: 4 }, rubrics), textarea({ rows: 4 }, takeaways)];
-    const pin = toggle(
-      "Pinned: never pushed out by others",
-      Boolean(pinned),
-      ({ checked }) => this.set(pin.box, { pinned: checked }),
-    );
-    const off = toggle(
-      "Disabled: not put before any question",
-      Boolean(disabled),
-      ({ checked }) => this.set(off.box, { disabled: checked }),
-    );
     const keep = button("Keep the changes", null, { kind: "primary", type: "submit" });
     const submit = (event) => {
       event.preventDefault();
@@ -139,7 +175,6 @@ class ItemView {
         "Kept. It stands in the bank as you wrote it.",
       );
     };
-    this.said = el("div", { role: "status" });
     return el(
       "form",
       { class: "stack", on: { submit } },
@@ -147,8 +182,23 @@ class ItemView {
       field("Rubrics", judged, "What a good answer to such a question holds."),
       el("div", { class: "row" }, keep),
       this.said,
-      el("div", { class: "switches" }, pin, off),
+      this.switches(),
     );
+  }
+
+  switches() {
+    const { kind, pinned, disabled } = this.item;
+    const pin = toggle(
+      "Pinned: never pushed out by others",
+      Boolean(pinned),
+      ({ checked }) => this.set(pin.box, { pinned: checked }),
+    );
+    const off = toggle(
+      kind === "episode" ? "Disabled: leads no search" : "Disabled: not put before any question",
+      Boolean(disabled),
+      ({ checked }) => this.set(off.box, { disabled: checked }),
+    );
+    return el("div", { class: "switches" }, pin, off);
   }
 
   async set(box, change) {

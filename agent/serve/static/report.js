@@ -154,11 +154,15 @@ function repaired({ verified }) {
 
 function recalled({ recalled: items }) {
   if (!items?.length) return null;
-  const row = ({ id, question, own, similarity, score }) => {
+  const row = ({ id, kind, why, question, own, similarity, score, changed }) => {
+    const which = own ? "this very question" : "a similar question";
+    const episode = kind === "episode";
     const facts = [
-      own ? "this very question" : "a similar question",
+      episode ? `a run on ${which}` : which,
       similarity != null && `likeness ${share(similarity)}`,
-      score != null && `score ${share(score)}`,
+      score != null && !episode && `score ${share(score)}`,
+      why,
+      changed,
     ].filter(Boolean);
     return el(
       "li",

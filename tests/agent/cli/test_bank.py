@@ -136,7 +136,7 @@ def test_an_id_is_found_by_its_beginning_unless_another_begins_so(data: Path):
     assert bank_json("show", "abc1")["reflection"]["question"] == "A?"
     assert bank_json("show", "abc")["reflection"]["question"] == "C?"
     many = bank("show", "ab", exit_code=2)
-    assert "3 reflections begin with 'ab': abc1, abc2, abc" in many.stderr
+    assert "3 items begin with 'ab': abc1, abc2, abc" in many.stderr
     assert "Give more of the id." in many.stderr
 
 
@@ -148,7 +148,7 @@ def test_an_id_is_found_by_its_beginning_unless_another_begins_so(data: Path):
 def test_an_unknown_id_is_said_by_every_command(data: Path, command: str, identifier: str):
     put(data, reflection("abc"))
     told = bank(command, identifier, exit_code=2).stderr
-    assert f"No reflection begins with {identifier!r}." in told
+    assert f"No item begins with {identifier!r}." in told
     assert "rubricem bank list" in told
 
 
@@ -347,7 +347,7 @@ def test_a_release_says_what_keeps_a_reflection_from_being_recalled_all_the_same
 def test_only_what_is_in_quarantine_is_released(data: Path):
     put(data, reflection("abc"), reflection("bad", "B?", flags=(FLAG,)))
     told = bank("release", "bad", "abc", "--yes", exit_code=2).stderr
-    assert "The reflection abc is not in quarantine." in told
+    assert "The item abc is not in quarantine." in told
     assert states() == {"abc": "live", "bad": "quarantine"}
 
 
@@ -368,7 +368,7 @@ def test_what_is_removed_is_gone_from_every_view_and_from_the_journal(data: Path
     assert bank_json("stats")["removed"] == 1
     assert "secret" not in (data / "bank" / "journal.jsonl").read_text()
     assert "secret" not in bank("export", "--every").stdout
-    assert "No reflection begins with 'abc'" in bank("show", "abc", exit_code=2).stderr
+    assert "No item begins with 'abc'" in bank("show", "abc", exit_code=2).stderr
 
 
 def test_nothing_is_removed_without_a_word(data: Path):
@@ -715,7 +715,7 @@ def test_of_a_file_with_a_damaged_line_nothing_is_imported(data: Path, damaged: 
         ("[1]\n", "does not begin with the header"),
         (json.dumps(entry()) + "\n", "does not begin with the header"),
         ('{"rubricem_bank": 2, "items": 0}\n', "is an export of version 2; this program reads"),
-        ('{"rubricem_bank": 1, "items": 2}\n' + json.dumps(entry()), "has 1 reflections, and its"),
+        ('{"rubricem_bank": 1, "items": 2}\n' + json.dumps(entry()), "has 1 items, and its"),
         ("\udcff", "cannot be read as text"),
     ],
 )

@@ -25,7 +25,7 @@ from rubricem.agent.reports.report import (
     recalled_lines,
     web_address,
 )
-from rubricem.memory.schema import AnswerFormat, Status, Trajectory
+from rubricem.memory.schema import AnswerFormat, Contribution, Recollection, Status, Trajectory
 from tests.agent.reports.runs import (
     CITED,
     DOUBTED,
@@ -118,7 +118,7 @@ def test_json_holds_exactly_what_programs_are_promised():
     report = as_json(trajectory(f'{CITED} <cite id="S9">No.</cite>'))
     names = (
         "question answer citations dropped_citations verification conflicts stages usage status "
-        "reason ended_by trajectory_id thread recalled recollections"
+        "reason ended_by trajectory_id thread recalled recollections contributions"
     )
     assert list(report) == names.split()
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."
@@ -167,6 +167,30 @@ def test_a_line_for_each_recollection_says_what_it_was_and_how_near_and_good():
     assert recalled_lines(ids_alone) == ["0a1b", "2c3d"]
 
 
+def test_of_an_episode_it_is_said_what_it_changed():
+    told = [
+        ("e", "pointer", "S2", "offered"),
+        ("e", "pointer", "A page", "gone"),
+        ("e", "query", "other words", "offered"),
+        ("e", "miss", "these words", "offered"),
+    ]
+    names = ("item", "use", "what", "outcome")
+    came = tuple(Contribution.model_validate(dict(zip(names, t, strict=True))) for t in told)
+    items = (
+        Recollection(id="e", kind="episode", question="What?", why="both name Rome", score=1.0),
+        Recollection(id="f", kind="episode", question="What?", own=True),
+    )
+    run = trajectory("It is.").model_copy(
+        update={"recollections": items, "recalled": ("e", "f"), "contributions": came}
+    )
+    assert recalled_lines(run) == [
+        "a run on a similar question: What? \u00b7 both name Rome \u00b7 led to S2; 1 of its "
+        'sources not found any more; searched "other words"; left out "these words" \u00b7 e',
+        "a run on this very question: What? \u00b7 changed nothing \u00b7 f",
+    ]
+    assert "2 episodes recalled" in markdown(run) and "reflection" not in markdown(run)
+
+
 def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():
     text, html = markdown(RECALLING), page(RECALLING)
     assert f"## {TITLE}\n\n- this very question: How does it evict?" in text
@@ -179,7 +203,9 @@ def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():
     report = as_json(RECALLING)
     assert report["recalled"] == ["0a1b", "2c3d"]
     assert report["recollections"][0] == OWN.model_dump()
-    assert OWN.model_dump().keys() == {"id", "question", "own", "similarity", "score"}
+    assert OWN.model_dump().keys() == {
+        *("id", "kind", "why", "question", "own", "similarity", "score"),
+    }
     nothing = trajectory("It is.")
     assert TITLE not in markdown(nothing) and TITLE not in page(nothing)
 

@@ -96,7 +96,7 @@ async def test_a_second_asking_is_led_at_its_first_search_and_makes_no_known_mis
         Contribution(item=left.id, use="pointer", what="S1"),
     )
     [item] = [i for i in await kept.bank.items(kind="episode", every=True) if i.record == left]
-    assert [(u.use, u.shown, u.used) for u in item.uses] == [("miss", 1, 1), ("pointer", 1, 1)]
+    assert [(u.use, u.shown, u.used) for u in item.counts] == [("miss", 1, 1), ("pointer", 1, 1)]
 
 
 @pytest.mark.parametrize(
