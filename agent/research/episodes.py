@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.lookups import Lookups, names
+from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import missing_items, parse
-from rubricem.agent.transcript.words import NAME, content_words, folded, overlap, phrase
+from rubricem.agent.transcript.words import NAME, content_words, folded, names, overlap, phrase
 from rubricem.memory.bank import EpisodeMatch, ItemUse
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import (
