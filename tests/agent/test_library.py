@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,9 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
-from tests.support.bank_cli import CALLS, QUESTION, Server, kept
+from tests.support.bank_cli import CALLS, QUESTION, Failing, Server, kept
 from tests.support.policies import RUN, SUPPORTED, plan
-from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -160,11 +159,6 @@ def taught(here: Path) -> Path:
     return here / "data"
 
 
-def at_criteria(reply: Scripted) -> Callable[[str, int], Scripted | None]:
-    """In the place of the criteria that a judge is asked for."""
-    return lambda kind, number: reply if kind == "criteria" else None
-
-
 def options(server: ScriptedServer) -> dict[str, str]:
     return {"base_url": server.base_url, "source": "documents", "memory": "on"}
 
@@ -201,7 +195,7 @@ def test_the_synchronous_form_has_learnt_when_it_returns(taught: Path):
 
 def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
     told: list[Event] = []
-    with ScriptedServer(Server(at=at_criteria(Fault(401)))) as server:
+    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
         report = research_sync(QUESTION, on_event=told.append, **options(server))
     assert report.status is Status.FINISHED
     assert queued(RunStore(taught)) == [report.trajectory.thread]
@@ -210,7 +204,7 @@ def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
 
 
 async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(taught: Path):
-    script = Server(at=at_criteria(Hang()))
+    script = Server(at=Failing(Hang()))
     with ScriptedServer(script) as server:
         report = await research(QUESTION, **options(server))
         waiting = asyncio.ensure_future(learnt())

@@ -72,6 +72,16 @@ CALLS = ("criteria", "score", *["reflect"] * 8, "judge reflections")
 """what learning from one run asks for"""
 
 
+class Failing:
+    """Answers calls of one kind in the usual one's place, until it is told to stop."""
+
+    def __init__(self, reply: Scripted, kind: str = "criteria") -> None:
+        self.reply, self.kind, self.on = reply, kind, True
+
+    def __call__(self, kind: str, number: int) -> Scripted | None:
+        return self.reply if self.on and kind == self.kind else None
+
+
 class Server:
     """Answers by who is asked: the researcher, the two judges, the one who reflects.
 

@@ -30,6 +30,7 @@ from tests.support.bank_cli import (
     CALLS,
     GREAT,
     QUESTION,
+    Failing,
     Server,
     ask,
     command,
@@ -48,16 +49,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prepared(tmp_path, monkeypatch)
 
 
-class Failing:
-    """Stands in the way of calls of one kind until it is told to stop."""
-
-    def __init__(self, kind: str, reply: Scripted) -> None:
-        self.kind, self.reply, self.on = kind, reply, True
-
-    def __call__(self, kind: str, number: int) -> Scripted | None:
-        return self.reply if self.on and kind == self.kind else None
-
-
 @pytest.mark.parametrize(
     ("kind", "reply", "reason", "anew"),
     [
@@ -70,7 +61,7 @@ class Failing:
 def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
     data: Path, kind: str, reply: Scripted, reason: str, anew: tuple[str, ...]
 ):
-    failing = Failing(kind, reply)
+    failing = Failing(reply, kind)
     script = Server(at=failing)
     with ScriptedServer(script) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
@@ -92,7 +83,7 @@ def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
     ("at", "answered"), [(1, 0), pytest.param(2, 1, marks=pytest.mark.slow), (6, 9), (11, 10)]
 )
 def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: int):
-    failing = Failing("criteria", Fault(401))
+    failing = Failing(Fault(401))
     counted: list[str] = []
 
     def stand(kind: str, number: int) -> Scripted | None:
@@ -120,7 +111,7 @@ def journalled(data: Path) -> int:
 
 
 def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
-    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
+    with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         ask(server, data, "--memory", "off", "--thread", "two")
         ask(server, data, "--memory", "read-only", "--thread", "three")
@@ -146,7 +137,7 @@ def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
 
 
 def test_a_skipped_run_waits_no_longer(data: Path):
-    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
+    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         assert "one: it waits no longer" in command("learn", "--skip").stdout
     assert command("learn").stdout.startswith("Nothing waits")
@@ -154,7 +145,7 @@ def test_a_skipped_run_waits_no_longer(data: Path):
 
 
 def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
-    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
+    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
         ask(server, data, "--memory", "on", "--thread", "t", "--best-of", "2")
     assert mark(data, "t-1")["state"] == "queued"
     assert mark(data, "t-2")["reason"] == "another run of its question was chosen"
@@ -163,7 +154,7 @@ def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
 def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
     data: Path,
 ):
-    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
+    with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
         for name in ("one", "two", "three"):
             ask(server, data, "--memory", "on", "--thread", name)
         gone = command("learn", "--json", "--base-url", "http://127.0.0.1:9/v1")
@@ -298,7 +289,7 @@ def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
 
 @pytest.mark.slow
 def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Path, tiny: Path):
-    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
+    with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         failing.on = False
         more = ("--model", str(tiny), "--source", str(data.parent / "notes"), "--tool-calls", "1")
@@ -350,7 +341,7 @@ def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_c
 
 
 def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
-    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
+    with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         rated = command("rate", "one", "2", "--comment", COMMENT)
         failing.on = False

@@ -12,7 +12,7 @@ from rubricem.agent.evaluate.questions import (
     types_of,
     ungraded,
 )
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError
 
 OWN = {"id": 7, "question": " Why? ", "answer": ["a", "b"], "pattern": "x+", "gold": None,
        "rubric": [{"criterion": "says why", "points": 5}], "type": "t"}  # fmt: skip
@@ -173,10 +173,3 @@ def test_questions_without_gold_are_counted_in_a_sentence(tmp_path: Path):
 def test_types_are_told_apart_where_there_are_several():
     of = [EvalQuestion(id=t, question="?", type=t) for t in ("b", "a")]
     assert types_of(of) == ["b", "a"] and types_of(of[:1]) == []
-
-
-def test_an_unknown_format_name_is_refused_by_the_command_line():
-    from rubricem.agent.cli.eval import chosen_format
-
-    with pytest.raises(SettingsError, match="There is no format 'squad'"):
-        chosen_format("squad")

@@ -1,7 +1,6 @@
 """Rows kept through kills; figures and paired differences by hand, and the page that shows them."""
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from rubricem.agent.evaluate.results import (
     text_table,
 )
 from rubricem.memory.schema import Stage, Status
+from tests.agent.reports.test_page import Page
 from tests.programs.killing import killed_runs
 from tests.support.values import run_of
 
@@ -78,18 +78,6 @@ def test_the_summary_is_json_with_types_and_the_table_a_row_a_figure():
     assert any(line.startswith("stages - plain, score:") for line in lines)
 
 
-class Page(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [v or "" for k, v in attributes if k in ("src", "href", "style")]
-
-
 def shown(questions: QuestionSet) -> str:
     run = run_of({Stage.PLAN: f"look {HOSTILE}", Stage.ANSWER: "<answer>Ada</answer>"})
     told = summary(questions, ROWS, {})
@@ -99,11 +87,12 @@ def shown(questions: QuestionSet) -> str:
 def test_the_page_has_every_answer_with_its_way_and_loads_nothing():
     text = shown(QUESTIONS)
     page = Page(text)
-    assert "script" not in page.tags and page.addresses == []
+    assert not page.all("script")
+    assert not any(attributes.keys() & {"src", "href", "style"} for _, attributes in page.tags)
     assert text.count("&lt;script&gt;") >= 3, "question, answer and stage"
     assert "Ada" in text and "look" in text and "expected: B" in text
-    assert "default-src 'none'" in text and "svg" in page.tags
-    assert page.tags.count("details") == 3 + 1
+    assert "default-src 'none'" in text and page.all("svg")
+    assert len(page.all("details")) == 3 + 1
 
 
 @pytest.mark.parametrize(("form", "noted"), [("simpleqa", True), ("2wiki", False)])

@@ -14,24 +14,13 @@ from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Reflection
-from tests.support.bank_cli import Server
+from tests.support.bank_cli import Failing, Server
 from tests.support.pages import RunSite, run_settings, scripted_site, site
-from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.values import trajectory
 from tests.support.waiting import PATIENCE
 
 SECOND = "And in Python 3.12?"
-
-
-class Failing(Server):
-    """A server whose judge fails, hangs or works, as `script` says at the time."""
-
-    def __init__(self, script: Scripted | None = None) -> None:
-        super().__init__(at=self._at)
-        self.script = script
-
-    def _at(self, kind: str, number: int) -> Scripted | None:
-        return self.script if kind == "criteria" else None
 
 
 async def learnt(here: RunSite, waiting: int = 0) -> dict[str, Any]:
@@ -63,7 +52,7 @@ async def kept(folder: Path) -> list[Reflection]:
 
 
 async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_it(tmp_path: Path):
-    script = Failing(Hang())
+    script = Server(at=(failing := Failing(Hang())))
     async with scripted_site(script, tmp_path, memory="on") as here:
         run = await here.ask()
         told = await here.ended(run)
@@ -76,7 +65,7 @@ async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_
         assert (now["at_once"], now["waiting"]) == (True, 1)
         assert (now["now"]["run"], now["now"]["left"]) == (run, 0)
         assert now["now"]["doing"] == "judging this run"
-        script.script = None
+        failing.on = False
         await here.http.post("/api/learning/stop")
         await here.http.post("/api/learning")
         state = await learnt(here)
@@ -93,7 +82,7 @@ async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_
 async def test_stopping_leaves_what_waits_and_a_follow_up_is_learnt_from_with_its_thread(
     tmp_path: Path,
 ):
-    script = Failing(Hang())
+    script = Server(at=(failing := Failing(Hang())))
     async with scripted_site(script, tmp_path, memory="on") as here:
         first = await here.ask()
         await here.ended(first)
@@ -104,7 +93,7 @@ async def test_stopping_leaves_what_waits_and_a_follow_up_is_learnt_from_with_it
         stopped = (await here.http.post("/api/learning/stop")).json()
         assert stopped["now"] is None and stopped["waiting"] == 2
         assert sorted(queued(here.desk.store)) == sorted([first, second])
-        script.script = None
+        failing.on = False
         await here.http.post("/api/learning")
         state = await learnt(here)
     assert [each["outcome"] for each in state["lessons"]] == ["kept", "kept"]
@@ -113,13 +102,13 @@ async def test_stopping_leaves_what_waits_and_a_follow_up_is_learnt_from_with_it
 
 
 async def test_a_judge_that_fails_is_a_note_and_the_run_waits(tmp_path: Path):
-    script = Failing(Fault(401))
+    script = Server(at=(failing := Failing(Fault(401))))
     async with scripted_site(script, tmp_path, memory="on") as here:
         run = await here.ask()
         told = await here.ended(run)
         state = await learnt(here, waiting=1)
         one = await here.one(run)
-        script.script = None
+        failing.on = False
         begun = await here.http.post("/api/learning")
         after = await learnt(here)
     assert told[-2].data["status"] == one["status"] == "finished" and begun.status_code == 202
@@ -138,14 +127,14 @@ async def test_without_memory_on_nothing_is_learnt(tmp_path: Path, memory: str):
 
 
 async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path: Path):
-    script = Failing(Hang())
+    script = Server(at=(failing := Failing(Hang())))
     with ScriptedServer(script) as model:
         chosen = run_settings(tmp_path, model, memory="on")
         async with site(chosen) as here:
             run = await here.ask()
             await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
         assert queued(here.desk.store) == [run]
-        script.script = None
+        failing.on = False
         async with site(chosen) as here:
             assert (await here.http.get("/api/learning")).json()["waiting"] == 1
             await here.http.post("/api/learning")
