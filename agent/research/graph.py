@@ -4,8 +4,8 @@ Two more nodes hold only an interrupt, for runs that a person takes part in: `cl
 plan, `approve` after it. An interrupted node runs again from its start, so these hold nothing
 else, and a decision is in the run's journal before it takes effect: a run that is killed
 afterwards does not ask again. What a person writes is put behind the policy's text as a note;
-nothing that was sent to the model is changed. In runs that nobody takes part in a node goes on
-with the steps behind it that lead nowhere else, since each superstep costs.
+nothing that was sent to the model is changed. A run that nobody takes part in, and whose position
+no saver keeps, goes through all its steps in the first node, since each superstep costs.
 
 The nodes hold little of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
@@ -23,7 +23,6 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import zip_longest
 from typing import Any, Protocol, TypedDict, TypeVar
 
 from langgraph.errors import GraphBubbleUp
@@ -237,7 +236,7 @@ class Position(TypedDict, total=False):
     run: str
     """the run's key in `Runs`"""
     together: bool
-    """nobody is asked and no saver keeps the position: nodes take several steps at once"""
+    """nobody is asked and no saver keeps the position: the first node takes all steps"""
     path: list[str]
     """the nodes that finished, in order"""
     query: str | None
@@ -414,24 +413,28 @@ def recursion_limit(tool_calls: int, review_returns: int) -> int:
 
 
 WAYS = {
-    "recall": ("clarify", "tools"),
+    "recall": ("clarify", END),
     "clarify": ("plan",),
     "plan": ("approve",),
     "approve": ("plan", "tools"),
-    "tools": ("research", "tools", "review"),
+    "tools": ("research",),
     "research": ("tools", "review"),
-    "review": ("answer", "tools", END),
+    "review": ("answer", "tools"),
     "answer": ("verify",),
     "verify": (END,),
 }
-"""node -> where it may lead; to other than its neighbours where it takes several steps itself"""
-TOGETHER = {
-    "recall": ("recall", "clarify", "plan", "approve"),
-    "tools": ("tools", "research"),
-    "review": ("review", "answer", "verify"),
-}
-"""the steps that a node takes in a run that asks nobody, and whose position no saver keeps: with a
-superstep for each step LangGraph takes a quarter of a turn's CPU time"""
+"""node -> where it may lead; `recall` to the end where it takes all the steps behind it as well"""
+
+
+def following(step: str, query: str | None) -> str:
+    """The node after a step that left this query: another plan, another search, or the next."""
+    if step == "approve" and query is None:
+        return "plan"
+    if step == "research":
+        return "tools" if query else "review"
+    if step == "review" and query:
+        return "tools"
+    return [*NODES, END][NODES.index(step) + 1]
 
 
 def build_graph(
@@ -450,16 +453,8 @@ def build_graph(
 
 
 async def _after(state: Position) -> str:
-    """The node after the last step: another plan, another search, or the next in order."""
     # Async, since LangGraph sends a plain function to another thread.
-    step, query = state["path"][-1], state.get("query")
-    if step == "approve" and query is None:
-        return "plan"
-    if step == "research":
-        return "tools" if query else "review"
-    if step == "review" and query:
-        return "tools"
-    return [*NODES, END][NODES.index(step) + 1]
+    return following(state["path"][-1], state.get("query"))
 
 
 class _Node(Protocol):
@@ -471,7 +466,6 @@ def _node(name: str, opener: RunsOpener) -> _Node:
 
     async def node(state: Position) -> Position:
         runs = await opener.opened()
-        steps = TOGETHER[name] if state.get("together") else (name,)
         path = [] if first else state.get("path", [])
         question = state.get("question", "") if first else ""
         if question or "run" not in state:
@@ -483,8 +477,10 @@ def _node(name: str, opener: RunsOpener) -> _Node:
         if run is None or run.path != path:
             run = await runs.open(key)
         try:
-            ahead = [*path[len(run.path) :], *steps]
-            query = await _walk(run, runs.decoder, ahead, state.get("query"))
+            ahead = [*path[len(run.path) :], name]
+            query = await _walk(
+                run, runs.decoder, ahead, state.get("query"), on=state.get("together", False)
+            )
             position: Position = {"run": key, "path": [*run.path], "query": query}
             if run.path[-1] != NODES[-1]:
                 return {**position, "report": "", "status": ""}
@@ -502,13 +498,16 @@ def _node(name: str, opener: RunsOpener) -> _Node:
     return node
 
 
-async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
-    """Through the nodes named; those that finished before are answered by the journal.
+async def _walk(
+    run: Run, decoder: Decoder, ahead: list[str], query: str | None, *, on: bool
+) -> str | None:
+    """Through the nodes named, and `on` to the end; the query that the last one left.
 
-    A run that is broken off passes through what is left without another call; one that its review
-    sends back to research stops there.
+    Those that finished before are answered by the journal. A run that is broken off passes
+    through what is left without another call.
     """
-    for name, following in zip_longest(names, names[1:]):
+    while ahead:
+        name = ahead.pop(0)
         if run.cut_in is None or name == "verify":
             try:
                 query = await STEPS[name](run, decoder, query)
@@ -516,6 +515,6 @@ async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None)
                 await close(run, decoder, cut)
                 query = NOTHING
         run.path.append(name)
-        if name == "review" and query and following != "tools":
-            break
+        if on and not ahead and (after := following(name, query)) != END:
+            ahead.append(after)
     return query
