@@ -71,7 +71,6 @@ async def researcher(address: str, folder: Path) -> AsyncIterator[Researcher]:
         )
     finally:
         journal.close()
-        await chat.aclose()
 
 
 async def ask(agent: Researcher, number: int) -> float:

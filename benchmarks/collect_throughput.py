@@ -102,7 +102,6 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
         await collector.collect()
     finally:
         journal.close()
-        await chat.aclose()
 
 
 async def measured(

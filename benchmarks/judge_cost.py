@@ -63,11 +63,8 @@ async def measure(address: str, characters: int) -> dict[str, Value]:
     model = OpenAIChat(MODEL, address, None, limiter=Limiter(16))
     runs = [run_of(number, characters) for number in range(RUNS)]
     buffer = buffer_of(question_of(0))
-    try:
-        proposing, scoring = await by_stages(model, runs, buffer)
-        items = await by_items(model, runs, buffer)
-    finally:
-        await model.aclose()
+    proposing, scoring = await by_stages(model, runs, buffer)
+    items = await by_items(model, runs, buffer)
     both = scoring.prompt_tokens + proposing.prompt_tokens
     named: dict[str, Value] = {
         "calls": scoring.calls + proposing.calls,

@@ -42,14 +42,11 @@ async def judge_all(
         async with places:
             return await judge.judge(group, buffer_of(group.question))
 
-    try:
-        # The first call opens what later ones reuse.
-        await judged(groups[0])
-        began, cpu = time.monotonic(), time.process_time()
-        done = await asyncio.gather(*map(judged, groups))
-        seconds, cpu = time.monotonic() - began, time.process_time() - cpu
-    finally:
-        await model.aclose()
+    # The first call opens what later ones reuse.
+    await judged(groups[0])
+    began, cpu = time.monotonic(), time.process_time()
+    done = await asyncio.gather(*map(judged, groups))
+    seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     assert not [note for one in done for note in one.notes]
     return seconds, cpu
 

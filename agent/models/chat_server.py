@@ -174,9 +174,6 @@ class OpenAIChat:
     def __repr__(self) -> str:
         return f"OpenAIChat({self.name!r})"
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
     async def chat(
         self,
         messages: Sequence[Message],

@@ -28,13 +28,13 @@ import re
 import statistics
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -265,6 +265,41 @@ def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
     """
     limiters = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
     return limiters.setdefault(Endpoint.parse(base_url).url, Limiter(limit))
+
+
+class Closing(Protocol):
+    """A client that holds connections."""
+
+    async def aclose(self) -> None: ...
+
+
+C = TypeVar("C", bound=Closing)
+_KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, tuple[Any, AsyncGenerator[None]]]]
+_KEPT = WeakKeyDictionary()
+
+
+async def kept(name: str, opened: Callable[[], C]) -> C:
+    """A service's client, for the running event loop: its connections outlive a question.
+
+    The first who asks opens it. What ends the loop's asynchronous generators, as `asyncio.run`
+    does, closes it.
+    """
+    held = _KEPT.setdefault(asyncio.get_running_loop(), {})
+    if name not in held:
+        client = opened()
+
+        async def until_the_end() -> AsyncGenerator[None]:
+            try:
+                yield
+            finally:
+                del held[name]
+                await client.aclose()
+
+        held[name] = client, until_the_end()
+        # A generator is known to the loop once it has begun.
+        await anext(held[name][1])
+    found: C = held[name][0]
+    return found
 
 
 log = logging.getLogger(__name__)

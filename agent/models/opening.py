@@ -141,7 +141,7 @@ class ServerChoice:
 
     @asynccontextmanager
     async def open_chat(self, *, think_is_reasoning: bool = False) -> AsyncIterator[Any]:
-        """The `OpenAIChat`, closed at the end."""
+        """The `OpenAIChat`."""
         from rubricem.agent.models.chat_server import OpenAIChat
 
         chat = OpenAIChat(
@@ -153,10 +153,7 @@ class ServerChoice:
             timeout=self.timeout,
             think_is_reasoning=think_is_reasoning,
         )
-        try:
-            yield traced_model(chat, self.tracing)
-        finally:
-            await chat.aclose()
+        yield traced_model(chat, self.tracing)
 
     @asynccontextmanager
     async def open_judge(
@@ -197,19 +194,16 @@ class ServerChoice:
 
         model = await self._named()
         http, host = self._http(model), Endpoint.parse(self.base_url).host
-        try:
-            served = await open_tokens(
-                http,
-                next((kind for kind in KINDS if kind == self.dialect), None),
-                context_tokens=self.context_tokens,
-                limiter=shared_limiter(self.base_url, self.concurrency),
-                price=price_of(model, host, self.prices),
-                timeout=self.timeout,
-                tell=tell,
-            )
-            yield None if served is None else traced_model(served, self.tracing)
-        finally:
-            await http.aclose()
+        served = await open_tokens(
+            http,
+            next((kind for kind in KINDS if kind == self.dialect), None),
+            context_tokens=self.context_tokens,
+            limiter=shared_limiter(self.base_url, self.concurrency),
+            price=price_of(model, host, self.prices),
+            timeout=self.timeout,
+            tell=tell,
+        )
+        yield None if served is None else traced_model(served, self.tracing)
 
     async def _named(self) -> str:
         """The model, or the only one that the server lists.
@@ -223,8 +217,6 @@ class ServerChoice:
             known: list[str] = await http.model_names()
         except AttemptError as failed:
             raise PolicyError(str(failed), failed.remedy) from None
-        finally:
-            await http.aclose()
         if len(known) == 1:
             return known[0]
         listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""

@@ -360,9 +360,6 @@ class TokenServer:
     def __repr__(self) -> str:
         return f"TokenServer({self.name!r})"
 
-    async def aclose(self) -> None:
-        await self._http.aclose()
-
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._aside(lambda: self._dialect.render(messages))
 

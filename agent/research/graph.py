@@ -23,11 +23,8 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
-from langgraph.errors import GraphBubbleUp
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
@@ -67,6 +64,9 @@ from rubricem.memory.schema import (
     Value,
 )
 from rubricem.memory.text import fill, storable
+
+if TYPE_CHECKING:
+    from langgraph.graph.state import CompiledStateGraph
 
 QUOTED = 5
 """passages quoted at most, the first found first"""
@@ -221,6 +221,8 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
     return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
 
 
+END = "__end__"
+"""as LangGraph calls it, which takes a second to import and is wanted when a question is asked"""
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
 
 NOTHING = ""
@@ -439,8 +441,10 @@ def following(step: str, query: str | None) -> str:
 
 def build_graph(
     opener: RunsOpener, checkpointer: Any = None
-) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The compiled graph over runs that are found by their key."""
+) -> "CompiledStateGraph[Any, Any, Any, Any]":
+    """The compiled graph over runs that are found by their key; it takes 15 ms of CPU."""
+    from langgraph.graph import START, StateGraph
+
     graph = StateGraph(Position)
     graph.add_edge(START, "recall")
     for name, following in WAYS.items():
@@ -462,6 +466,8 @@ class _Node(Protocol):
 
 
 def _node(name: str, opener: RunsOpener) -> _Node:
+    from langgraph.errors import GraphBubbleUp
+
     first = name == NODES[0]
 
     async def node(state: Position) -> Position:

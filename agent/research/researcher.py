@@ -8,7 +8,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.models.policy import Policy, TokenWriter
@@ -52,6 +54,7 @@ from rubricem.memory.schema import (
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from langgraph.graph.state import CompiledStateGraph
 
 # Runs that begin in step stay in step, and wait for one core together at every turn's end.
 STARTING = 4
@@ -89,7 +92,6 @@ class Researcher:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._graph = build_graph(self)
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
@@ -161,7 +163,9 @@ class Researcher:
         }
         asks = run.ask.approve_plan or run.ask.clarify
         if not asks and self.saver is None:
-            await self._graph.ainvoke(position | {"together": True}, config)
+            graph = _graph()
+            _ASKED.set(self)
+            await graph.ainvoke(position | {"together": True}, config)
             return
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
@@ -286,6 +290,21 @@ class Researcher:
             del self._runs[run.thread]
             if run.journal is not self.journal:
                 run.journal.close()
+
+
+_ASKED: ContextVar[Researcher] = ContextVar("asked")
+
+
+class _Asked:
+    """For the one graph of this process: the researcher in whose context it is gone through."""
+
+    async def opened(self) -> Researcher:
+        return _ASKED.get()
+
+
+@cache
+def _graph() -> "CompiledStateGraph[Any, Any, Any, Any]":
+    return build_graph(_Asked())
 
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx
 
-from rubricem.agent.models.limits import Endpoint, Retry, asked_wait, is_transient, shared_limiter
+from rubricem.agent.models.limits import (
+    Endpoint,
+    Retry,
+    asked_wait,
+    is_transient,
+    kept,
+    shared_limiter,
+)
 from rubricem.agent.sources.index import without_near_duplicates
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
@@ -218,11 +225,13 @@ class Service:
 
     async def _read(self, path: str, params: Mapping[str, str] | None) -> bytes:
         headers = {"user-agent": "rubricem", "accept": "application/json", **self.headers}
-        client = httpx.AsyncClient(headers=headers, timeout=self.seconds, verify=_trusted())
-        async with (
-            client as http,
-            http.stream("GET", self.url + path, params=params) as reply,
-        ):
+        http = await kept(f"search {self.url}", _client)
+        # Searches of one program are nobody's session.
+        http.cookies.clear()
+        call = http.stream(
+            "GET", self.url + path, params=params, headers=headers, timeout=self.seconds
+        )
+        async with call as reply:
             content = bytearray()
             async for piece in reply.aiter_bytes():
                 content += piece
@@ -251,9 +260,13 @@ class Service:
         return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
 
 
+def _client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(verify=_trusted())
+
+
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Whom a connection trusts; reading it takes 30 ms of CPU, which each search would take."""
+    """Whom a connection trusts; reading it takes 30 ms of CPU, which each service would take."""
     return httpx.create_ssl_context()
 
 

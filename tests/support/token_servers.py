@@ -156,13 +156,8 @@ QUICK = Retry(tries=3, first=0.01, longest=0.02, total=1.0)
 CHAT = [Message("system", "Be brief."), Message("user", "Count.")]
 
 
-@asynccontextmanager
-async def http_to(base_url: str) -> AsyncIterator[ModelServer]:
-    http = ModelServer(Server(Endpoint.parse(base_url), "qwen", "OPENAI_API_KEY"))
-    try:
-        yield http
-    finally:
-        await http.aclose()
+def http_to(base_url: str) -> ModelServer:
+    return ModelServer(Server(Endpoint.parse(base_url), "qwen", "OPENAI_API_KEY"))
 
 
 @asynccontextmanager
@@ -172,11 +167,10 @@ async def maybe_opened(
     tell: Callable[[str], None] = lambda line: None,
     timeout: float = 5.0,
 ) -> AsyncIterator[TokenServer | None]:
-    async with http_to(server.base_url) as http:
-        yield await open_tokens(
-            http, kind, context_tokens=2048, limiter=Limiter(8), price=None, timeout=timeout,
-            tell=tell, retry=QUICK,
-        )  # fmt: skip
+    yield await open_tokens(
+        http_to(server.base_url), kind, context_tokens=2048, limiter=Limiter(8), price=None,
+        timeout=timeout, tell=tell, retry=QUICK,
+    )  # fmt: skip
 
 
 @asynccontextmanager

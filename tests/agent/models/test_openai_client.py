@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import AttemptError, Endpoint, Server
+from rubricem.agent.models.limits import AttemptError
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.reading import Reading
 from tests.support.scripted_server import ScriptedServer
@@ -47,8 +47,7 @@ async def sending(chunks: Sequence[bytes | None]) -> AsyncIterator[ModelServer]:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with http_to(address) as http:
-            yield http
+        yield http_to(address)
         await asyncio.gather(*filter(None, answering))
 
 
@@ -110,20 +109,19 @@ async def test_a_reader_that_fails_leaves_no_connection_open():
         assert response.is_closed
 
 
-async def test_calls_that_end_share_one_connection():
+async def test_calls_that_end_share_one_connection_whoever_makes_them():
     body = {"messages": [{"role": "user", "content": "?"}], "stream": True}
     with ScriptedServer(["one", "two", "three"]) as server:
-        async with http_to(server.base_url) as http:
-            for _ in range(3):
-                stream = http.stream("/chat/completions", body)
-                await http.hear(Values(), stream, lambda event: event, PATIENCE)
+        for _ in range(3):
+            http = http_to(server.base_url)
+            stream = http.stream("/chat/completions", body)
+            await http.hear(Values(), stream, lambda event: event, PATIENCE)
         assert (len(server.requests), server.connections) == (3, 1)
 
 
 async def test_a_client_for_https_is_opened_with_certificates():
-    server = ModelServer(Server(Endpoint.parse("https://models.invalid/v1"), "m", "KEY"))
-    assert server._client is server._client
-    await server.aclose()
+    one, other = http_to("https://models.invalid/v1"), http_to("https://models.invalid/v1/")
+    assert await one._client() is await other._client()
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,7 @@ async def test_a_policy_is_named_by_its_server_and_its_weights(
 
 
 async def found(base_url: str) -> Kind | None:
-    async with http_to(base_url) as http:
-        return await kind_of(http)
+    return await kind_of(http_to(base_url))
 
 
 @pytest.mark.parametrize(
@@ -214,15 +213,15 @@ async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
     params.verbosity, params.warmup = -1, False
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     real = await asyncio.to_thread(xllamacpp.Server, params)
-    async with http_to(f"{real.listening_address}/v1") as http:
-        policy = await open_tokens(
-            http, None, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
-        )
-        assert policy is not None and policy.context_tokens == 512
-        prefix = await policy.render(CHAT)
-        written = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
-        again = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
-        assert await policy.encode("a<|im_end|>") != await policy.encode("a"), "it stays text"
+    http = http_to(f"{real.listening_address}/v1")
+    policy = await open_tokens(
+        http, None, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
+    )
+    assert policy is not None and policy.context_tokens == 512
+    prefix = await policy.render(CHAT)
+    written = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+    again = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+    assert await policy.encode("a<|im_end|>") != await policy.encode("a"), "it stays text"
     assert written.stop_reason == "length" and not written.retokenised
     spelt = ["th" if token == 128 else chr(token) for token in written.token_ids or ()]
     assert "".join(spelt) == written.text
