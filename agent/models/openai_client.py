@@ -234,7 +234,10 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
 
     Raises ValueError for what is no JSON.
     """
-    rest, lines, chunks = b"", [], response.aiter_bytes()
+    # A stream as it arrives passes two layers fewer; what is packed needs them.
+    packed = "content-encoding" in response.headers
+    chunks = aiter(response.aiter_bytes() if packed else response.stream)
+    rest, lines = b"", []
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:

@@ -271,7 +271,6 @@ OPEN_PAGE = "open_page"
 
 
 CHARACTERS_A_WORD = 10
-_WORD = re.compile(r"\S+")
 
 
 def tool_output(found: Found, words: int) -> str:
@@ -306,14 +305,18 @@ def cut_words(text: str, words: int) -> str:
     White space is kept and counts nothing, as code and tables are indented; scripts without spaces
     are cut by length.
     """
-    read = 0
-    for count, word in enumerate(_WORD.finditer(text)):
-        room = words * CHARACTERS_A_WORD - read
-        read += len(word[0])
-        if count == words or len(word[0]) > room:
-            end = word.start() if count == words else word.start() + room
-            return text[:end].rstrip() + CUT
-    return text
+    room = words * CHARACTERS_A_WORD
+    shown = _first(r"\S++", words, text)
+    if len(shown) > room:
+        shown = min(shown, _first(r"\S", room, text), key=len)
+    return shown + CUT if len(shown) < len(text.rstrip()) else text
+
+
+def _first(what: str, count: int, text: str) -> str:
+    """The text up to the end of so many of what a pattern means; one pass, which nothing undoes."""
+    found = re.match(rf"(?:\s*+{what}){{0,{count}}}+", text)
+    assert found is not None, "none of it is a beginning, too"
+    return found[0]
 
 
 MOST_REJECTED = 5
