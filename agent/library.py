@@ -15,10 +15,9 @@ event loop that asked; `learnt` waits for it.
 import asyncio
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from rubricem.agent.learning.lessons import LearningQueue, Lesson, enter, learn, open_learner
 from rubricem.agent.reports.cited import Citation, cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.researcher import new_thread
@@ -30,7 +29,10 @@ from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Source, Status, Trajectory, Usage
 
-_QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, LearningQueue]()
+if TYPE_CHECKING:
+    from rubricem.agent.learning.lessons import LearningQueue, Lesson
+
+_QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, "LearningQueue"]()
 """what is learnt from behind the reports, on each event loop"""
 
 
@@ -80,12 +82,14 @@ async def research(
     return report
 
 
-async def learnt() -> tuple[Lesson, ...]:
+async def learnt() -> "tuple[Lesson, ...]":
     """Wait until the runs of this event loop that are to be learnt from were; what came of them.
 
     A run that is still waiting when the event loop ends is left to `rubricem learn`.
     """
-    queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
+    queue = _QUEUES.get(asyncio.get_running_loop())
+    if queue is None:
+        return ()
     await queue.idle()
     return tuple(queue.lessons)
 
@@ -126,13 +130,15 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
 
 async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Tell) -> None:
     """Have the run learnt from behind its report, or leave it to whoever learns later."""
+    from rubricem.agent.learning.lessons import LearningQueue, enter, learn, open_learner
+
     said = "this run waits to be learnt from: rubricem learn"
     try:
         why = await asyncio.to_thread(enter, setup.stores.runs, trajectory)
     except RubricemError as error:
         why = f"nothing was learnt from this run: {error}"
 
-    async def lesson() -> Lesson:
+    async def lesson() -> "Lesson":
         async with open_learner(setup, tell) as learner:
             came = await learn(learner, trajectory.thread)
         tell(came.said)

@@ -6,7 +6,9 @@ too is the one place where an error becomes a sentence, a remedy and an exit cod
 was asked wrongly, 1 for what failed, 130 for an interruption.
 """
 
+import atexit
 import errno
+import gc
 import io
 import os
 import sys
@@ -23,6 +25,8 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.text import printable
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+SWEPT_EVERY = 20_000
+"""new objects between two looks for garbage"""
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
 OUR_FAULT = "This is a fault of rubricem itself; --debug shows where, please report it."
 
@@ -106,6 +110,10 @@ class LazyGroup(click.Group):
             if isinstance(stream, io.TextIOWrapper):
                 # Answers hold any letter; a terminal that cannot show one shows a mark instead.
                 stream.reconfigure(errors="replace")
+        # Sought as often as Python does, garbage takes a sixth of what the imports take; and what
+        # is left at the end, half a second to look through, is the operating system's to free.
+        gc.set_threshold(SWEPT_EVERY)
+        atexit.register(gc.freeze)
         return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:

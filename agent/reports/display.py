@@ -195,6 +195,7 @@ def live_view(
         return
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:
+        console.print(Text(one_line(question)), soft_wrap=True)
         yield PlainLines(console)
         return
     view = _Drawing(question, console)

@@ -173,7 +173,7 @@ def test_the_report_goes_to_standard_output_and_the_view_beside_it(
         print_report(trajectory("Plain."))
     captured = capsys.readouterr()
     assert "\n\nPlain.\n\n" in captured.out and "plan" not in captured.out
-    assert captured.err == "plan\n"
+    assert captured.err == "How?\nplan\n"
 
 
 def test_the_printed_report_by_hand():
