@@ -236,7 +236,8 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
     """
     # A stream as it arrives passes two layers fewer; what is packed needs them.
     packed = "content-encoding" in response.headers
-    chunks = aiter(response.aiter_bytes() if packed else response.stream)
+    arriving: Any = response.aiter_bytes() if packed else response.stream
+    chunks: AsyncIterator[bytes] = aiter(arriving)
     rest, lines = b"", []
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
