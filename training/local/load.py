@@ -207,7 +207,8 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     config = config.model_copy(update={"share_prefixes": settle_sharing(model, config, divided)})
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
-    adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
+    lora = (config.rank, config.alpha, config.seed, config.adapted_blocks)
+    adapter = None if full else Adapter.attach(model, *lora)
     score: Score | None = None
     dtype = getattr(torch, config.dtype)
     if not divided:
@@ -400,7 +401,7 @@ def _checked(checkpoint: Path, out: Path) -> Checkpoint:
 def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     model = load_base(base.path)
     if note.adaptation == "lora":
-        adapter = Adapter.attach(model, note.rank, note.alpha, seed=0)
+        adapter = Adapter.attach(model, note.rank, note.alpha, 0, note.adapted_blocks)
         adapter.load(read_weights(checkpoint, "lora"))
         weights = _merge(model, adapter)
     else:

@@ -69,6 +69,9 @@ class EngineConfig(TableConfig):
     """of the adapter"""
     alpha: float = Field(default=32.0, gt=0)
     """the adapter's output is scaled by alpha / rank"""
+    adapted_blocks: int | None = Field(default=None, ge=1)
+    """how many of the model's last blocks have an adapter: what lies below is read without a
+    gradient, which saves its way back and its activations; None: all"""
     objective: ObjectiveConfig = ObjectiveConfig()
     """the table [objective]"""
     passes: int = Field(default=1, ge=1)
@@ -106,7 +109,7 @@ class EngineConfig(TableConfig):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         given = self.model_fields_set
-        lora = sorted(given & {"rank", "alpha", "start_adapter"})
+        lora = sorted(given & {"rank", "alpha", "start_adapter", "adapted_blocks"})
         told = {
             f"{' and '.join(lora)} go with the adaptation lora": self.adaptation == "full" and lora,
             "pack_tokens and micro_batch are two ways to cut a window": (

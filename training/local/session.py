@@ -20,7 +20,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -207,10 +207,15 @@ class TrainingSession:
         self.place = dict(place or {})
         weights = self.learner.weights.state(keep=self.ranks.first)
         if isinstance(adapter := self.learner.weights, Adapter):
-            config = adapter_config(adapter.rank, adapter.alpha, adapter.targets, self.base.name)
+            config = self.adapter_config(adapter.layers)
         else:
             config = self.learner.model.config.to_dict() | {"dtype": "float32"}
         return self.write(weights, config, self.learner.state(), serve)
+
+    def adapter_config(self, layers: Iterable[str]) -> dict[str, Any]:
+        """Of the adapter of those layers, as peft reads it."""
+        told = self.config
+        return adapter_config(told.rank, told.alpha, layers, self.base.name, told.adapted_blocks)
 
     def write(
         self,
@@ -293,11 +298,13 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
         start = _checked_note(config.start_adapter)
-        if (start.base_sha256, start.rank, start.alpha) != (base.sha256, config.rank, config.alpha):
+        mine = (base.sha256, config.rank, config.alpha, config.adapted_blocks)
+        if (start.base_sha256, start.rank, start.alpha, start.adapted_blocks) != mine:
             raise SettingsError(
                 f"the adapter in {config.start_adapter} belongs to another model, "
-                f"or has another rank or alpha ({start.rank}, {start.alpha:g}).",
-                "Give this training the same model, rank and alpha.",
+                f"or has another rank, alpha or adapted_blocks ({start.rank}, {start.alpha:g}, "
+                f"{start.adapted_blocks or 'all'}).",
+                "Give this training the same model, rank, alpha and adapted_blocks.",
             )
         lineage = (*start.lineage, start.version)
     return Checkpoint(
@@ -308,6 +315,7 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
         step=0,
         rank=0 if full else config.rank,
         alpha=0.0 if full else config.alpha,
+        adapted_blocks=config.adapted_blocks,
         lineage=lineage,
         adaptation=config.adaptation,
         served=base.gguf is not None,

@@ -15,7 +15,7 @@ therefore changes a float32 copy, which gathers gradients in float32 too, and th
 with that copy rounded. In float32 the weights are their own masters.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -83,16 +83,21 @@ class Trainable:
                 weight.copy_(held[name])
 
 
-def first_matrices(model: Any, rank: int, seed: int) -> dict[str, Tensor]:
+def first_matrices(
+    model: Any, rank: int, seed: int, blocks: int | None = None
+) -> dict[str, Tensor]:
     """What A of each adapter, (rank, in), is before any step, by the name of its linear layer.
 
-    An output layer has none. Raises SettingsError for a model without any other linear layer, as
-    those that keep to GPT-2's layers.
+    `blocks`: of so many of the last blocks; None: of all layers. An output layer has none. Raises
+    SettingsError for a model without any other linear layer, as those that keep to GPT-2's layers,
+    and for one with fewer blocks.
     """
+    beginnings = None if blocks is None else _last_blocks(model, blocks)
     output, random = model.get_output_embeddings(), torch.Generator().manual_seed(seed)
     found = {}
     for name, layer in model.named_modules():
-        if type(layer) is nn.Linear and layer is not output:
+        inside = beginnings is None or name.startswith(beginnings)
+        if type(layer) is nn.Linear and layer is not output and inside:
             bound = layer.in_features**-0.5
             start = torch.empty(rank, layer.in_features)
             found[name] = start.uniform_(-bound, bound, generator=random)
@@ -104,15 +109,33 @@ def first_matrices(model: Any, rank: int, seed: int) -> dict[str, Tensor]:
     return found
 
 
-def adapter_config(rank: int, alpha: float, targets: list[str], base: str) -> dict[str, Any]:
-    """An adapter's configuration as peft reads it."""
+def _last_blocks(model: Any, blocks: int) -> tuple[str, ...]:
+    """How the names of what lies in them begin."""
+    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList)]
+    name, found = max(lists, key=lambda named: len(named[1]), default=("", ()))
+    if blocks > len(found):
+        raise SettingsError(
+            f"the model has {len(found)} blocks, and {blocks} of them are to be adapted.",
+            f"Set adapted_blocks to {len(found)} or less, or leave it out.",
+        )
+    return tuple(f"{name}.{number}." for number in range(len(found) - blocks, len(found)))
+
+
+def adapter_config(
+    rank: int, alpha: float, layers: Iterable[str], base: str, blocks: int | None = None
+) -> dict[str, Any]:
+    """An adapter's configuration as peft reads it; `layers` are those that have one, by name.
+
+    Where only the last blocks have one, each layer is named whole.
+    """
+    last = {name.rpartition(".")[2] for name in layers} if blocks is None else layers
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "r": rank,
         "lora_alpha": alpha,
         "lora_dropout": 0.0,
-        "target_modules": targets,
+        "target_modules": sorted(last),
         "base_model_name_or_path": base,
     }
 
@@ -161,31 +184,27 @@ class _Adapted(torch.autograd.Function):
 class Adapter(Trainable):
     """The adapters of one model, named as its layers are."""
 
-    foreign = "the adapter belongs to another model, or has another rank"
+    foreign = "the adapter belongs to another model, or has another rank or other adapted_blocks"
 
-    def __init__(self, layers: Mapping[str, LoraLinear], rank: int, alpha: float) -> None:
+    def __init__(self, layers: Mapping[str, LoraLinear]) -> None:
         self.layers = dict(layers)
-        self.rank, self.alpha = rank, alpha
 
     @classmethod
-    def attach(cls, model: Any, rank: int, alpha: float, seed: int) -> "Adapter":
-        """Freeze the model and put an adapter beside each linear layer but its output.
+    def attach(
+        cls, model: Any, rank: int, alpha: float, seed: int, blocks: int | None = None
+    ) -> "Adapter":
+        """Freeze the model and put an adapter beside each layer that `first_matrices` names.
 
-        Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+        Raises SettingsError as that does.
         """
         model.requires_grad_(False)
         layers = {}
-        for name, start in first_matrices(model, rank, seed).items():
+        for name, start in first_matrices(model, rank, seed, blocks).items():
             parent, _, attribute = name.rpartition(".")
             owner = model.get_submodule(parent)
             layers[name] = LoraLinear(getattr(owner, attribute), start, alpha)
             setattr(owner, attribute, layers[name])
-        return cls(layers, rank, alpha)
-
-    @property
-    def targets(self) -> list[str]:
-        """What the adapted layers are called in their blocks, as peft names them."""
-        return sorted({name.rpartition(".")[2] for name in self.layers})
+        return cls(layers)
 
     def state(self, keep: bool = True) -> dict[str, Tensor]:
         """Whole copies of all A and B, which no update changes, as peft's files name them."""

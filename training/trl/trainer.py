@@ -58,7 +58,7 @@ from rubricem.training.local.load import check_rows, load_base, memory_told
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, rate_at
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import TrainingSession
-from rubricem.training.local.weights import adapter_config, first_matrices
+from rubricem.training.local.weights import first_matrices
 from rubricem.training.objective.batch import collate, window_weights
 from rubricem.training.objective.objective import LossMetrics, clipped_terms, sequence_logs
 from rubricem.training.objective.objective_config import ObjectiveConfig
@@ -143,7 +143,7 @@ def load_policy(config: EngineConfig, path: Path) -> Any:
     model = load_base(path, "float32" if config.adaptation == "full" else config.dtype)
     if config.adaptation == "full":
         return model.requires_grad_(True)
-    starts = first_matrices(model, config.rank, config.seed)
+    starts = first_matrices(model, config.rank, config.seed, config.adapted_blocks)
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]
@@ -400,9 +400,7 @@ def _train(
     if config.adaptation == "full":  # before TRL writes its tokenizer's ids into it
         beside: dict[str, Any] = model.config.to_dict() | {"dtype": "float32"}
     else:
-        named = model.peft_config["default"].target_modules
-        targets = sorted({name.rpartition(".")[2] for name in named})
-        beside = adapter_config(config.rank, config.alpha, targets, session.base.name)
+        beside = session.adapter_config(model.peft_config["default"].target_modules)
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
     watch = TrlWatch(session, config, plan, moving, on_step, stopped, most_gap)
     trainer = build_trainer(session, config, [plan[number] for number in moving], model)

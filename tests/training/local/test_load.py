@@ -23,11 +23,12 @@ from rubricem.training.local.load import (
     settle_sharing,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
+from rubricem.training.local.passes import Prefix
 from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
-from tests.support.rows import config_of, policy_rows, quiet, row, window_loss, written
+from tests.support.rows import adapter_of, config_of, policy_rows, quiet, row, window_loss, written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,13 +61,14 @@ async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-async def test_peft_reads_the_adapter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [None, 1])
+async def test_peft_reads_the_adapter(tmp_path: Path, blocks: int | None) -> None:
     from peft import PeftModel
 
     base = folder_of(tmp_path / "base", "llama")
-    config = config_of(tmp_path, Path("base"), [row(0)], epochs=3)
+    config = config_of(tmp_path, Path("base"), [row(0)], epochs=3, adapted_blocks=blocks)
     trained = await train(config, "sft", quiet)
-    learner = load_learner(engine(rank=4, alpha=8.0), base, ALONE)
+    learner = load_learner(engine(rank=4, alpha=8.0, adapted_blocks=blocks), base, ALONE)
     learner.weights.load(read_weights(trained.checkpoint, "lora"))
     model = PeftModel.from_pretrained(load_base(base), trained.checkpoint)
     ids = torch.tensor([row(0).ids])
@@ -75,6 +77,18 @@ async def test_peft_reads_the_adapter(tmp_path: Path) -> None:
         bare = load_base(base)(ids).logits
     torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
     assert float((bare - ours).abs().max()) > 1e-3
+
+
+def test_below_the_lowest_adapter_nothing_has_a_gradient(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama", num_hidden_layers=3)
+    learner = load_learner(engine(adapted_blocks=1), base, ALONE)
+    assert all(name.startswith("model.layers.2.") for name in adapter_of(learner).layers)
+    given = Prefix(learner.model, torch.tensor([row(0).ids])).cache(1)
+    assert [keys.requires_grad for keys, *_ in given] == [False, False, True]
+    first = learner.sft_step([row(0)], 0.01)["loss"]
+    assert learner.sft_step([row(0)], 0.01)["loss"] < first
+    with pytest.raises(SettingsError, match="has 3 blocks, and 4"):
+        load_learner(engine(adapted_blocks=4), base, ALONE)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "opt", "phi"])

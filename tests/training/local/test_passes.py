@@ -88,6 +88,7 @@ def test_tokens_of_a_branch_are_counted_once() -> None:
         {},
         {"adaptation": "full"},
         {"micro_batch": 3},
+        {"adapted_blocks": 1},
         {"passes": 2, "objective": ObjectiveConfig(beta=0.1)},
         {"method": "sft"},
     ],
