@@ -424,6 +424,27 @@ class Verification(Value):
     repairs: tuple[Repair, ...] = ()
 
 
+class Spent(Value):
+    """What the calls of one kind came to in a run: of a slot, of a tool, of the verifier."""
+
+    slot: str
+    calls: int = 0
+    seconds: float = 0.0
+    read: int = 0
+    """tokens of the prompt that no cache held"""
+    written: int = 0
+    """tokens"""
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            slot=self.slot,
+            calls=self.calls + other.calls,
+            seconds=self.seconds + other.seconds,
+            read=self.read + other.read,
+            written=self.written + other.written,
+        )
+
+
 class Segment(Value):
     """A run of text by one author inside one stage; a transcript is a list of them."""
 
@@ -471,6 +492,8 @@ class Trajectory(Versioned):
     policy_version: str = ""
     """hash of the weights, or what the server calls the model"""
     usage: Usage = NO_USAGE
+    spent: tuple[Spent, ...] = ()
+    """where its time went, in the order in which each kind of call was first made"""
     tool_calls: int = 0
     verification: Verification | None = None
     """None: nobody checked the citations"""

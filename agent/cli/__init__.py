@@ -135,7 +135,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # click ends silently when the reader has gone
-        if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0") or ctx.meta.get(DEBUG_VARIABLE):
+        if debugging(ctx):
             traceback.print_exception(error)
         known = _known_error(error)
         if known is not None:
@@ -145,6 +145,12 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         # A file's columns or a server's models may stand in it.
         click.echo(printable(told), err=True)
         ctx.exit(MISUSED if isinstance(known, SettingsError) else FAILED)
+
+
+def debugging(ctx: click.Context) -> bool:
+    """Whether --debug was given, or its variable is set."""
+    set_so = os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0")
+    return set_so or bool(ctx.meta.get(DEBUG_VARIABLE))
 
 
 def _known_error(error: BaseException) -> RubricemError | None:
@@ -166,7 +172,7 @@ def _debug_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         callback=remember,
-        help="Show the traceback of an error.",
+        help="Show where a run's time went, and the traceback of an error.",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, setting_flags
-from rubricem.agent.cli.terminal import Interrupts, person_here
+from rubricem.agent.cli.terminal import Interrupts, person_here, tell_spent
 from rubricem.agent.settings import BUDGETS, LIMITS, Settings, limits_of, load_settings
 from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -180,6 +180,7 @@ def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
         from rubricem.agent.reports.display import print_report
 
         print_report(trajectory)
+    tell_spent(trajectory)
     if trajectory.status is Status.FAILED:
         if as_json:
             raise SystemExit(1)

@@ -113,9 +113,11 @@ def show(
 
         print_json(report_json(run.trajectory))
     else:
+        from rubricem.agent.cli.terminal import tell_spent
         from rubricem.agent.reports.display import print_report
 
         print_report(run.trajectory)
+        tell_spent(run.trajectory)
 
 
 def _store() -> RunStore:

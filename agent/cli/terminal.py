@@ -25,13 +25,24 @@ from typing import Any
 
 import click
 
+from rubricem.agent.cli import debugging
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
+from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line, printable
 
 INTERRUPTED = 130
 GRACE = 2.0
 """seconds that cancelled work gets to end by itself"""
+
+
+def tell_spent(trajectory: Trajectory) -> None:
+    """With --debug: where its time went, what took longest first."""
+    if not debugging(click.get_current_context()):
+        return
+    for each in sorted(trajectory.spent, key=lambda spent: -spent.seconds):
+        tokens = f"{each.read:,} tokens read, {each.written:,} written"
+        click.echo(f"{each.slot:<16}{each.calls:>4} x {each.seconds:>8.1f} s  {tokens}", err=True)
 
 
 @dataclass

@@ -168,7 +168,7 @@ async def call_chosen(
         await run.prompt(Stage.RESEARCH, _TOLD + told)
     grammar = call_grammar(fit.offers, "" if fit.due else otherwise)
     sampling = replace(TOOL_CALL.sampling, max_tokens=TOOL_CALL.cap, grammar=grammar)
-    written = await run.write(Stage.RESEARCH, sampling, live=False)
+    written = await run.write(Stage.RESEARCH, sampling, live=False, slot=TOOL_CALL.name)
     chosen = _CALL.match(written.text)
     name, arguments = (chosen[1], " ".join(chosen[2].split())) if chosen else ("", "")
     if on_slot:
@@ -423,7 +423,11 @@ class ForcedDecoder:
     async def _read_words(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
         sampling = replace(READING.sampling, max_tokens=READING.cap)
         written = await run.write(
-            READING.stage, sampling, lambda text: slot_end(text, READING.end), live=False
+            READING.stage,
+            sampling,
+            lambda text: slot_end(text, READING.end),
+            live=False,
+            slot=READING.name,
         )
         text = trim(written.text.partition(" (S")[0], capped=written.stop_reason == "length")
         if self._on_slot:
@@ -558,7 +562,11 @@ class ForcedDecoder:
     async def _claim(self, run: Run) -> str:
         sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap)
         written = await run.write(
-            Stage.ANSWER, sampling, lambda text: slot_end(text, CLAIM.end), live=False
+            Stage.ANSWER,
+            sampling,
+            lambda text: slot_end(text, CLAIM.end),
+            live=False,
+            slot=CLAIM.name,
         )
         claim = trim(written.text, capped=written.stop_reason == "length")
         if self._on_slot:
@@ -598,7 +606,7 @@ class ForcedDecoder:
 
     async def _weighed(self, run: Run, slot: Slot, grammar: str) -> Completion:
         sampling = replace(slot.sampling, max_tokens=slot.cap, grammar=grammar)
-        written = await run.write(slot.stage, sampling, live=False)
+        written = await run.write(slot.stage, sampling, live=False, slot=slot.name)
         if self._on_slot:
             self._on_slot(slot, written.text, written)
         return written
@@ -606,7 +614,11 @@ class ForcedDecoder:
     async def _fill(self, run: Run, slot: Slot) -> str:
         sampling = replace(slot.sampling, max_tokens=slot.cap)
         written = await run.write(
-            slot.stage, sampling, lambda text: slot_end(text, slot.end), live=False
+            slot.stage,
+            sampling,
+            lambda text: slot_end(text, slot.end),
+            live=False,
+            slot=slot.name,
         )
         text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
         if text:

@@ -34,7 +34,7 @@ from rubricem.agent.research.threads import quote_thread
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
-from rubricem.agent.transcript.events import SourceProgress, StageStarted, UsageCounted
+from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
     MOST_REJECTED,
     OPEN_PAGE,
@@ -138,7 +138,7 @@ async def doubt_of(run: Run) -> str:
         return {"text": storable(said.text), "usage": said.usage.model_dump(mode="json")}
 
     reply = await run.call(run.key(f"aside\0{message}"), Stage.PLAN, call, of_policy=True)
-    run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0))
+    run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), "clarify")
     line = next((line.strip() for line in reply["text"].splitlines() if line.strip()), "")
     return line if "?" in line and not line.casefold().startswith("none") else ""
 
@@ -395,9 +395,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         except OutOfTime as end:
             by = end.by
         else:
-            run.usage += used
-            run.spending.count(used, run.spending.seconds - began)
-            run.listener(UsageCounted(run.usage))
+            run.count(used, run.spending.seconds - began, "verify")
     if by:
         why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
         run.verification = run.verifier.by_rules(trajectory, why)

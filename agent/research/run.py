@@ -65,6 +65,7 @@ from rubricem.memory.schema import (
     SearchTool,
     Segment,
     Source,
+    Spent,
     Stage,
     Status,
     StopPredicate,
@@ -238,6 +239,8 @@ class Run:
     attempt: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
+    spent: dict[str, Spent] = field(default_factory=dict)
+    """by slot"""
     status: Status = Status.FINISHED
     reason: str = ""
     ended_by: Ending = ""
@@ -326,10 +329,12 @@ class Run:
         stop: StopPredicate | None = None,
         *,
         live: bool = True,
+        slot: str = "",
     ) -> Completion:
         """Have the policy continue the transcript. What it wrote is not yet part of it.
 
         `live`: the listener is told each piece as it comes, and a journalled reply at once.
+        `slot`: what it is counted under; "" is the stage.
         """
         key = self.key(f"write\0{sampling}")
         heard: list[str] = []
@@ -353,7 +358,8 @@ class Run:
         if not heard:
             hear(completion.text)
         own = key.thread == self.thread
-        self.count(completion.usage if own else NO_USAGE, reply.get("took", 0.0))
+        usage = completion.usage if own else NO_USAGE
+        self.count(usage, reply.get("took", 0.0), slot or stage.value)
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
@@ -397,11 +403,18 @@ class Run:
         await self.journal.append(key, reply)
         return reply
 
-    def count(self, usage: Usage, seconds: float) -> None:
+    def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count what a call took, now or when it was made."""
         self.usage += usage
+        self._spend(slot, seconds, usage)
         self.spending.count(usage, seconds)
         self.listener(UsageCounted(self.usage))
+
+    def _spend(self, slot: str, seconds: float, usage: Usage = NO_USAGE) -> None:
+        read = usage.prompt_tokens - usage.cached_tokens
+        written = usage.completion_tokens
+        call = Spent(slot=slot, calls=1, seconds=seconds, read=read, written=written)
+        self.spent[slot] = self.spent[slot] + call if slot in self.spent else call
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, cut into the stages it belongs to."""
@@ -492,6 +505,7 @@ class Run:
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
         reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, tried)
+        self._spend(tool, reply.get("took", 0.0))
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -537,6 +551,7 @@ class Run:
             policy=self.policy.name,
             policy_version=self.policy.version,
             usage=self.usage,
+            spent=tuple(self.spent.values()),
             tool_calls=self.tool_calls,
             verification=self.verification,
             recalled=tuple(item.id for item in recollections),

@@ -11,7 +11,7 @@ from click.testing import Result
 from rubricem.agent.cli.ask import latest
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Status, Usage
+from rubricem.memory.schema import Spent, Status, Usage
 from tests.conftest import refusal, rubricem
 from tests.support.values import trajectory
 
@@ -63,6 +63,16 @@ def test_one_run_is_shown_as_its_report(store: RunStore):
     assert json.loads(runs("show", "a", "--json").stdout)["answer"] == "An answer."
     assert "rubricem ask --resume b" in runs("show", "b").stdout
     assert "no run is called 'c'" in refusal("runs", "show", "c")
+
+
+def test_where_its_time_went_is_shown_for_debugging_the_longest_first(store: RunStore):
+    claims = Spent(slot="claim", calls=2, seconds=1.25, read=900, written=41)
+    reading = Spent(slot="reading", calls=3, seconds=30.0, read=12_000)
+    add(store, "a", 0, status=Status.FINISHED, spent=(claims, reading))
+    lines = rubricem("--debug", "runs", "show", "a").stderr.splitlines()
+    assert [line.split()[:3] for line in lines] == [["reading", "3", "x"], ["claim", "2", "x"]]
+    assert lines[1].endswith("1.2 s  900 tokens read, 41 written")
+    assert runs("show", "a").stderr == ""
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):

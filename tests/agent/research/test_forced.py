@@ -142,6 +142,18 @@ async def test_a_chain_is_followed_with_what_was_found(tmp_path: Path):
     assert rejected(run.trajectory("t"), citations=True) is None
 
 
+async def test_where_a_runs_time_went_is_kept_by_slot_and_all_of_it(tmp_path: Path):
+    run, _ = await chained(tmp_path)
+    spent = {each.slot: each for each in run.trajectory("t").spent}
+    assert {"think", "rubric", "reading", "rubric_review", "claim"} <= spent.keys()
+    assert (spent["reading"].calls, spent[run.search_tool.name].calls) == (2, 2)
+    usage = run.usage
+    assert sum(each.written for each in spent.values()) == usage.completion_tokens > 0
+    read = usage.prompt_tokens - usage.cached_tokens
+    assert sum(each.read for each in spent.values()) == read
+    assert all(each.seconds >= 0 for each in spent.values())
+
+
 async def test_each_look_up_of_a_plan_is_read_and_answered(tmp_path: Path):
     both = " How large can the cache grow?\n2. Which function is an unbounded cache?"
     filling = Filling(plan=both, claims=("The cache can grow without bound.", "It is unbounded."))
