@@ -103,7 +103,8 @@ class Extremes:
 
 def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
     stages = one.judgement.stages if one.judgement else ()
-    fault = rejected(one) if one.cut_in is None else None
+    whole = one.cut_in is None and not one.shared
+    fault = rejected(one) if whole else None
     return RolloutNumbers(
         thread=one.thread,
         step=one.step,

@@ -9,7 +9,7 @@ import pytest
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import ScaffoldedPrompt, Stage
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.rows.compile import JudgedTrajectory
+from rubricem.training.rows.compile import JudgedTrajectory, judged_groups
 from rubricem.training.show.collected import (
     MOST,
     RunNumbers,
@@ -27,6 +27,13 @@ from tests.support.values import WHOLE, run_of
 @pytest.fixture
 def run(tmp_path: Path) -> RunNumbers:
     return run_numbers(written_run(tmp_path / "run"))
+
+
+def test_a_branch_is_no_whole_run_and_breaks_no_rule(tmp_path: Path):
+    judged = [one for g in judged_groups(written_run(tmp_path / "run")) for one in g.each()]
+    faulty = [one for one in judged if numbers_of(one).fault]
+    assert faulty
+    assert not any(numbers_of(one.model_copy(update={"shared": 1})).fault for one in faulty)
 
 
 def test_scores_shares_spreads_spending_and_extremes_are_those_worked_by_hand(run: RunNumbers):
