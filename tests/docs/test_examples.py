@@ -79,7 +79,7 @@ def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path):
     (here / "questions.txt").write_text("What does functools.lru_cache evict?\n")
     (here / "docs").mkdir()
     (here / "docs" / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
-    [line] = re.findall(
+    line, *_ = re.findall(
         r"^rubricem (collect .*rubric:own_rubrics.*)$",
         (DOCS / "collecting.md").read_text(encoding="utf-8"),
         re.MULTILINE,
