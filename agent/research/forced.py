@@ -36,7 +36,7 @@ from rubricem.agent.research.lookups import (
     retry,
     subject_stands,
 )
-from rubricem.agent.research.plans import Lookup, complete, numbered, outline, read_plan
+from rubricem.agent.research.plans import Lookup, complete, covered, numbered, outline, read_plan
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.offers import (
     CLOSING,
@@ -62,7 +62,6 @@ from rubricem.agent.transcript.words import (
     overlap,
     phrase,
     sentences,
-    stem,
 )
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Source, Stage, Status
@@ -195,8 +194,14 @@ not found makes a small model say so of the next"""
 QUOTE_CHARACTERS = 300
 NEARLY = 0.75
 """share of a look-up's words beside the title's, from which a sentence is what was asked for"""
+LEAST_TOLD, TOLD = 3, 0.4
+"""words and share of a look-up's words beside the title's, from which a sentence may answer it"""
+LEAD = 6
+"""words of a sentence by which it is chosen"""
 FAITHFUL = 0.7
 """share of a claim's words that its look-up, what was found and the source's title must hold"""
+WHOLE = 0.4
+"""share of what was found that its claim must say"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
 
@@ -221,19 +226,8 @@ def adds(claim: str, said: list[str]) -> bool:
     return bool(content_words(claim) - content_words(" ".join(said)))
 
 
-SAYS = frozenset(map(stem, ("says", "names", "gives", "tells", "states", "identifies")))
+SAYS = ("says", "names", "gives", "tells", "states", "identifies")
 """how an item of a rubric begins"""
-
-
-def covered(item: str, asked: Sequence[str]) -> bool:
-    """Whether an item of the rubric holds no word but those asked for, in whatever form."""
-    known = content_words(" ".join(asked))
-    return all(
-        any(word.startswith(other[:4]) or other.startswith(word) for other in known)
-        for word in content_words(item) - SAYS
-    )
-
-
 ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
@@ -271,13 +265,14 @@ class ForcedDecoder:
         await run.prompt(Stage.PLAN, "<think>\n1.")
         thought = await self._fill(run, THINK)
         alone = run.evidence.alone(run.ask.question)
-        steps = complete(read_plan(f"1. {thought}", alone), alone)
+        thoughts = read_plan(f"1. {thought}", alone)
+        steps = complete(thoughts, alone)
         lead = f"\n</think>\n<structured_plan>\n<deep_analysis>{outline(steps)}</deep_analysis>"
         await run.prompt(Stage.PLAN, f"{lead}\n<rubric>\n-")
         await self._fill(run, RUBRIC)
         plan = f"\n</rubric>\n<research_plan>\n{neutralise(numbered(steps))}"
         await run.prompt(Stage.PLAN, f"{plan}\n</research_plan>\n</structured_plan>\n")
-        run.lookups = Lookups()
+        run.lookups = Lookups(others=[s.text for s in thoughts if not s.refers])
         self._follow(run)
         return await self._call(run, self._question(run, run.lookups.steps[0]))
 
@@ -382,7 +377,10 @@ class ForcedDecoder:
 
     async def _read(self, run: Run, step: Lookup) -> None:
         """Answer a look-up out of the passages that were found for it, or say: not found."""
-        question = self._question(run, step)
+        question, queries = self._question(run, step), run.lookups.queries.get(step.number, ())
+        if queries and queries[-1] in map(neutralise, run.lookups.others):
+            # What the model's own words brought is read for them.
+            question = queries[-1]
         await run.prompt(Stage.RESEARCH, f" {neutralise(question)}")
         shown = [run.sources[i] for i in run.lookups.shown]
         about = [s for s in shown if subject_stands(question, f"{s.title} {s.text}")]
@@ -435,7 +433,8 @@ class ForcedDecoder:
         standing = [s for s in about if holds(s, text)]
         bare = not adds(text, [question, "yes no"])
         if NOT_FOUND in text.casefold() or not standing or bare:
-            return await self._quote_of(run, about, question)
+            quote = await self._quote_of(run, about, question)
+            return quote or await self._sentence_of(run, about, question)
         await run.keep_edited(READING.stage, f" {text}")
         best = max(standing, key=lambda s: overlap(text, f"{s.title} {s.text}"))
         return Finding(text, best.id)
@@ -451,6 +450,30 @@ class ForcedDecoder:
                 await run.prompt(Stage.RESEARCH, f" {quote}")
                 return Finding(quote, source.id)
         return None
+
+    async def _sentence_of(
+        self, run: Run, about: Sequence[Source], question: str
+    ) -> Finding | None:
+        """The sentence that the model takes for the answer, of those that are on what is asked.
+
+        Asked to write, a small model says of many passages that nothing was found.
+        """
+        asked, offered = content_words(question), dict[str, tuple[str, str]]()
+        for source in about:
+            beside = asked - content_words(source.title)
+            least = max(LEAST_TOLD, TOLD * len(beside))
+            for said in sentences(source.text):
+                if len(beside & content_words(said)) >= least:
+                    text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+                    offered.setdefault(f" {' '.join(text.split()[:LEAD])}", (text, source.id))
+        if not offered:
+            return None
+        lead = (await self._weighed(run, READING, any_of(list(offered)))).text
+        if lead not in offered:
+            return None
+        text, identifier = offered[lead]
+        await run.prompt(Stage.RESEARCH, f" {text}")
+        return Finding(text, identifier)
 
     async def review(self, run: Run) -> str | None:
         """Hold every item of the rubric against what was found; one that is missing is searched.
@@ -490,7 +513,7 @@ class ForcedDecoder:
             await run.prompt(Stage.REVIEW, " [missing]")
             return False
         known = [run.ask.question, *(step.text for step in run.lookups.steps if step.planned)]
-        if told[best] and covered(item, known):
+        if told[best] and covered(item, [*known, *SAYS]):
             await run.prompt(Stage.REVIEW, f" [met: {found[best].source}]")
             return True
         ids = dict.fromkeys(f.source for f in found.values())
@@ -579,8 +602,10 @@ class ForcedDecoder:
         asked = lookups.resolved(lookups.step(number)) or ""
         basis = f"{lookups.found[number].text} {asked} {source.title}"
         turned = "not" in words and "not" not in content_words(basis)
+        found = content_words(lookups.found[number].text)
+        whole = len(found & words) >= WHOLE * len(found)
         said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
-        return said and not turned and holds(source, claim)
+        return said and whole and not turned and holds(source, claim)
 
     def _quote(self, run: Run, number: int, source: Source) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""

@@ -17,7 +17,14 @@ from itertools import combinations, pairwise
 from typing import Literal
 
 from rubricem.agent.research.plans import FIRST, LAST, REFERENCE, SAME, Lookup, subjects
-from rubricem.agent.transcript.words import STOP_WORDS, folded, name_spans, names, phrase
+from rubricem.agent.transcript.words import (
+    STOP_WORDS,
+    folded,
+    name_spans,
+    names,
+    overlap,
+    phrase,
+)
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019.-][^\W_]+)*")
 Asked = Literal["name", "place", "date", "words"]
@@ -36,6 +43,8 @@ class Lookups:
     """How far a run has come with its plan."""
 
     steps: list[Lookup] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """how the model put parts of the question before code made the plan"""
     found: dict[int, Finding] = field(default_factory=dict)
     queries: dict[int, list[str]] = field(default_factory=dict)
     """number of a look-up -> what was searched for it"""
@@ -268,15 +277,15 @@ def _side(lookups: Lookups, number: int, question: str) -> str:
 
 
 def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
-    """Another query for a look-up that found nothing: its names alone, or the whole question.
+    """Another query for a look-up that found nothing: its names alone, or the question.
 
-    The question first where the look-up rests on no other: it says the same in other words.
+    The question first where the look-up rests on no other, as it says the same in other words; and
+    where it is the question, what of it the model put in other words.
     """
     resolved = lookups.resolved(step) or step.text
     asked = set(map(folded, lookups.queries.get(step.number, ())))
-    named = " ".join(subjects(resolved))
-    queries = (named, " ".join(question.split()))
-    for query in queries if step.refers else reversed(queries):
-        if query and folded(query) not in asked:
-            return query
-    return None
+    named, whole = " ".join(subjects(resolved)), " ".join(question.split())
+    queries = [named, whole] if step.refers else [whole, named]
+    if folded(whole) in asked:
+        queries = [*sorted(lookups.others, key=lambda q: -overlap(whole, q)), *queries]
+    return next((query for query in queries if query and folded(query) not in asked), None)

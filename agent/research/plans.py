@@ -101,7 +101,42 @@ def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     chain = _side_chain(steps, sides, question) if sides else []
     if sides and chain:
         return _both(chain, sides, question)
+    if _asks_how(question) and not any(step.refers for step in steps):
+        return _parts(steps, question)
     return _through_persons(steps, question)
+
+
+_HOW = re.compile(
+    r"\W*(?:how|why|can|could|may|should|is there|does|do|what (?:does|do|happens))\b", re.I
+)
+
+
+def _asks_how(question: str) -> bool:
+    return bool(_HOW.match(question))
+
+
+def covered(text: str, known: Sequence[str]) -> bool:
+    """Whether a text holds no word but those of others, in whatever form."""
+    words = content_words(" ".join(known))
+    return all(
+        any(word.startswith(other[:4]) or other.startswith(word) for other in words)
+        for word in content_words(text)
+    )
+
+
+def _parts(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+    """The parts of a question on how something is done, or the question, if it has not several.
+
+    A small model adds what nobody asked ("What is pandas?", "What is the default?"), and each such
+    look-up costs the reader time and an answer of another thing.
+    """
+    named = " ".join(names(question))
+    parts = [
+        step
+        for step in steps
+        if covered(step.text, [question]) and not covered(step.text, [named, "what do mean use"])
+    ]
+    return parts if len(parts) > 1 else [Lookup(1, question)]
 
 
 Sides = tuple[str, str]

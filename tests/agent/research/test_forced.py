@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder, adds, any_of, covered, holds, trim
-from rubricem.agent.research.plans import MOST_LOOKUPS
+from rubricem.agent.research.forced import SAYS, ForcedDecoder, adds, any_of, holds, trim
+from rubricem.agent.research.plans import MOST_LOOKUPS, covered
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -157,7 +157,8 @@ async def test_where_a_runs_time_went_is_kept_by_slot_and_all_of_it(tmp_path: Pa
 async def test_each_look_up_of_a_plan_is_read_and_answered(tmp_path: Path):
     both = " How large can the cache grow?\n2. Which function is an unbounded cache?"
     filling = Filling(plan=both, claims=("The cache can grow without bound.", "It is unbounded."))
-    run = await forced(tmp_path, filling, question="How large can the cache grow, and which is it?")
+    asked = "How large can the cache grow, and which function is an unbounded cache?"
+    run = await forced(tmp_path, filling, question=asked)
     document = parse(run.text)
     assert document.inner(document.find("cite")[0]) == filling.claims[0]
     assert [text[:3] for text in evaluations(run)[:2]] == ["[1]", "[2]"]
@@ -197,10 +198,35 @@ async def test_what_nothing_was_found_for_is_searched_in_other_words_once(tmp_pa
 
 async def test_a_search_that_brings_the_same_again_ends(tmp_path: Path):
     search = FixedSearch(PASSAGES[:1])
-    run = await forced(tmp_path, Filling(plan=" What is evicted?\n2. What shrinks?", reading=""),
-                       search)  # fmt: skip
+    filling = Filling(plan=" What is evicted?\n2. What shrinks?", reading="")
+    run = await forced(tmp_path, filling, search, "What is evicted, and what shrinks?")
     assert len(search.queries) <= 4
     assert run.status is Status.NO_EVIDENCE and run.sources
+
+
+async def test_a_sentence_on_most_of_what_is_asked_is_quoted_where_the_model_finds_nothing(
+    tmp_path: Path,
+):
+    asked = "How do I make gather return exceptions in the result list and not raise the first?"
+    gather = page("gather", "It waits for all. With return_exceptions the exceptions are part of "
+                            "the result list; else the first is raised. Zebras graze.")  # fmt: skip
+    signature = "gather(exceptions, list)"
+    filling = Filling(plan=" What is gather?", reading=" not found", claims=[signature])
+    run = await forced(tmp_path, filling, Library([gather]), asked)
+    assert "With return_exceptions the exceptions are part of the result list" in answer_of(run)
+    assert signature not in answer_of(run), "which says nothing of it"
+    other = page("gather", "It waits for all. The first result is what gather gave. Zebras graze.")
+    run = await forced(tmp_path / "other", replace(filling), Library([other]), asked)
+    assert run.status is Status.NO_EVIDENCE, "a sentence on little of it is not"
+
+
+async def test_a_question_that_found_nothing_is_searched_in_the_models_words(tmp_path: Path):
+    search = FixedSearch(PASSAGES[:1])
+    plan = " What is a zebra?\n2. How can I feed a herd of zebras?"
+    filling = Filling(plan=plan, reading="")
+    run = await forced(tmp_path, filling, search, "How do I feed zebras?")
+    assert search.queries == ["How do I feed zebras?", "How can I feed a herd of zebras?"]
+    assert [text.splitlines()[0] for text in evaluations(run)][-1].startswith("[1] How can I feed")
 
 
 async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):
@@ -508,4 +534,6 @@ async def test_the_beginning_of_a_passage_is_read_first_and_the_rest_where_it_do
     ],
 )
 def test_an_item_that_asks_what_the_look_ups_ask_needs_no_model(item: str, known: bool):
-    assert covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?"]) is known
+    assert (
+        covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?", *SAYS]) is known
+    )

@@ -148,13 +148,20 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
         ("Where was the maternal grandfather of Ada born?",
          "1. Who is the maternal grandfather of Ada?\n2. Where was [1] born?",
          "1. Who is the mother of Ada?\n2. Who is the father of [1]?\n3. Where was [2] born?"),
+        ("How do I read a huge CSV file with pandas?",
+         "1. What is pandas?\n2. How can I read CSV in chunks?\n3. What is the default size?",
+         "1. How do I read a huge CSV file with pandas?"),
+        ("How can the cache grow, and why does it shrink?",
+         "1. How can the cache grow?\n2. Why does the cache shrink?",
+         "1. How can the cache grow?\n2. Why does the cache shrink?"),
         ("Who is faster, Ada or Tom, at chess?", "1. How fast is Ada?", "1. How fast is Ada?"),
         ("Where did the director of The Kite die?",
          "1. Who directed The Kite?\n2. Where did [1] die?",
          "1. Who directed The Kite?\n2. Where did [1] die?"),
     ],
     ids=["other side", "what is asked", "not the question", "as it was made", "nationality",
-         "through a spouse", "in a chain", "no sides", "a chain"],
+         "through a spouse", "in a chain", "what nobody asked", "two parts",
+         "no sides", "a chain"],
 )  # fmt: skip
 def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, thought: str, plan: str):
     steps = complete(read_plan(thought, question), question)
