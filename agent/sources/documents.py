@@ -12,8 +12,12 @@ import os
 import stat
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rubricem.agent.sources.index import (
@@ -24,14 +28,20 @@ from rubricem.agent.sources.index import (
     OnProgress,
     build_index,
     open_index,
-    split_passages,
 )
 from rubricem.agent.sources.readers import READERS, Document, Section
+from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
 from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.text import storable
 
-READERS_VERSION = 2
+READERS_VERSION = 3
+BATCH_FILES = 32
+BATCH_BYTES = 2_000_000
+"""after which no more files are read in one go"""
+AHEAD = 4
+"""batches that are being read while what was read is put down"""
 MOST_BYTES = 50_000_000
 """Larger files are left out."""
 
@@ -49,7 +59,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """What a file's content came to: a document, and what was the matter with it, if anything."""
+    """What a file's content came to: its passages, and what was the matter with it, if anything."""
 
     location: str
     digest: str
@@ -57,25 +67,42 @@ class ReadFile:
     problem: str = ""
 
 
-def found_files(root: Path) -> list[FoundFile]:
-    """Readable kinds of files under `root`, by path; not hidden ones, nor links out of it."""
-    inside, found = root.resolve(), []
+def found_files(root: Path) -> tuple[list[FoundFile], str]:
+    """Readable kinds of files under `root`, by path; not hidden ones, nor links out of it.
+
+    And how many were left out as no text can name or no link reach them, in a sentence, or "".
+    """
+    inside, found, left = root.resolve(), list[FoundFile](), 0
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        named = [name for name in folders if _is_utf8(name)]
+        left += len(folders) - len(named)
+        folders[:] = [name for name in named if not name.startswith(".")]
         above = Path(folder).relative_to(root).as_posix()
         for name in names:
             if name.startswith(".") or os.path.splitext(name)[1].lower() not in READERS:
                 continue
             path = Path(folder, name)
-            # Links to folders are not followed; to resolve every path took two thirds of the time.
-            if path.is_symlink() and not path.resolve().is_relative_to(inside):
-                continue
-            with suppress(OSError):  # gone, or a link to nothing
+            try:
+                if not _is_utf8(name):
+                    raise OSError("no text can name it")
+                # Links to folders are not followed; to resolve all took two thirds of the time.
+                if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                    continue
                 state = path.stat()
-                if stat.S_ISREG(state.st_mode):
-                    location = name if above == "." else f"{above}/{name}"
-                    found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
-    return sorted(found, key=lambda file: file.location)
+            except FileNotFoundError:  # gone, or a link to nothing
+                continue
+            except (OSError, RuntimeError):  # a loop of links is a RuntimeError to pathlib
+                left += 1
+                continue
+            if stat.S_ISREG(state.st_mode):
+                location = name if above == "." else f"{above}/{name}"
+                found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
+    said = f"{left} entries are left out: loops of links, or names that are not UTF-8."
+    return sorted(found, key=lambda file: file.location), said if left else ""
+
+
+def _is_utf8(name: str) -> bool:
+    return storable(name) == name
 
 
 class DocumentCache:
@@ -86,49 +113,69 @@ class DocumentCache:
         self._digests: dict[tuple[str, int, int], str] = {}
 
     def read(self, files: list[FoundFile], on_progress: OnProgress | None) -> list[ReadFile]:
-        """What each file says; only content not seen before is really read."""
-        read: list[ReadFile] = []
-        for done, file in enumerate(files):
-            if on_progress:
-                on_progress(done, len(files), f"reading {file.location}")
-            read.append(self._read(file))
+        """What each file says; only content not seen before is really read, some files ahead."""
+        ahead: deque[_Batch] = deque()
+        left, read = iter(files), list[ReadFile]()
+        while len(ahead) < AHEAD and (batch := self._batch(left)).files:
+            ahead.append(batch)
+        while ahead:
+            batch = ahead.popleft()
+            if (after := self._batch(left)).files:
+                ahead.append(after)
+            replies = iter(batch.reading.result() if batch.reading else ())
+            for file, known in batch.files:
+                if on_progress:
+                    on_progress(len(read), len(files), f"reading {file.location}")
+                read.append(
+                    known if isinstance(known, ReadFile) else self._kept(file, next(replies))
+                )
         used = {file.digest for file in read}
         for path in self._folder.glob("*.json"):
             if path.stem not in used:
                 path.unlink(missing_ok=True)
         return read
 
-    def _read(self, file: FoundFile) -> ReadFile:
-        def problem(digest: str, said: str) -> ReadFile:
-            return ReadFile(file.location, digest, None, f"{file.location}{said}")
+    def _batch(self, files: Iterator[FoundFile]) -> "_Batch":
+        """The next files, and the reading of those that are not known."""
+        found: list[tuple[FoundFile, ReadFile | None]] = []
+        jobs: list[Job] = []
+        size = 0
+        for file in islice(files, BATCH_FILES):
+            found.append((file, known := self._known(file)))
+            if known is None:
+                size += file.size
+                jobs.append(_job(file))
+            if size > BATCH_BYTES:
+                break
+        return _Batch(found, readers().submit(jobs) if jobs else None)
 
+    def _known(self, file: FoundFile) -> ReadFile | None:
+        """What is known of a file without reading it."""
         if file.size > MOST_BYTES:
-            too_large = f" is larger than {MOST_BYTES // 1_000_000} MB. Split it."
-            return problem(f"large-{file.size}", too_large)
+            too_large = f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
+            return ReadFile(file.location, f"large-{file.size}", None, too_large)
         try:
             digest = self._digest(file)
         except OSError as cause:
-            return problem("unreadable", f" could not be opened: {cause.strerror}.")
-        document: Document | None = None
-        kept_in = self._folder / f"{digest}.json"
+            said = f"{file.location} could not be opened: {cause.strerror}."
+            return ReadFile(file.location, "unreadable", None, said)
         with suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(kept_in.read_text("utf-8"))
-            sections = tuple(Section(**section) for section in known["sections"])
-            document = Document(known["title"], sections, known["note"])
-        if document is None:
-            try:
-                document = Document.read(file.path)
-            except SourceError as error:
-                # Not cached: the remedy may lie outside the file, such as a missing library.
-                return problem(digest, f": {error.told()}")
-            # Not synced, as write_atomically would: what is lost is read again.
-            with writable(self._folder):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as kept:
-                    json.dump(asdict(document), kept)
-                os.replace(kept.name, kept_in)
-        note = f"{file.location} is {document.note}." if document.note else ""
-        return ReadFile(file.location, digest, document, note)
+            return _read_file(file, digest, (self._folder / f"{digest}.json").read_bytes())
+        return None
+
+    def _kept(self, file: FoundFile, reply: Reply) -> ReadFile:
+        """What was read of a file, written down for the next time."""
+        digest = self._digest(file)
+        if isinstance(reply, SourceError):
+            # Not cached: the remedy may lie outside the file, such as a missing library.
+            return ReadFile(file.location, digest, None, f"{file.location}: {reply.told()}")
+        # Not synced, as write_atomically would: what is lost is read again.
+        with writable(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("wb", dir=self._folder, delete=False) as kept:
+                kept.write(reply)
+            os.replace(kept.name, self._folder / f"{digest}.json")
+        return _read_file(file, digest, reply)
 
     def _digest(self, file: FoundFile) -> str:
         state = (file.location, file.size, file.changed)
@@ -136,6 +183,34 @@ class DocumentCache:
             suffix = file.path.suffix.lower().removeprefix(".")
             self._digests[state] = f"{hash_of(file.path)[:40]}-{suffix}-{READERS_VERSION}"
         return self._digests[state]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Files with what is known of each, and the reading of the others in their order."""
+
+    files: list[tuple[FoundFile, ReadFile | None]]
+    reading: Future[list[Reply]] | None
+
+
+def _job(file: FoundFile) -> Job:
+    """Time and memory in proportion to the file: it is the user's own."""
+    megabytes = file.size // 1_000_000
+    return Job(
+        "document",
+        file.path.name,
+        {"path": os.path.abspath(file.path)},
+        seconds=SECONDS + megabytes // 2,
+        megabytes=MEGABYTES + 4 * megabytes,
+        remedy="Split it, or take it out.",
+    )
+
+
+def _read_file(file: FoundFile, digest: str, told: bytes) -> ReadFile:
+    known = json.loads(told)
+    sections = tuple(Section(**section) for section in known["sections"])
+    note = f"{file.location} is {known['note']}." if known["note"] else ""
+    return ReadFile(file.location, digest, Document(known["title"], sections, known["note"]), note)
 
 
 class Folder(Indexed):
@@ -167,10 +242,10 @@ class Folder(Indexed):
     def _open(self) -> LexicalIndex | HybridIndex:
         if not self._root.is_dir():
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
-        files = found_files(self._root)
+        files, left = found_files(self._root)
         if self._index is None or files != self._files:
             read = self._documents.read(files, self._on_progress)
-            self.problems = tuple(file.problem for file in read if file.problem)
+            self.problems = tuple(filter(None, (left, *(file.problem for file in read))))
             self._index = self._with_vectors(self._lexical(read))
             self._files = files
         self._looked = time.monotonic()
@@ -183,11 +258,10 @@ class Folder(Indexed):
         if index is not None:
             return index
         passages = [
-            Passage(file.document.title, file.location, section.heading, piece)
+            Passage(file.document.title, file.location, section.heading, section.text)
             for file in files
             if file.document is not None
             for section in file.document.sections
-            for piece in split_passages(section.text)
         ]
         if passages:
             return build_index(passages, self._cache_dir, "passages", key, pages=True)

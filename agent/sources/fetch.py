@@ -6,15 +6,14 @@ may be read is decided on what a name resolves to and not on how it looks; each 
 checked anew, and the connection goes to the number that was checked, since a name may resolve
 otherwise the next time, with the host's own name in the request and in the TLS handshake. A host
 that the user allowed may be private; link-local and metadata addresses are reached only where the
-user named the very address. Bodies are unpacked here, since a few kilobytes of gzip can hold
-gigabytes.
+user named the very address. Bodies stay as they were packed, for whoever reads them under limits:
+a few kilobytes of gzip can hold gigabytes.
 """
 
 import asyncio
 import re
 import socket
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -174,9 +173,6 @@ _HEADERS = {
     "accept": "text/html, application/pdf, text/plain, */*;q=0.5",
     "accept-encoding": "gzip",
 }
-_PIECE = 1 << 16
-_GZIP_OR_ZLIB = 47
-"""what zlib calls reading either"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +192,13 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page as it came: the address that answered, its declared type, its bytes unpacked."""
+    """A page as it came: the address that answered, its declared type, its bytes, their packing."""
 
     address: str
     content_type: str
     content: bytes
+    packing: str = ""
+    """gzip, deflate, or "" for none"""
 
 
 class Fetcher:
@@ -215,18 +213,18 @@ class Fetcher:
     ) -> None:
         """`transport` stands in for the network; `verify`: a file of further authorities."""
         self._guard = guard
-        self._limits = limits or FetchLimits()
+        self.limits = limits or FetchLimits()
         self._transport = transport
         self._verify = verify
 
     async def fetch(self, address: str) -> Fetched:
         """The page at an address, through its redirects."""
         try:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(self.limits.seconds):
                 return await self._follow(address)
         except TimeoutError as cause:
             raise SourceError(
-                f"{_host(address)} did not send the page within {self._limits.seconds:g} s."
+                f"{_host(address)} did not send the page within {self.limits.seconds:g} s."
             ) from cause
         except httpx.HTTPError as cause:
             raise SourceError(
@@ -234,7 +232,7 @@ class Fetcher:
             ) from cause
 
     async def _follow(self, address: str) -> Fetched:
-        for _ in range(self._limits.redirects + 1):
+        for _ in range(self.limits.redirects + 1):
             target = await self._guard.target(address)
             async with self._response(target) as response:
                 if not response.has_redirect_location:
@@ -257,7 +255,7 @@ class Fetcher:
             verify=self._trusted,
             trust_env=False,
             headers=_HEADERS,
-            timeout=self._limits.seconds / 2,
+            timeout=self.limits.seconds / 2,
         ) as client:
             for number in target.numbers:
                 last = number == target.numbers[-1]
@@ -284,18 +282,20 @@ class Fetcher:
         if response.status_code >= 400:
             raise SourceError(f"{target.url.host} answered {response.status_code} for that page.")
         declared = response.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > self._limits.bytes:
+        if declared.isdigit() and int(declared) > self.limits.bytes:
             raise self._too_large(target)
+        packing = packing_of(response)
         body = bytearray()
-        async for piece in _unpacked(response):
+        async for piece in response.aiter_raw():
             body += piece
-            if len(body) > self._limits.bytes:
+            if len(body) > self.limits.bytes:
                 raise self._too_large(target)
-        return Fetched(str(target.url), response.headers.get("content-type", ""), bytes(body))
+        declared = response.headers.get("content-type", "")
+        return Fetched(str(target.url), declared, bytes(body), packing)
 
     def _too_large(self, target: Target) -> SourceError:
         return SourceError(
-            f"The page at {target.url.host} is larger than {self._limits.megabytes} MB."
+            f"The page at {target.url.host} is larger than {self.limits.megabytes} MB."
         )
 
 
@@ -309,22 +309,12 @@ def _request(client: httpx.AsyncClient, target: Target, number: str) -> httpx.Re
     )
 
 
-async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body in pieces of at most 64 KiB."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise SourceError(f"The page is packed as {encoding[:20]!r}, which was not asked for.")
-    unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if encoding not in ("identity", "") else None
-    async for packed in response.aiter_raw():
-        while packed:
-            if unpack is None:
-                yield packed
-                break
-            try:
-                yield unpack.decompress(packed, _PIECE)
-            except zlib.error as cause:
-                raise SourceError("The page is packed, and its packing is damaged.") from cause
-            packed = unpack.unconsumed_tail
+def packing_of(response: httpx.Response) -> str:
+    """How a body is packed, "" where it is not; raises SourceError for what was not asked for."""
+    packing = response.headers.get("content-encoding", "").strip().lower()
+    if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise SourceError(f"The page is packed as {packing[:20]!r}, which was not asked for.")
+    return packing.removeprefix("identity")
 
 
 def _host(address: str) -> str:

@@ -1,8 +1,5 @@
 """Passages found by words, and by meaning: what every source on this machine searches with.
 
-A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
-sentences, so that what is quoted can be read by itself.
-
 The words of a text are the same for passages and for questions: lower-cased stems. An identifier
 counts as a whole and as its parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`,
 `lru` and `cache`; a dotted name gives each of its endings, so that `Path.read_text` meets
@@ -53,52 +50,10 @@ from rubricem.agent.transcript.words import STOP_WORDS, read_query, stem
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Embedder, Passage
 
-MAX_WORDS = 110
-
 OnProgress = Callable[[int, int, str], None]
 """How many are done, how many there are, and what is being done. Any thread calls it."""
 
-_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
-_LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
-"""Lists, tables, code and fields, whose line breaks mean something."""
 _WORD = re.compile(r"\w+")
-
-
-def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
-    """Pieces of the text in order, each of at most `max_words` words, none empty."""
-    passages: list[str] = []
-    passage, size = "", 0
-    for joint, piece in _small_pieces(text, max_words):
-        count = len(piece.split())
-        if passage and size + count > max_words:
-            passages.append(passage.strip("\n"))
-            passage, size = "", 0
-        if count:
-            passage = passage + joint + piece if passage else piece
-            size += count
-    return [*passages, passage.strip("\n")] if passage.strip() else passages
-
-
-def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
-    """(what joins it to the piece before, piece), no piece longer than `max_words`."""
-    for paragraph in _PARAGRAPH_END.split(text):
-        paragraph = paragraph.strip("\n").rstrip()
-        if len(paragraph.split()) <= max_words:
-            yield "\n\n", paragraph
-            continue
-        prose = not _LAID_OUT.search(paragraph)
-        joint = "\n\n"
-        for line in [" ".join(paragraph.split())] if prose else paragraph.splitlines():
-            short = len(line.split()) <= max_words
-            for sentence in [line] if short else _SENTENCE_END.split(line):
-                parts = sentence.split()
-                # A sentence without end (a table, a log, a list of names) is cut by words.
-                cuts = range(0, len(parts), max_words) if len(parts) > max_words else ()
-                for piece in [" ".join(parts[i : i + max_words]) for i in cuts] or [sentence]:
-                    yield joint, piece
-                    joint = " "
-            joint = "\n"
 
 
 def without_near_duplicates(

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from rubricem.agent.sources.fetch import AddressGuard, Target, normal
-from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.offers import Offer
+from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.schema import Passage, SearchTool

@@ -29,7 +29,6 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.python_api import (
     FEWEST_CHARACTERS,
     Documented,
@@ -39,7 +38,7 @@ from rubricem.agent.sources.python_api import (
     is_private,
     read_file,
 )
-from rubricem.agent.sources.readers import markdown_sections
+from rubricem.agent.sources.readers import markdown_sections, split_passages
 from rubricem.memory.schema import Passage
 
 MOST_SOURCE = 60_000_000

@@ -13,6 +13,9 @@ a paragraph whose style, or a style that it is based on, is called "heading N" o
 level. Names are matched without their namespace, of which the standard has two. (mammoth knows
 neither outline levels nor styles based on others, and takes ten times as long.)
 
+A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
+sentences, so that what is quoted can be read by itself.
+
 What pypdf logs while it reads is the document's note, not lines on a terminal.
 """
 
@@ -54,11 +57,19 @@ class Document:
     note: str = ""
 
     @staticmethod
-    def read(path: Path) -> "Document":
-        """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
+    def read(
+        path: Path, seconds: float = math.inf, get_on: Callable[[], None] = lambda: None
+    ) -> "Document":
+        """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot.
+
+        `seconds` and `get_on` are those of `of_pdf`.
+        """
         try:
+            if path.suffix.lower() == ".pdf":
+                with path.open("rb") as file:
+                    return Document.of_pdf(file, path.name, seconds, get_on=get_on)
             return READERS[path.suffix.lower()](path)
-        except SourceError:
+        except (SourceError, MemoryError):
             raise
         except Exception as cause:
             raise SourceError(
@@ -72,10 +83,12 @@ class Document:
         file: BinaryIO,
         name: str,
         seconds: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.process_time,
+        get_on: Callable[[], None] = lambda: None,
     ) -> Self:
         """The pages of a PDF; after so many seconds those read so far, with a note that says so.
 
+        `get_on` is called before each page.
         What pypdf passed over is part of the note. Raises SourceError where it is encrypted or has
         no text.
         """
@@ -88,7 +101,12 @@ class Document:
                     f"{name} is encrypted.", "Save a copy of it that opens without a password."
                 )
             until = clock() + seconds
-            pages = [page.extract_text() for page in reader.pages if clock() < until]
+            pages = []
+            for page in reader.pages:
+                if clock() >= until:
+                    break
+                get_on()
+                pages.append(page.extract_text())
             title = str(reader.metadata.title or "") if reader.metadata else ""
             whole = len(reader.pages)
         sections = tuple(
@@ -511,11 +529,6 @@ def complaint(lines: list[str]) -> str:
     return f"damaged, with {faults}: {one_line(lines[0], LONGEST).rstrip('.')}"
 
 
-def _read_pdf(path: Path) -> Document:
-    with path.open("rb") as file:
-        return Document.of_pdf(file, path.name)
-
-
 READERS: dict[str, Callable[[Path], Document]] = {
     ".md": _headed(markdown_sections),
     ".markdown": _headed(markdown_sections),
@@ -523,7 +536,62 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".txt": _read_text,
     ".html": _read_html,
     ".htm": _read_html,
-    ".pdf": _read_pdf,
+    ".pdf": Document.read,
     ".docx": _read_docx,
 }
 """The suffixes that are read, in lower case."""
+
+
+MAX_WORDS = 110
+MOST_CHARACTERS = 4000
+"""of a passage"""
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
+_LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
+"""Lists, tables, code and fields, whose line breaks mean something."""
+
+
+def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
+    """Pieces of the text in order, each of at most `max_words` words, none empty.
+
+    None is longer than `MOST_CHARACTERS` either: a word can be as long as its page.
+    """
+    passages: list[str] = []
+    passage, size = "", 0
+    for joint, piece in _short_pieces(text, max_words):
+        count = len(piece.split())
+        long = len(passage) + len(joint) + len(piece) > MOST_CHARACTERS
+        if passage and (long or size + count > max_words):
+            passages.append(passage.strip("\n"))
+            passage, size = "", 0
+        if count:
+            passage = passage + joint + piece if passage else piece
+            size += count
+    return [*passages, passage.strip("\n")] if passage.strip() else passages
+
+
+def _short_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
+    for joint, piece in _small_pieces(text, max_words):
+        for at in range(0, len(piece) or 1, MOST_CHARACTERS):
+            yield joint if not at else "", piece[at : at + MOST_CHARACTERS]
+
+
+def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
+    """(what joins it to the piece before, piece), no piece longer than `max_words`."""
+    for paragraph in _PARAGRAPH_END.split(text):
+        paragraph = paragraph.strip("\n").rstrip()
+        if len(paragraph.split()) <= max_words:
+            yield "\n\n", paragraph
+            continue
+        prose = not _LAID_OUT.search(paragraph)
+        joint = "\n\n"
+        for line in [" ".join(paragraph.split())] if prose else paragraph.splitlines():
+            short = len(line.split()) <= max_words
+            for sentence in [line] if short else _SENTENCE_END.split(line):
+                parts = sentence.split()
+                # A sentence without end (a table, a log, a list of names) is cut by words.
+                cuts = range(0, len(parts), max_words) if len(parts) > max_words else ()
+                for piece in [" ".join(parts[i : i + max_words]) for i in cuts] or [sentence]:
+                    yield joint, piece
+                    joint = " "
+            joint = "\n"

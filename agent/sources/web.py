@@ -17,13 +17,11 @@ returned becomes passages: web addresses only, each page and text once.
 """
 
 import asyncio
-import json
 import random
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -39,7 +37,9 @@ from rubricem.agent.models.limits import (
     kept,
     shared_limiter,
 )
+from rubricem.agent.sources.fetch import Fetched, packing_of
 from rubricem.agent.sources.index import without_near_duplicates
+from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
@@ -200,16 +200,12 @@ class Service:
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The JSON object at a path. Raises SourceError, as `SearchRefused` for an HTTP status."""
-        content = await self.fetch(path, params)
-        try:
-            reply = json.loads(content)
-        except ValueError:
-            reply = None
-        if not isinstance(reply, dict):
+        reply = await self._parsed(await self.fetch(path, params))
+        if reply is None:
             raise self._garbled()
         return reply
 
-    async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+    async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Fetched:
         try:
             async with asyncio.timeout(self.seconds):
                 return await self._read(path, params)
@@ -223,23 +219,39 @@ class Service:
                 "source.",
             ) from cause
 
-    async def _read(self, path: str, params: Mapping[str, str] | None) -> bytes:
-        headers = {"user-agent": "rubricem", "accept": "application/json", **self.headers}
+    async def _parsed(self, reply: Fetched) -> dict[str, Any] | None:
+        """The object of JSON that a reply is; None where it is none."""
+        asked = {"packing": reply.packing, "most": MOST_BYTES}
+        try:
+            read = await readers().read(Job("json", "The reply", asked, reply.content))
+        except SourceError:
+            return None
+        return read if isinstance(read, dict) else None
+
+    async def _read(self, path: str, params: Mapping[str, str] | None) -> Fetched:
+        # Packed alone as what is unpacked under limits.
+        own = {"user-agent": "rubricem", "accept": "application/json", "accept-encoding": "gzip"}
         http = await kept(f"search {self.url}", _client)
         # Searches of one program are nobody's session.
         http.cookies.clear()
         call = http.stream(
-            "GET", self.url + path, params=params, headers=headers, timeout=self.seconds
+            "GET",
+            self.url + path,
+            params=params,
+            headers={**own, **self.headers},
+            timeout=self.seconds,
         )
         async with call as reply:
+            packing = packing_of(reply)
             content = bytearray()
-            async for piece in reply.aiter_bytes():
+            async for piece in reply.aiter_raw():
                 content += piece
                 if len(content) > MOST_BYTES:
                     raise self._garbled()
+        read = Fetched(self.url, reply.headers.get("content-type", ""), bytes(content), packing)
         if not reply.is_success:
-            raise self._refused(reply, bytes(content))
-        return bytes(content)
+            raise self._refused(reply, await self._parsed(read) or {})
+        return read
 
     def _garbled(self) -> SourceError:
         return SourceError(
@@ -247,13 +259,10 @@ class Service:
             "Correct its address, or name another source.",
         )
 
-    def _refused(self, reply: httpx.Response, content: bytes) -> SearchRefused:
+    def _refused(self, reply: httpx.Response, told: Mapping[str, Any]) -> SearchRefused:
         """With the service's own words, where a field of a JSON reply holds them."""
         status = reply.status_code
-        own: Any = ""
-        with suppress(ValueError):
-            told = json.loads(content)
-            own = (told.get("error") or told.get("message")) if isinstance(told, dict) else ""
+        own = told.get("error") or told.get("message")
         words = " ".join(own.rstrip(".").split())[:QUOTED] if isinstance(own, str) else ""
         said = f": {words}" if words else ""
         usual = f"{self.name} refused the search (HTTP {status}){said}.", _LATER
@@ -319,8 +328,9 @@ class SearXNG:
             place = f"published {date[:10]}" if isinstance(date, str) and date else ""
             passages.append(row(each.get("title"), each.get("url"), each.get("content"), place))
         found = found_passages(passages, limit)
-        pairs = reply.get("unresponsive_engines") or []
-        failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in pairs if len(pair) == 2)
+        pairs = reply.get("unresponsive_engines")
+        told = [p for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []
+        failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in told if len(pair) == 2)
         if failed and not found:
             raise SourceError(
                 f"SearXNG found nothing, and these of its engines failed: {failed}.",
@@ -368,7 +378,8 @@ class Scholar:
             params["fieldsOfStudy"] = ",".join(asked.fields)
         reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
         papers = reply.get("data")
-        found = [paper for paper in papers or [] if isinstance(paper, dict)]
+        listed = papers if isinstance(papers, list) else []
+        found = [paper for paper in listed if isinstance(paper, dict)]
         return found_passages(map(_paper_passage, found), limit)
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
@@ -395,7 +406,9 @@ def _paper_passage(paper: dict[str, Any]) -> Passage:
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
-    names = [a["name"] for a in paper.get("authors") or [] if isinstance(a, dict) and a.get("name")]
+    authors = paper.get("authors")
+    listed = [a for a in authors if isinstance(a, dict)] if isinstance(authors, list) else []
+    names = [str(author["name"]) for author in listed if author.get("name")]
     who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
     parts = (who, paper.get("year"), paper.get("venue"), page if pdf else "")
     place = ", ".join(str(part) for part in parts if part)

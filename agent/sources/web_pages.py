@@ -4,50 +4,23 @@ The passages carry the address that answered in the end and the heading they sta
 that were read lately lie on disk, so that asking again costs a site nothing: one JSON file for each
 address, found by the digest of the address and of what was allowed when it was read. A file that
 cannot be read or written is as good as none.
-
-What a page is, is told by its bytes: what a server declares is often wrong, and never to be
-trusted. HTML loses first what its readers do not see, as text hidden by its markup is there for
-machines: comments, scripts, `hidden` elements and those that an inline style takes out of sight.
-Style sheets are not computed, so what only they hide stays. It then goes through trafilatura, which
-finds the article among menus and banners; where that finds next to nothing (forums, tables,
-documentation) or the page is very large, all visible lines are taken. PDFs are read page by page
-until their time is up.
 """
 
 import asyncio
-import codecs
 import hashlib
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from io import BytesIO
-from itertools import islice
 from pathlib import Path
-from typing import Literal, Self
-from urllib.parse import unquote, urlsplit
+from typing import Self
 
-from lxml import html
-
-from rubricem.agent.sources.fetch import AddressGuard, Fetched, Fetcher, normal
-from rubricem.agent.sources.index import split_passages
-from rubricem.agent.sources.readers import (
-    LONGEST_NAME,
-    Document,
-    Section,
-    by_heading,
-    decode,
-    empty,
-    html_lines,
-    html_tree,
-    markdown_sections,
-)
-from rubricem.memory.errors import SourceError, StoreError, boundary
+from rubricem.agent.sources.fetch import AddressGuard, Fetcher, normal
+from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Passage
-from rubricem.memory.text import one_line, printable
 
 KEPT_SECONDS = 24 * 3600.0
 
@@ -98,150 +71,6 @@ class PageCache:
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-Kind = Literal["html", "pdf", "text"]
-
-_LOOKED_AT = 2048
-"""bytes, as browsers look at some thousand"""
-_BOMS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-_BINARY = {
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-    b"GIF8": "a GIF image",
-    b"PK\x03\x04": "a ZIP archive or an Office document",
-    b"\x1f\x8b": "a gzip archive",
-    b"\x7fELF": "a program",
-    b"OggS": "sound or film",
-    b"ID3": "sound",
-    b"\x1aE\xdf\xa3": "film",
-}
-_HTML = re.compile(
-    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|[a-z])", re.I | re.S
-)
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.I)
-
-
-def kind_of(content: bytes) -> Kind:
-    """What the bytes are. Raises SourceError where they hold no text that can be read."""
-    head = content[:_LOOKED_AT]
-    if b"%PDF-" in head[:1024]:
-        return "pdf"
-    if not any(head.startswith(mark) for mark in _BOMS):
-        name = next((name for mark, name in _BINARY.items() if head.startswith(mark)), "")
-        if name or b"\0" in head:
-            raise SourceError(f"What is there is {name or 'binary'}, and no text.")
-    if not content.strip():
-        raise SourceError("The page is empty.")
-    return "html" if _HTML.match(head.lstrip(codecs.BOM_UTF8)) else "text"
-
-
-def decoded(content: bytes, content_type: str) -> str:
-    """The text in its own mark's encoding, else the declared one, else UTF-8 or Windows-1252."""
-    head = content[:_LOOKED_AT].decode("latin-1")
-    marks = [name for mark, name in _BOMS.items() if content.startswith(mark)]
-    declared = [found[1] for found in map(_CHARSET.search, (content_type, head)) if found]
-    for encoding in (*marks, *declared):
-        try:
-            return content.decode(encoding)
-        except (LookupError, ValueError):
-            continue
-    return decode(content)[0]
-
-
-_OUT_OF_SIGHT = re.compile(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
-    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
-    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
-    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)",
-    re.I,
-)
-_UNREAD = (
-    "descendant::script | descendant::style | descendant::template | descendant::noscript"
-    " | descendant::*[@hidden or @style]"
-)
-
-
-def visible(text: str) -> html.HtmlElement | None:
-    """The document that a reader sees; None where there is none."""
-    tree = html_tree(text)
-    if tree is not None:
-        empty(filter(_is_unseen, tree.xpath(_UNREAD)))
-    return tree
-
-
-def _is_unseen(element: html.HtmlElement) -> bool:
-    style = element.get("style", "")
-    styled = style and element.get("hidden") is None and element.tag not in ("script", "style")
-    unseen = not styled or _OUT_OF_SIGHT.search(style) is not None
-    return unseen and element.getparent() is not None
-
-
-PDF_SECONDS = 20.0
-LARGEST_ARTICLE = 1_000_000
-"""characters of HTML that trafilatura is given; it takes some 3 s for them"""
-LEAST_ARTICLE = 0.2
-"""share of the visible text below which what it found is not taken to be the page"""
-
-
-def document_of(page: Fetched) -> Document:
-    """What a page says. Raises SourceError where it holds no text that can be read.
-
-    Takes seconds for a large page: to be called in a thread.
-    """
-    parts = urlsplit(page.address)
-    # What a page without a title is called.
-    name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
-    match kind_of(page.content):
-        case "pdf":
-            document = Document.of_pdf(BytesIO(page.content), name, PDF_SECONDS)
-        case "html":
-            document = _html(decoded(page.content, page.content_type), name)
-        case _:
-            text = decoded(page.content, page.content_type)
-            sections = [Section("", text)]
-            title = name
-            if name.lower().endswith((".md", ".markdown")):
-                sections = markdown_sections(text)
-                title = sections[0].heading or name if sections else name
-            document = Document(title, tuple(sections))
-    if not any(section.text.strip() for section in document.sections):
-        raise SourceError("The page has no text; it may be drawn by a script.")
-    return document
-
-
-def _html(text: str, name: str) -> Document:
-    tree = visible(text)
-    seen = "" if tree is None else html.tostring(tree, encoding="unicode")
-    title, lines = html_lines(tree)
-    everything = by_heading(lines)
-    # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
-    levels = {line: level for level, line in lines if level}
-    told = ""
-    if len(seen) <= LARGEST_ARTICLE:
-        import trafilatura
-
-        told = trafilatura.extract(seen, include_comments=False) or ""
-    article = by_heading((levels.get(line, 0), line) for line in told.splitlines())
-    enough = _size(article) >= LEAST_ARTICLE * _size(everything)
-    chosen = article if article and enough else everything
-    return Document(title or name, tuple(chosen))
-
-
-def _size(sections: list[Section]) -> int:
-    return sum(len(section.text) for section in sections)
-
-
-PASSAGE_WORDS = 160
-MOST_PASSAGES = 600
-"""of one page: a book of some 90,000 words"""
-READING_SECONDS = 40.0
-"""for the text of a page that is fetched"""
-
-
 class WebPages:
     """The `PageReader` of the web."""
 
@@ -264,24 +93,8 @@ class WebPages:
 
     async def _read(self, address: str) -> list[Passage]:
         page = await self._fetcher.fetch(address)
-        with boundary(SourceError, "reading the page"):
-            try:
-                reading = asyncio.to_thread(_passages, page)
-                return await asyncio.wait_for(reading, READING_SECONDS)
-            except TimeoutError as cause:
-                raise SourceError("The page takes too long to read.") from cause
-
-
-def _passages(page: Fetched) -> list[Passage]:
-    document = document_of(page)
-    # What no reader sees is no text of the page: characters can be hidden as well.
-    every = (
-        (one_line(section.heading, LONGEST_NAME), text)
-        for section in document.sections
-        for text in split_passages(printable(section.text), PASSAGE_WORDS)
-    )
-    pieces = list(islice(every, MOST_PASSAGES + 1))
-    long = f"its first {MOST_PASSAGES} passages" if len(pieces) > MOST_PASSAGES else ""
-    note = document.note or long
-    title = one_line(document.title, LONGEST_NAME) + (f" ({note})" if note else "")
-    return [Passage(title, page.address, *piece) for piece in pieces[:MOST_PASSAGES]]
+        asked = {"address": page.address, "declared": page.content_type, "packing": page.packing}
+        most = {"most": self._fetcher.limits.bytes}
+        job = Job("page", "The page", {**asked, **most}, page.content, remedy="Name another one.")
+        read = await readers().read(job)
+        return [Passage(read["title"], page.address, *piece) for piece in read["passages"]]

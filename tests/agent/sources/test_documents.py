@@ -1,3 +1,4 @@
+import os
 import resource
 from pathlib import Path
 
@@ -93,8 +94,21 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (tmp_path / "outside.md").write_text("secret")
     (documents / "link.md").symlink_to(tmp_path / "outside.md")
     (documents / "inside.md").symlink_to(documents / "bees.md")
-    found = [file.location for file in found_files(documents)]
+    found = [file.location for file in found_files(documents)[0]]
     assert found == ["bees.md", "inside.md", "notes.txt"]
+
+
+async def test_loops_of_links_and_names_that_are_no_text_are_left_out_and_counted(
+    documents: Path, tmp_path: Path
+) -> None:
+    (documents / "loop.md").symlink_to(documents / "loop.md")
+    (documents / "up").symlink_to(documents)
+    os.mkdir(os.fsencode(documents) + b"/no\xff")
+    with open(os.fsencode(documents) + b"/caf\xe9.md", "w") as file:
+        file.write("secret honey")
+    source = Folder(documents, tmp_path / "cache")
+    assert [found.location for found in await source.search("honey", 5)] == ["bees.md"]
+    assert [said.partition(" ")[0] for said in source.problems] == ["3"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import gzip
 import socket
 import ssl
 import time
-import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,7 +69,7 @@ async def test_the_connection_goes_to_numbers_that_were_checked_whatever_comes_a
     assert {request.extensions["sni_hostname"] for request in seen} == {"site.test"}
 
 
-async def test_a_redirect_is_followed_and_what_was_packed_unpacked_under_the_last_address():
+async def test_a_redirect_is_followed_and_what_was_packed_stays_so_under_the_last_address():
     with PageSite(
         {
             "/old": Sent(status=301, headers={"location": "/new#part"}),
@@ -79,7 +78,7 @@ async def test_a_redirect_is_followed_and_what_was_packed_unpacked_under_the_las
     ) as site:
         page = await fetched(site, "/old")
     assert page.address == site.address("/new", "site.test")
-    assert page.content == b"the page"
+    assert (page.packing, gzip.decompress(page.content)) == ("gzip", b"the page")
 
 
 @pytest.mark.parametrize("where", ["http://127.0.0.1:{}/secret", "//evil.test:{}/secret"])
@@ -103,9 +102,7 @@ def moved(where: str) -> Sent:
     [
         (Sent(MEGABYTE, pieces=50), "is larger than 1 MB", 1, 8 << 20),
         (Sent(MEGABYTE, pieces=50, length=False), "is larger than 1 MB", 1, 12 << 20),
-        (packed("deflate", zlib.compress(bytes(100 << 20), 9)), "larger than 1 MB", 1, 1 << 18),
         (packed("br"), "packed as 'br'", 1, 99),
-        (packed("gzip"), "its packing is damaged", 1, 99),
         (moved("file:///etc/passwd"), "no web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
         (moved("http://[::1"), "could not be read", 1, 0),
@@ -115,7 +112,7 @@ def moved(where: str) -> Sent:
     ],
     ids=[
         "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
-        "a small pack that holds much", "a packing not asked for", "a damaged packing",
+        "a packing not asked for",
         "to a file", "to nowhere", "to no host", "to a password", "in a circle",
         "an error of the server",
     ],

@@ -18,10 +18,10 @@ from rubricem.agent.sources.index import (
     build_index,
     fuse,
     open_index,
-    split_passages,
     without_near_duplicates,
     words,
 )
+from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.transcript.words import Query, narrowed, read_query, stem
 from rubricem.memory.errors import StoreError, WeightsError
 from rubricem.memory.schema import Passage

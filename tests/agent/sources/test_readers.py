@@ -16,7 +16,6 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.readers import (
     LONGEST,
     Document,
@@ -26,6 +25,7 @@ from rubricem.agent.sources.readers import (
     markdown_sections,
     overheard,
     rst_sections,
+    split_passages,
 )
 from rubricem.memory.errors import SourceError
 from tests.conftest import ROOT

@@ -7,16 +7,15 @@ from pathlib import Path
 import pytest
 from lxml.html import tostring
 
-from rubricem.agent.sources.fetch import Fetched
 from rubricem.agent.sources.readers import Document
-from rubricem.agent.sources.web_pages import (
+from rubricem.agent.sources.sandbox.web_text import (
     MOST_PASSAGES,
-    PageCache,
     decoded,
     document_of,
     kind_of,
     visible,
 )
+from rubricem.agent.sources.web_pages import PageCache
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Passage
 from tests.support.pdfs import pdf
@@ -25,17 +24,17 @@ from tests.support.sites import PageSite, Sent, article, names, page_reader
 LONG = "The cache evicts the least recently used entry when it is full. " * 12
 
 
-def page(content: bytes | str, declared: str = "text/html", path: str = "/p") -> Fetched:
+def page(content: bytes | str, declared: str = "text/html", path: str = "/p") -> Document:
     body = content.encode() if isinstance(content, str) else content
-    return Fetched(f"https://site.test{path}", declared, body)
+    return document_of(body, declared, f"https://site.test{path}")
 
 
 def visible_html(text: str) -> str:
     return tostring(visible(text), encoding="unicode")
 
 
-def texts(fetched: Fetched) -> str:
-    return "\n".join(section.text for section in document_of(fetched).sections)
+def texts(document: Document) -> str:
+    return "\n".join(section.text for section in document.sections)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +67,11 @@ def test_the_kind_is_told_by_the_bytes(content: bytes, kind: str):
 )
 def test_what_holds_no_text_is_refused_whatever_it_is_declared_to_be(content: bytes, reason: str):
     with pytest.raises(SourceError, match=reason):
-        document_of(page(content, "text/html"))
+        page(content, "text/html")
 
 
 def test_a_pdf_that_is_declared_to_be_html_is_read_as_a_pdf():
-    document = document_of(
-        page(pdf(["Revenue was 12 million"]), "text/html", "/files/Annual%20.pdf")
-    )
+    document = page(pdf(["Revenue was 12 million"]), "text/html", "/files/Annual%20.pdf")
     assert document.title == "Annual "
     assert [(s.heading, s.text) for s in document.sections] == [
         ("page 1", "Revenue was 12 million")
@@ -114,7 +111,7 @@ def test_the_article_is_read_without_what_surrounds_it():
         f"<h1>Caches</h1><p>{LONG}</p><h2>Size</h2><p>{LONG}</p><pre>List&lt;int&gt; a_b * c</pre>"
         "</article><footer>Imprint</footer></body></html>"
     )
-    document = document_of(page(html))
+    document = page(html)
     assert document.title == "LRU & co"
     assert [section.heading for section in document.sections] == ["Caches", "Caches > Size"]
     assert "Menu" not in texts(page(html)) and "Imprint" not in texts(page(html))
@@ -129,7 +126,7 @@ def test_where_no_article_is_found_all_visible_lines_are_read():
 
 def test_a_page_that_a_script_draws_says_so():
     with pytest.raises(SourceError, match="drawn by a script"):
-        document_of(page("<html><body><div id=app></div><script>draw('x')</script></body></html>"))
+        page("<html><body><div id=app></div><script>draw('x')</script></body></html>")
 
 
 @pytest.mark.parametrize(
@@ -176,6 +173,12 @@ async def test_a_page_is_cut_into_passages_under_its_last_address(tmp_path: Path
         found = await reader.read(site.address("/old"))
         assert {passage.location for passage in found} == {site.address("/new")}
     assert len(found) == 2 and found[0].title == "Caches" and found[0].place == "Caches"
+
+
+async def test_one_long_word_is_several_passages(tmp_path: Path):
+    with PageSite({"/": Sent("a" * 10_000, kind="text/plain")}) as site:
+        found = await page_reader(tmp_path, allowed=("127.0.0.1",)).read(site.address("/"))
+    assert [len(passage.text) for passage in found] == [4000, 4000, 2000]
 
 
 async def test_a_book_is_read_in_part_and_says_so(tmp_path: Path):

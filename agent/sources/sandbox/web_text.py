@@ -1,0 +1,200 @@
+"""What a page of the web says: its passages, from its bytes.
+
+What a page is, is told by its bytes: what a server declares is often wrong, and never to be
+trusted. HTML loses first what its readers do not see, as text hidden by its markup is there for
+machines: comments, scripts, `hidden` elements and those that an inline style takes out of sight.
+Style sheets are not computed, so what only they hide stays. It then goes through trafilatura, which
+finds the article among menus and banners; where that finds next to nothing (forums, tables,
+documentation) or the page is very large, all visible lines are taken. PDFs are read page by page
+until their time is up.
+"""
+
+import codecs
+import math
+import re
+from collections.abc import Callable
+from io import BytesIO
+from itertools import islice
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from lxml import html
+
+from rubricem.agent.sources.readers import (
+    LONGEST_NAME,
+    Document,
+    Section,
+    by_heading,
+    decode,
+    empty,
+    html_lines,
+    html_tree,
+    markdown_sections,
+    split_passages,
+)
+from rubricem.memory.errors import SourceError
+from rubricem.memory.text import one_line, printable
+
+Kind = Literal["html", "pdf", "text"]
+
+_LOOKED_AT = 2048
+"""bytes, as browsers look at some thousand"""
+_BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BINARY = {
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"PK\x03\x04": "a ZIP archive or an Office document",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x7fELF": "a program",
+    b"OggS": "sound or film",
+    b"ID3": "sound",
+    b"\x1aE\xdf\xa3": "film",
+}
+_HTML = re.compile(
+    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|[a-z])", re.I | re.S
+)
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.I)
+
+
+def kind_of(content: bytes) -> Kind:
+    """What the bytes are. Raises SourceError where they hold no text that can be read."""
+    head = content[:_LOOKED_AT]
+    if b"%PDF-" in head[:1024]:
+        return "pdf"
+    if not any(head.startswith(mark) for mark in _BOMS):
+        name = next((name for mark, name in _BINARY.items() if head.startswith(mark)), "")
+        if name or b"\0" in head:
+            raise SourceError(f"What is there is {name or 'binary'}, and no text.")
+    if not content.strip():
+        raise SourceError("The page is empty.")
+    return "html" if _HTML.match(head.lstrip(codecs.BOM_UTF8)) else "text"
+
+
+def decoded(content: bytes, content_type: str) -> str:
+    """The text in its own mark's encoding, else the declared one, else UTF-8 or Windows-1252."""
+    head = content[:_LOOKED_AT].decode("latin-1")
+    marks = [name for mark, name in _BOMS.items() if content.startswith(mark)]
+    declared = [found[1] for found in map(_CHARSET.search, (content_type, head)) if found]
+    for encoding in (*marks, *declared):
+        try:
+            return content.decode(encoding)
+        except (LookupError, ValueError):
+            continue
+    return decode(content)[0]
+
+
+_OUT_OF_SIGHT = re.compile(
+    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
+    r"|opacity\s*:\s*0*(?:\.0+)?\s*(?=!|;|$)"
+    r"|font-size\s*:\s*0*(?:\.0+)?\s*(?:px|em|rem|pt|%)?\s*(?=!|;|$)"
+    r"|(?:left|right|top|bottom|text-indent|margin-left)\s*:\s*-\d{3,}"
+    r"|clip\s*:\s*rect\(\s*0|clip-path\s*:\s*inset\(\s*(?:50|100)%)",
+    re.I,
+)
+_UNREAD = (
+    "descendant::script | descendant::style | descendant::template | descendant::noscript"
+    " | descendant::*[@hidden or @style]"
+)
+
+
+def visible(text: str) -> html.HtmlElement | None:
+    """The document that a reader sees; None where there is none."""
+    tree = html_tree(text)
+    if tree is not None:
+        empty(filter(_is_unseen, tree.xpath(_UNREAD)))
+    return tree
+
+
+def _is_unseen(element: html.HtmlElement) -> bool:
+    style = element.get("style", "")
+    styled = style and element.get("hidden") is None and element.tag not in ("script", "style")
+    unseen = not styled or _OUT_OF_SIGHT.search(style) is not None
+    return unseen and element.getparent() is not None
+
+
+LARGEST_ARTICLE = 1_000_000
+"""characters of HTML that trafilatura is given; it takes some 3 s for them"""
+LEAST_ARTICLE = 0.2
+"""share of the visible text below which what it found is not taken to be the page"""
+
+
+def document_of(
+    content: bytes,
+    declared: str,
+    address: str,
+    seconds: float = math.inf,
+    get_on: Callable[[], None] = lambda: None,
+) -> Document:
+    """What a page says. Raises SourceError where it holds no text that can be read.
+
+    `declared`: its content type; `seconds` and `get_on` are those of `Document.of_pdf`.
+    """
+    parts = urlsplit(address)
+    # What a page without a title is called.
+    name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
+    match kind_of(content):
+        case "pdf":
+            document = Document.of_pdf(BytesIO(content), name, seconds, get_on=get_on)
+        case "html":
+            document = _html(decoded(content, declared), name)
+        case _:
+            text = decoded(content, declared)
+            sections = [Section("", text)]
+            title = name
+            if name.lower().endswith((".md", ".markdown")):
+                sections = markdown_sections(text)
+                title = sections[0].heading or name if sections else name
+            document = Document(title, tuple(sections))
+    if not any(section.text.strip() for section in document.sections):
+        raise SourceError("The page has no text; it may be drawn by a script.")
+    return document
+
+
+def _html(text: str, name: str) -> Document:
+    tree = visible(text)
+    seen = "" if tree is None else html.tostring(tree, encoding="unicode")
+    title, lines = html_lines(tree)
+    everything = by_heading(lines)
+    # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
+    levels = {line: level for level, line in lines if level}
+    told = ""
+    if len(seen) <= LARGEST_ARTICLE:
+        import trafilatura
+
+        told = trafilatura.extract(seen, include_comments=False) or ""
+    article = by_heading((levels.get(line, 0), line) for line in told.splitlines())
+    enough = _size(article) >= LEAST_ARTICLE * _size(everything)
+    chosen = article if article and enough else everything
+    return Document(title or name, tuple(chosen))
+
+
+def _size(sections: list[Section]) -> int:
+    return sum(len(section.text) for section in sections)
+
+
+PASSAGE_WORDS = 160
+MOST_PASSAGES = 600
+"""of one page: a book of some 90,000 words"""
+
+
+def passages_of(
+    content: bytes, declared: str, address: str, seconds: float, get_on: Callable[[], None]
+) -> dict[str, Any]:
+    """The title of a page, and heading and text of its passages, as `document_of` reads it."""
+    document = document_of(content, declared, address, seconds, get_on)
+    # What no reader sees is no text of the page: characters can be hidden as well.
+    every = (
+        (one_line(section.heading, LONGEST_NAME), text)
+        for section in document.sections
+        for text in split_passages(printable(section.text), PASSAGE_WORDS)
+    )
+    pieces = list(islice(every, MOST_PASSAGES + 1))
+    long = f"its first {MOST_PASSAGES} passages" if len(pieces) > MOST_PASSAGES else ""
+    note = document.note or long
+    title = one_line(document.title, LONGEST_NAME) + (f" ({note})" if note else "")
+    return {"title": title, "passages": pieces[:MOST_PASSAGES]}

@@ -1,0 +1,177 @@
+"""The process that reads: one piece of work after another from its input, under limits.
+
+A limit of processor time ends it, one of memory fails what asks for more. Both begin anew with each
+piece of work, and the time with each page of a PDF; a process that was filled ends after its reply.
+What a reader needs is imported when it is first asked for.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rubricem.memory.errors import SourceError
+
+try:
+    import resource
+except ImportError:  # no such limits on this system
+    resource = None  # type: ignore[assignment]
+
+REQUEST = struct.Struct(">II")
+"""lengths of the header, in JSON, and of the bytes to be read"""
+REPLY = struct.Struct(">I??")
+"""length of the reply, in JSON; whether reading failed; whether the process ends now"""
+
+_GZIP_OR_ZLIB = 47
+"""what zlib calls reading either"""
+RATIO = 250
+"""times its size that a packing may hold, where that is more than a megabyte"""
+WORN = 128
+"""megabytes taken at some time from which on a process is replaced"""
+DOCUMENT_SECONDS = 300.0
+"""of processor time for a whole PDF of the user's own"""
+PAGE_SECONDS = 15.0
+"""for one of the web"""
+LONGEST = 8000
+"""characters kept of a text in a reply"""
+MOST_ROWS = 200
+"""kept of a list or an object in a reply"""
+DEEPEST = 8
+MOST_SAID = 300
+"""characters of an exception"""
+
+
+class Unread(Exception):
+    """How something could not be read, to be said of its name."""
+
+
+class Limits:
+    """What this process may use of the machine, counted from now."""
+
+    def __init__(self, seconds: int, megabytes: int) -> None:
+        self._seconds = seconds
+        if resource is not None and sys.platform == "linux":
+            _set(resource.RLIMIT_DATA, megabytes << 20)
+        self.get_on()
+
+    def get_on(self) -> None:
+        """A step is done: the time begins anew."""
+        if resource is not None:
+            _set(resource.RLIMIT_CPU, math.ceil(time.process_time()) + self._seconds)
+
+
+def _set(kind: int, most: int) -> None:
+    with suppress(OSError, ValueError):
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
+
+
+def unpacked(content: bytes, packing: str, most: int) -> bytes:
+    """The body of a reply that came packed; raises Unread above so many bytes.
+
+    What follows the end of the packing is not looked at further.
+    """
+    if not packing:
+        return content
+    most = min(most, max(RATIO * len(content), 1 << 20))
+    unpack = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        body = unpack.decompress(content, most + 1)
+    except zlib.error as cause:
+        raise Unread("is packed, and its packing is damaged") from cause
+    if len(body) > most:
+        raise Unread(f"unpacks to more than {most / 1e6:.0f} MB")
+    if unpack.unused_data.strip(b"\0"):
+        raise Unread("is packed, and more follows its packing")
+    return body
+
+
+def _page(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    from rubricem.agent.sources.sandbox.web_text import passages_of
+
+    body = unpacked(content, asked["packing"], asked["most"])
+    return passages_of(body, asked["declared"], asked["address"], PAGE_SECONDS, limits.get_on)
+
+
+def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    from rubricem.agent.sources.readers import Document, split_passages
+
+    document = Document.read(Path(asked["path"]), DOCUMENT_SECONDS, limits.get_on)
+    pieces = [
+        {"heading": section.heading, "text": text}
+        for section in document.sections
+        for text in split_passages(section.text)
+    ]
+    return {"title": document.title, "sections": pieces, "note": document.note}
+
+
+def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    try:
+        return pruned(json.loads(unpacked(content, asked["packing"], asked["most"])))
+    except (ValueError, RecursionError) as cause:
+        raise Unread("is no JSON") from cause
+
+
+def pruned(value: Any, levels: int = DEEPEST) -> Any:
+    """As much of a value of JSON as any reply has a use for."""
+    if isinstance(value, str):
+        return value[:LONGEST]
+    if isinstance(value, list):
+        return [pruned(each, levels - 1) for each in value[:MOST_ROWS]] if levels else None
+    if isinstance(value, dict):
+        some = list(value.items())[:MOST_ROWS] if levels else []
+        return {name[:LONGEST]: pruned(each, levels - 1) for name, each in some}
+    return value
+
+
+_KINDS: Mapping[str, Callable[[Mapping[str, Any], bytes, Limits], Any]] = {
+    "page": _page,
+    "document": _document,
+    "json": _json,
+}
+
+
+def answer(asked: Mapping[str, Any], content: bytes) -> tuple[Any, bool]:
+    """(what was read, or how it failed, and which of both)."""
+    limits = Limits(asked["seconds"], asked["megabytes"])
+    try:
+        return _KINDS[asked["kind"]](asked, content, limits), False
+    except SourceError as error:
+        return {"said": str(error), "remedy": error.remedy}, True
+    except Unread as error:
+        return {"how": str(error)}, True
+    except MemoryError:
+        return {"how": f"needs more than {asked['megabytes']} MB to be read"}, True
+    except Exception as error:
+        return {"how": f"could not be read: {type(error).__name__}: {error}"[:MOST_SAID]}, True
+
+
+def _megabytes() -> float:
+    """The most that this process held at any time."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1 << 10 if sys.platform != "darwin" else 1 << 20)
+
+
+def serve(asking: BinaryIO, telling: BinaryIO) -> None:
+    """Answer until the input ends, or the process is worn."""
+    worn = False
+    while not worn and len(head := asking.read(REQUEST.size)) == REQUEST.size:
+        header, content = map(asking.read, REQUEST.unpack(head))
+        read, failed = answer(json.loads(header), content)
+        reply = json.dumps(read).encode()
+        worn = resource is not None and _megabytes() > WORN
+        telling.write(REPLY.pack(len(reply), failed, worn) + reply)
+        telling.flush()
+
+
+if __name__ == "__main__":
+    told = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no reply
+    serve(sys.stdin.buffer, told)

@@ -1,0 +1,95 @@
+"""Reading in processes: what hurts a reader costs that reading, in bounded time and memory."""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.sources.sandbox.pool import Job, Pool
+from rubricem.agent.sources.sandbox.worker import LONGEST, MOST_ROWS
+from rubricem.memory.errors import SourceError
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pool = Pool(1)
+    yield pool
+    pool.close()
+
+
+def page(content: bytes, packing: str = "") -> Job:
+    asked = {"address": "https://a.test/x", "declared": "text/html", "most": 20_000_000}
+    return Job("page", "The page", {**asked, "packing": packing}, content)
+
+
+def reply(content: bytes, packing: str = "") -> Job:
+    return Job("json", "The reply", {"packing": packing, "most": 10_000_000}, content)
+
+
+def document(path: Path) -> Job:
+    return Job("document", path.name, {"path": str(path)})
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (page(b"<p " + b" ".join(b"a%d=1" % i for i in range(200_000)) + b">x"), "takes too long"),
+        (page(b"<div>" + b"<p>x" * 1_700_000), "needs more than 256 MB"),
+        (page(zlib.compress(bytes(19_000_000)), "deflate"), "unpacks to more than 5 MB"),
+        (page(gzip.compress(b"one") + bytes(9) + b"two", "gzip"), "more follows its packing"),
+        (page(b"no gzip", "gzip"), "its packing is damaged"),
+        (reply(b"[" * 9_000_000), "is no JSON"),
+        (reply(b"9" * 5000), "is no JSON"),
+        (reply(b"[" + b"[]," * 3_000_000 + b"1]"), "needs more than 256 MB"),
+    ],
+    ids=["time", "memory", "ratio", "behind", "damaged", "nested", "digits", "JSON's memory"],
+)
+async def test_what_would_hurt_its_reader_fails_alone(pool: Pool, job: Job, said: str):
+    with pytest.raises(SourceError, match=said) as caught:
+        await pool.read(job)
+    assert str(caught.value).startswith(job.name)
+    assert (await pool.read(page(b"well")))["passages"] == [["", "well"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ({"a": [1, None, {"b": "x"}]}, {"a": [1, None, {"b": "x"}]}),
+        (["x" * 9000] * 300, ["x" * LONGEST] * MOST_ROWS),
+        ([[[[[[[[[1]]]]]]]]], [[[[[[[[None]]]]]]]]),
+    ],
+)
+async def test_of_json_comes_back_what_a_reply_has_use_for(pool: Pool, value: Any, kept: Any):
+    assert await pool.read(reply(gzip.compress(json.dumps(value).encode()), "gzip")) == kept
+
+
+def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp_path: Path):
+    names = ("a.txt", "b.html", "c.txt")
+    for name in names:
+        (tmp_path / name).write_text("well")
+    (tmp_path / "b.html").write_text("<p " + " ".join(f"a{i}" for i in range(200_000)) + ">")
+    replies = pool.submit([document(tmp_path / name) for name in names]).result()
+    assert [isinstance(each, bytes) for each in replies] == [True, False, True]
+    assert "b.html takes too long to read" in str(replies[1])
+
+
+async def test_a_reader_that_waits_for_ever_is_killed_by_the_clock(tmp_path: Path):
+    os.mkfifo(tmp_path / "a.txt")
+    pool = Pool(1, clock_seconds=0.5)
+    with pytest.raises(SourceError, match="takes too long"):
+        await pool.read(document(tmp_path / "a.txt"))
+    pool.close()
+
+
+async def test_a_reader_has_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_API_KEY", "s3cret")
+    pool = Pool(1)
+    (tmp_path / "a.txt").symlink_to("/proc/self/environ")
+    read = json.dumps(await pool.read(document(tmp_path / "a.txt")))
+    assert "PYTHONPATH" in read and "s3cret" not in read
+    pool.close()
