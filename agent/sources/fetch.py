@@ -314,7 +314,7 @@ def packing_of(response: httpx.Response) -> str:
     packing = response.headers.get("content-encoding", "").strip().lower()
     if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise SourceError(f"The page is packed as {packing[:20]!r}, which was not asked for.")
-    return packing.removeprefix("identity")
+    return str(packing).removeprefix("identity")
 
 
 def _host(address: str) -> str:
