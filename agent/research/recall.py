@@ -153,7 +153,11 @@ class BankRecaller:
             if self._kinds != "episodes":
                 found = await self._bank.recall(question, self._k, self._floor, at, own=self._own)
             if self._kinds != "reflections":
-                led = await self._bank.episodes(question, EPISODES, self._floor, at, own=self._own)
+                # No model is fetched or loaded for what is mostly found by its names.
+                able = self._kinds == "episodes" or self._bank.embedder is not None
+                led = await self._bank.episodes(
+                    question, EPISODES, self._floor, at, own=self._own, by_meaning=able
+                )
         except RubricemError as error:
             found = replace(found, fault=error)
         if fault := found.fault or led.fault:

@@ -261,11 +261,12 @@ class RubricBank:
         generation: int | None = None,
         *,
         own: bool = True,
+        by_meaning: bool = True,
     ) -> RecalledEpisodes:
         """At most k episodes that may help: the question's own, then those found both ways.
 
-        By the names that they share with it, and by the nearness of the questions. Those whose
-        passages were of little use come later.
+        By the names that they share with it and, `by_meaning`, the nearness of the questions. Those
+        whose passages were of little use come later.
         """
         at, key = _at(generation), question_key(question)
         itself = await asyncio.to_thread(self._store.within, question, at, "episode")
@@ -273,7 +274,8 @@ class RubricBank:
         found += await asyncio.to_thread(self._store.sharing, question, at, key, _CONSIDERED)
         fault: RubricemError | None = None
         try:
-            if self._open_embedder and await self._has_others(k, key, at, "episode"):
+            wanted = by_meaning and self._open_embedder is not None
+            if wanted and await self._has_others(k, key, at, "episode"):
                 search = await self._search()
                 near = await asyncio.to_thread(
                     search.nearest, question, _CONSIDERED, floor, at, key, "episode"

@@ -160,7 +160,8 @@ async def test_episodes_that_contradict_each_other_both_lead_and_neither_is_evid
         asked = "Who directed The Paper Kite?"
         look = PastLookup(asked=asked, answer=answer, source="S1")
         lead = pointer(CHAIN, title=KITE.title, location=KITE.location, digest=digest_of(KITE.text))
-        await kept.bank.put(episode(f"{asked} {name}", name, pointers=(lead,), lookups=(look,)))
+        told = {"pointers": (lead,), "lookups": (look,), "names": ("Paper Kite",)}
+        await kept.bank.put(episode(f"{asked} {name}", name, **told))
     run = await kept.ask(plan=DIRECTED)
     assert {i.id for i in run.recollections} == {"a", "b"}
     assert run.lookups[0].answer == "Mira Holt" and run.sources[0].text == KITE.text

@@ -330,12 +330,13 @@ def poisoned(data: Path, reflection: str = OBEYING) -> str:
 
 
 def prompts(data: Path, thread: str) -> tuple[list[str], str]:
-    """What a later run on the question recalls, and all that its model is shown."""
+    """The reflections that a later run on the question recalls, and all its model is shown."""
     with ScriptedServer(Server()) as server:
         done = ask(server, data, "--json", "--thread", thread)
         shown = "\n".join(text for r in server.requests for _, text in contents(r.body))
     assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)["recalled"], shown
+    items = json.loads(done.stdout)["recollections"]
+    return [item["id"] for item in items if item["kind"] == "reflection"], shown
 
 
 def similar(data: Path) -> str:

@@ -76,7 +76,7 @@ async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_
         again = await here.ask()
         await here.ended(again)
         recalled = (await here.http.get(f"/api/runs/{again}/report")).json()["recalled"]
-    assert [each["id"] for each in recalled] == [item.id]
+    assert [r["id"] for r in recalled if r["kind"] == "reflection"] == [item.id]
 
 
 async def test_stopping_leaves_what_waits_and_a_follow_up_is_learnt_from_with_its_thread(
