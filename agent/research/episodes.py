@@ -196,7 +196,7 @@ Search = Callable[[str, int], Awaitable[list[Passage]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PointerOffer:
     """A pointer that fits a query. `first`: it is likelier than what the search ranks first."""
 
     item: str
@@ -291,16 +291,16 @@ class Remembered:
         used = dict.fromkeys(told.item for told in self.contributions)
         return [recollection_of(self.matches[i]) for i in used if i not in known]
 
-    def offers(self, query: str) -> list[Offer]:
+    def offers(self, query: str) -> list[PointerOffer]:
         """The pointers that answer what a query asks, the likeliest first."""
-        found = list[tuple[float, Offer]]()
+        found = list[tuple[float, PointerOffer]]()
         for match in self.matches.values():
             for pointer in match.episode.pointers:
                 title = phrase(pointer.title)
                 named = bool(title) and f" {title} " in f" {phrase(query)} "
                 fit = _fit(query, match, pointer)
                 if (named or fit) and not {pointer.digest, pointer.title} & self.offered:
-                    offer = Offer(match.episode.id, pointer, first=named or match.own)
+                    offer = PointerOffer(match.episode.id, pointer, first=named or match.own)
                     found.append((fit + named, offer))
         return [offer for _, offer in sorted(found, key=lambda f: -f[0])][:MOST_OFFERED]
 
@@ -401,7 +401,7 @@ async def search(
 
 
 async def _found(
-    offer: Offer, ways: Ways, own: Sequence[Passage], brought: Brought
+    offer: PointerOffer, ways: Ways, own: Sequence[Passage], brought: Brought
 ) -> Passage | None:
     """The passage that a pointer leads to, as the source gives it today, or why there is none.
 

@@ -26,9 +26,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.research.lookups import (
-    Comparison,
     Finding,
     Lookups,
+    SideBySide,
     asks_for,
     candidates,
     compare,
@@ -546,7 +546,7 @@ class ForcedDecoder:
             await self._exact(run, compared, answered=answered)
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
-    async def _exact(self, run: Run, compared: Comparison | None, *, answered: bool) -> None:
+    async def _exact(self, run: Run, compared: SideBySide | None, *, answered: bool) -> None:
         """The bare answer: what code compared, else one of the things found."""
         if compared and compared.answer:
             await run.prompt(Stage.ANSWER, f" {neutralise(compared.answer)}")

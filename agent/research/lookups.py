@@ -206,7 +206,7 @@ def moment(text: str) -> tuple[int, int, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SideBySide:
     """What code can tell of things found: how they stand, and which answers the question."""
 
     note: str
@@ -214,7 +214,7 @@ class Comparison:
     """"" where only a model can say which is asked for"""
 
 
-def compare(lookups: Lookups, question: str) -> Comparison | None:
+def compare(lookups: Lookups, question: str) -> SideBySide | None:
     """The things that a question sets side by side, in order or as same; None: nothing to compare.
 
     Compared is what the last look-up that compares refers to, else the last two that no other rests
@@ -232,7 +232,7 @@ def compare(lookups: Lookups, question: str) -> Comparison | None:
         values = [set(_folded(text)) for _, text in sides]
         same = all(a <= b or b <= a for a in values for b in values)
         told = "; ".join(f"{name}: {text}" for name, text in sides)
-        return Comparison(
+        return SideBySide(
             f"{told}. {'The same' if same else 'Not the same'}.", "yes" if same else "no"
         )
     dated = [(when, side) for side in sides if (when := moment(side[1]))]
@@ -243,11 +243,11 @@ def compare(lookups: Lookups, question: str) -> Comparison | None:
     whens = [when for when, _ in dated]
     vague = any(a[0] == b[0] and 0 in (*a, *b) for a, b in combinations(whens, 2))
     if vague or len(set(whens)) < len(whens):
-        return Comparison(note)
+        return SideBySide(note)
     asked = " ".join([question, *(s.text for s in lookups.steps if s.compares)])
     if LAST.search(asked):
-        return Comparison(note, ordered[-1][0])
-    return Comparison(note, ordered[0][0] if FIRST.search(asked) else "")
+        return SideBySide(note, ordered[-1][0])
+    return SideBySide(note, ordered[0][0] if FIRST.search(asked) else "")
 
 
 def _leaves(lookups: Lookups) -> list[int]:

@@ -150,7 +150,7 @@ def _hash(word: str) -> int:
     return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
-class Segment:
+class IndexSegment:
     """The passages of one folder on disk, and where their words stand.
 
     OSError, ValueError or KeyError where it is not a whole one.
@@ -198,7 +198,7 @@ def _mapped(path: Path) -> NDArray[Any]:
 class LexicalIndex:
     """BM25 over the passages of some segments together. Safe to search from several threads."""
 
-    def __init__(self, *segments: Segment, see: See = MappingProxyType({})) -> None:
+    def __init__(self, *segments: IndexSegment, see: See = MappingProxyType({})) -> None:
         self.segments = segments
         self._also_see = see
         self.passages = StoredPassages(segments)
@@ -278,7 +278,7 @@ class LexicalIndex:
 class StoredPassages(Sequence[Passage]):
     """The passages of segments, read one at a time through memory maps."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[IndexSegment]) -> None:
         self._segments = segments
         self.firsts = [0, *accumulate(len(segment.rows) for segment in segments)]
         """the number of each segment's first row"""
@@ -354,7 +354,7 @@ def _write_segment(
     notes: Sequence[str],
     pages: bool,
 ) -> None:
-    """Write what a `Segment` reads into an existing empty folder."""
+    """Write what a `IndexSegment` reads into an existing empty folder."""
     lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
     (folder / "see.json").write_text(json.dumps(lower), "utf-8")
     (folder / "notes.json").write_text(json.dumps(list(notes)), "utf-8")
@@ -426,10 +426,10 @@ def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     return LexicalIndex(segment) if segment else None
 
 
-def open_segment(folder: Path) -> Segment | None:
+def open_segment(folder: Path) -> IndexSegment | None:
     """What is kept in the folder; None where it is not there, or not whole."""
     try:
-        return Segment(folder)
+        return IndexSegment(folder)
     except (OSError, ValueError, KeyError):
         return None
 
@@ -474,7 +474,7 @@ def build_index(
     for folder in cache_dir.glob(f"{name}-*"):
         if folder != place:
             shutil.rmtree(folder, ignore_errors=True)
-    return LexicalIndex(Segment(place))
+    return LexicalIndex(IndexSegment(place))
 
 
 _RANK_OFFSET = 60

@@ -346,12 +346,12 @@ def _bound(
     """
     values = dict(zip(parameters, given, strict=False))
 
-    class Put(ast.NodeTransformer):
+    class InPlace(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
             local = node.id not in values and node.id.islower() and "doc" in node.id
             return given[-1] if local and given else values.get(node.id, node)
 
-    args = [Put().visit(ast.parse(ast.unparse(arg), mode="eval").body) for arg in inner.args]
+    args = [InPlace().visit(ast.parse(ast.unparse(arg), mode="eval").body) for arg in inner.args]
     return _dotted(inner.func), args
 
 

@@ -162,7 +162,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Fork:
     """Tokens that go through the model once, and what stands behind them."""
 
     ids: Tensor
@@ -170,7 +170,7 @@ class Branch:
     behind: "Plan"
 
 
-Plan = Sequence[Branch | Batch]
+Plan = Sequence[Fork | Batch]
 """What goes through the model one after the other; of the rows of a batch, what is not read yet."""
 Score = Callable[[Batch, Prefix | None], Tensor]
 """`batch_logprobs` of a model"""
@@ -185,23 +185,23 @@ def grow(rows: Sequence[TrainRow], window: WindowWeights, micro_batch: int, leas
     `window` is that of the whole step, `least` what a branch has to save, in tokens.
     """
 
-    def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Branch]:
+    def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
         """What to lay behind `read` tokens of sorted rows, known to be alike up to `known`."""
         if len(rows) == 1:
             return [*rows]
         # Each row keeps a token of its own to read: no pass is without any.
         end = min(alike(rows[0].ids, rows[-1].ids, known), min(map(_end, rows)) - 1)
         worth = (len(rows) - 1) * (end - read) >= least
-        found: list[TrainRow | Branch] = [row for row in rows if _end(row) <= end + 1]
+        found: list[TrainRow | Fork] = [row for row in rows if _end(row) <= end + 1]
         going = [row for row in rows if _end(row) > end + 1]
         for _, ways in groupby(going, key=lambda row: row.ids[end]):
             found += divided(list(ways), end if worth else read, end)
         ids = torch.tensor([rows[0].ids[read:end]], dtype=torch.int64)
-        return [Branch(ids, laid(found))] if worth else found
+        return [Fork(ids, laid(found))] if worth else found
 
-    def laid(found: Sequence[TrainRow | Branch]) -> Plan:
+    def laid(found: Sequence[TrainRow | Fork]) -> Plan:
         alone = [one for one in found if isinstance(one, TrainRow)]
-        branches = [one for one in found if isinstance(one, Branch)]
+        branches = [one for one in found if isinstance(one, Fork)]
         return branches + [collate(part, window) for part in cut(alone, 0, micro_batch)]
 
     return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else []

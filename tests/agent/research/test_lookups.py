@@ -5,9 +5,9 @@ import pytest
 from rubricem.agent.research.lookups import (
     MOST_CANDIDATES,
     Asked,
-    Comparison,
     Finding,
     Lookups,
+    SideBySide,
     asks_for,
     candidates,
     compare,
@@ -275,7 +275,7 @@ def test_things_are_the_same_where_one_says_no_more_than_the_other(
 ):
     told = compare(begun(plan, SAME, _1=first, _2=second), SAME)
     verdict = "The same." if answer == "yes" else "Not the same."
-    assert told == Comparison(f"Lake Orrin: {first}; Port Ambel: {second}. {verdict}", answer)
+    assert told == SideBySide(f"Lake Orrin: {first}; Port Ambel: {second}. {verdict}", answer)
 
 
 def test_a_question_that_compares_nothing_is_not_answered_by_a_comparison():

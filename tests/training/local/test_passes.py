@@ -8,7 +8,7 @@ import torch
 
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import Branch, Plan, grow, plan_sizes
+from rubricem.training.local.passes import Fork, Plan, grow, plan_sizes
 from rubricem.training.local.ranks import ALONE, Ranks
 from rubricem.training.objective.batch import window_weights
 from rubricem.training.objective.objective_config import ObjectiveConfig
@@ -50,9 +50,7 @@ def family() -> list[TrainRow]:
 def shape(plan: Plan) -> list[Any]:
     """Of a branch its length and what is behind it; of a batch the ids of its rows, as lengths."""
     return [
-        (part.ids.numel(), shape(part.behind))
-        if isinstance(part, Branch)
-        else part.lengths.tolist()
+        (part.ids.numel(), shape(part.behind)) if isinstance(part, Fork) else part.lengths.tolist()
         for part in plan
     ]
 

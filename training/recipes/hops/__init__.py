@@ -93,7 +93,7 @@ class Form(Rubric):
         return float(not any(turn_faults(document.text, number) for number, document in own))
 
 
-class Plan(Rubric):
+class PlanReward(Rubric):
     """How much of each hop its best look-up names: half for the subject, half for the relation.
 
     A subject that an earlier hop finds may be named by the number of that hop's look-up: `[1]`.
@@ -119,7 +119,7 @@ class Plan(Rubric):
         return max(total / len(evidence) - SURPLUS * surplus, 0.0) if evidence else math.nan
 
 
-class Evidence(Rubric):
+class EvidenceReward(Rubric):
     """The share of the gold passages that the searches brought, less what useless ones cost."""
 
     def forward(self, action: Any, observation: StageView) -> float:
@@ -131,7 +131,7 @@ class Evidence(Rubric):
         return max((shares or [0.0])[-1] - SURPLUS * useless, 0.0)
 
 
-class Verdict(Rubric):
+class VerdictReward(Rubric):
     """Whether the review calls something missing just where a gold passage is."""
 
     def forward(self, action: str, observation: StageView) -> float:
@@ -164,9 +164,9 @@ def rewards() -> Mapping[Stage, Callable[[], Rubric]]:
     """What `--judge rubric:MODULE:NAME` names: a rubric for each stage, and no model asked."""
     weights = (1 - CITED, CITED)
     return {
-        Stage.PLAN: lambda: Sequential(Gate(Form()), Plan()),
-        Stage.RESEARCH: lambda: Sequential(Gate(Form()), Evidence()),
-        Stage.REVIEW: lambda: Sequential(Gate(Form()), Verdict()),
+        Stage.PLAN: lambda: Sequential(Gate(Form()), PlanReward()),
+        Stage.RESEARCH: lambda: Sequential(Gate(Form()), EvidenceReward()),
+        Stage.REVIEW: lambda: Sequential(Gate(Form()), VerdictReward()),
         Stage.ANSWER: lambda: Sequential(
             Gate(Form()), Gate(Answers()), WeightedSum([Right(), Supported()], weights)
         ),
