@@ -83,6 +83,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         "What is told of the scaffold; short: to a model that was trained to it.",
         {"type": click.Choice(["full", "short"])},
     ),
+    ("reflection_tokens", "Of a reflection; a model that thinks needs more (700).", _NUMBER),
     ("slots", "Runs at once on an embedded model (1).", _NUMBER),
     ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
     ("temperature", None, {"type": float}),

@@ -344,6 +344,7 @@ class _LearningWork:
         reflector = Reflector(
             journaled(learner.policy, self.calls),
             reflection_judge(self._model()),
+            learner.setup.reflection_tokens,
             EMBEDDED_CANDIDATES if learner.policy.reader else CANDIDATES,
             learner.setup.least_reflection_score,
         )

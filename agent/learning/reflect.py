@@ -40,8 +40,6 @@ from rubricem.memory.text import fit, seed_of, storable
 
 CANDIDATES = 8
 TEMPERATURE = 0.7
-MAX_TOKENS = 700
-"""of a candidate, thinking included"""
 CUT_OFF = "it was cut off at the limit of {tokens} tokens"
 HELD_DRY = 5
 """tokens that a candidate written under a grammar may repeat"""
@@ -85,12 +83,12 @@ class Reflector:
 
     policy: Policy
     judge: ReflectionJudge
+    tokens: int
+    """that a candidate may have; a model that thinks first needs more"""
     m: int = CANDIDATES
     """candidates"""
     minimum: float | None = None
     """total score from which the best enters the bank; None: the judge's own"""
-    tokens: int = MAX_TOKENS
-    """that a candidate may have; a model that thinks first needs more"""
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int = 0

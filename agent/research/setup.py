@@ -57,6 +57,7 @@ class Setup:
     memory_items: RecalledKinds
     similarity_floor: float | None
     least_reflection_score: float | None
+    reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
     checker: Literal["auto", "lexical"]
     checkpoints: str | None = field(repr=False)

@@ -145,6 +145,8 @@ class Settings(BaseSettings):
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
+    reflection_tokens: int = Field(default=700, ge=16, le=65536)
+    """of a reflection, thinking included: a model that thinks first needs more"""
     similarity_floor: float | None = Field(default=None, ge=-1, le=1)
     """cosine of two questions below which one's lesson is not recalled for the other; None: 0.4"""
     attempts: int = Field(default=3, ge=1, le=10)

@@ -73,6 +73,7 @@ def setup_of(settings: Settings) -> Setup:
         memory_items=settings.memory_items,
         similarity_floor=settings.similarity_floor,
         least_reflection_score=settings.least_reflection_score,
+        reflection_tokens=settings.reflection_tokens,
         verify=settings.verify,
         checker=settings.checker,
         checkpoints=_revealed(settings.checkpoints),

@@ -82,7 +82,7 @@ if TYPE_CHECKING:
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
 @judge_flags
 @whole("--reflections", "M", 0, 64, 8, "Reflections written for each judged group")
-@whole("--reflection-tokens", "N", 16, 65536, 700, "Of each; a model that thinks first needs more")
+@setting_flags("reflection_tokens")
 @click.option(
     "--least-reflection-score",
     type=click.FloatRange(0, 1),
@@ -147,7 +147,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
-           "windows", "max_run_cost", "reflection_tokens", "branch")  # fmt: skip
+           "windows", "max_run_cost", "branch")  # fmt: skip
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     options = CollectOptions(
         scaffold=_scaffold(flags),

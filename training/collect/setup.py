@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-from rubricem.agent.learning.reflect import MAX_TOKENS, Reflector
+from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
@@ -213,8 +213,6 @@ class CollectOptions:
     """the judge is asked only about what code finds whole in form and held by its citations"""
     reflections: int = 8
     """candidates for each judged group; 0: none"""
-    reflection_tokens: int = MAX_TOKENS
-    """of each, thinking included"""
     scaffold: ScaffoldRule | None = None
     branch: bool = False
     """one turn of a rollout is sampled `group_size` times, each scored by what it brings"""
@@ -330,9 +328,7 @@ def _judges(
     if not count:
         return judge, None
     choosing, least = reflection_judge(judging), setup.least_reflection_score
-    return judge, Reflector(
-        flow.journaled(policy), choosing, count, least, options.reflection_tokens
-    )
+    return judge, Reflector(flow.journaled(policy), choosing, setup.reflection_tokens, count, least)
 
 
 def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
@@ -380,15 +376,16 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     return model_of(settings.model_copy(update=named))
 
 
-def _judge_options(options: CollectOptions) -> dict[str, Any]:
+def _judge_options(setup: Setup, options: CollectOptions) -> dict[str, Any]:
     """What was chosen of how the judge works, and of the reflections' length."""
     judging = options.judging
     names = ("both_orders", "repeat", "persistent", "graded", "flip")
     chosen = {n: getattr(judging, n) for n in names if getattr(judging, n) != getattr(PLAIN, n)}
     chosen |= {"rubric": version_of(judging.rubric)} if judging.rubric else {}
     chosen |= {"gated": True} if options.gated else {}
-    longer = options.reflections and options.reflection_tokens != MAX_TOKENS
-    return chosen | ({"reflection_tokens": options.reflection_tokens} if longer else {})
+    tokens = setup.reflection_tokens
+    other = options.reflections and tokens != Settings.model_fields["reflection_tokens"].default
+    return chosen | ({"reflection_tokens": tokens} if other else {})
 
 
 def _manifest(
@@ -411,7 +408,7 @@ def _manifest(
         teacher=researcher.policy.name if options.taught else "",
         judge=judge,
         judge_kind=known_judge(options.judge),
-        judge_options=_judge_options(options),
+        judge_options=_judge_options(setup, options),
         group_size=options.group_size,
         step_size=options.step_size,
         windows=options.windows,

@@ -150,8 +150,7 @@ class Sampled:
         judging = wanted_of("stage", told, load_settings({"data_dir": self.folders.data}))
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
-            judging=judging, gated=config.gated, reflection_tokens=config.reflection_tokens,
-            **shape,
+            judging=judging, gated=config.gated, **shape,
         )  # fmt: skip
 
     async def _settings(self, checkpoint: Path | None, **chosen: Any) -> Settings:
@@ -168,6 +167,7 @@ class Sampled:
                 "system_prompt": config.system_prompt, "passages": config.passages,
                 "passage_words": config.passage_words,
                 "least_reflection_score": config.least_reflection_score,
+                "reflection_tokens": config.reflection_tokens,
                 "decoding": "free", "temperature": 1.0, "attempts": 1, **chosen,
             }
         )  # fmt: skip

@@ -107,8 +107,8 @@ class RoundsConfig(TableConfig):
     """as in the settings"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they are rows of their own a round later"""
-    reflection_tokens: int = Field(default=700, ge=16)
-    """of each candidate, thinking included"""
+    reflection_tokens: int | None = Field(default=None, ge=16, le=65536)
+    """as in the settings"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """as in the settings"""
     branch: bool = False

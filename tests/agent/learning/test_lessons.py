@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ from tests.support.bank_cli import (
 )
 from tests.support.banks import reflection
 from tests.support.policies import contents
-from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
 from tests.support.values import trajectory
 from tests.support.waiting import Process
 
@@ -109,6 +110,25 @@ def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path
     assert done.exit_code == 0, done.output
     [item] = items(data)
     assert (item.recalled, item.mean_score) == (1, 1.0)
+
+
+@pytest.mark.parametrize(("length", "lessons"), [(None, 0), ("3000", 1)])
+def test_a_model_that_thinks_first_teaches_by_longer_reflections(
+    data: Path, monkeypatch: pytest.MonkeyPatch, length: str | None, lessons: int
+):
+    thoughts = " ".join(map(str, range(700)))
+    usual = Server(f"<think>{thoughts}</think>{GREAT}")
+
+    def thinking(body: dict[str, Any], number: int) -> Scripted:
+        reply = usual(body, number)
+        cut_off = reply == usual.reflection and body["max_tokens"] < 3000
+        return Reply(reply[:1500], finish="length") if cut_off else reply
+
+    if length:
+        monkeypatch.setenv("RUBRICEM_REFLECTION_TOKENS", length)
+    with ScriptedServer(thinking) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+    assert len(kept(data)) == lessons
 
 
 def test_the_answer_is_shown_before_anything_is_learnt(data: Path):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.learning.reflect import (
-    MAX_TOKENS,
     Reflector,
     accepted,
     form_grammar,
@@ -34,6 +33,7 @@ from rubricem.memory.schema import (
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import trajectory
 
+LENGTH = 700
 RUN = trajectory('It is <cite id="S1">without bound</cite>.')
 GOOD = (
     "<reflection_rubrics>\nPitfalls: it never looked at eviction.\n</reflection_rubrics>\n"
@@ -77,7 +77,7 @@ async def reflect(
     m: int,
     seed: int = 0,
 ) -> tuple[ReflectionCandidate, ...]:
-    return (await Reflector(policy, judge, m)(run, judgement, seed)).candidates
+    return (await Reflector(policy, judge, LENGTH, m)(run, judgement, seed)).candidates
 
 
 def scored(total: float) -> ReflectionScore:
@@ -146,21 +146,19 @@ async def test_the_policy_sees_question_and_run_and_no_score():
 async def test_what_is_written_ends_behind_the_last_block_or_is_cut_off_at_the_limit():
     found = await reflect(ScriptedPolicy([GOOD + " and more"]), RUN, None, FixedJudge(0.9), 1)
     assert found[0].segments[1].text == GOOD and found[0].accepted
-    policy = ScriptedPolicy(lambda text, sampling: "x" * 2 * MAX_TOKENS)
+    policy = ScriptedPolicy(lambda text, sampling: "x" * 2 * LENGTH)
     found = await reflect(policy, RUN, None, FixedJudge(0.9, 0.9), 1)
     assert "cut off" in found[0].fault and "cut off" in found[0].unscored_reason
     assert not found[0].accepted
 
 
 async def test_a_model_that_thinks_first_is_given_more_tokens():
-    policy = ScriptedPolicy(["<think>" + "x" * MAX_TOKENS + "</think>" + GOOD])
-    found = (
-        await Reflector(policy, FixedJudge(0.9), 1, tokens=4 * MAX_TOKENS)(RUN, None)
-    ).candidates
-    assert [sampling.max_tokens for _, sampling in policy.calls] == [4 * MAX_TOKENS]
+    policy = ScriptedPolicy(["<think>" + "x" * LENGTH + "</think>" + GOOD])
+    found = (await Reflector(policy, FixedJudge(0.9), 4 * LENGTH, 1)(RUN, None)).candidates
+    assert [sampling.max_tokens for _, sampling in policy.calls] == [4 * LENGTH]
     assert not found[0].fault and found[0].accepted
     policy = ScriptedPolicy(lambda text, sampling: "x" * 200)
-    found = (await Reflector(policy, FixedJudge(0.9, 0.9), 1, tokens=100)(RUN, None)).candidates
+    found = (await Reflector(policy, FixedJudge(0.9, 0.9), 100, 1)(RUN, None)).candidates
     assert "limit of 100 tokens" in found[0].unscored_reason
 
 
@@ -243,7 +241,7 @@ async def test_a_run_is_cut_until_what_is_to_be_written_fits_behind_it():
     policy = ScriptedPolicy([GOOD], context_tokens=6000)
     found = await reflect(policy, long_run(5000), None, FixedJudge(0.9), 1)
     ids = found[0].segments[0].token_ids
-    assert ids is not None and 3000 < len(ids) <= 6000 - MAX_TOKENS
+    assert ids is not None and 3000 < len(ids) <= 6000 - LENGTH
     with pytest.raises(RubricemError, match="does not fit"):
         await reflect(ScriptedPolicy([], context_tokens=1500), RUN, None, FixedJudge(), 1)
 
