@@ -319,7 +319,7 @@ class Opened:
         self.close()
 
 
-OWN = {"id", "started_at", "seconds"}
+OWN = {"id", "started_at", "seconds", "spent"}
 """fields of a trajectory that no two runs share"""
 
 

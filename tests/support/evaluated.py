@@ -23,9 +23,9 @@ def answers(body: dict[str, Any], number: int) -> Scripted:
     system, last = (body["messages"][at]["content"] for at in (0, -1))
     said = sum(message["role"] == "assistant" for message in body["messages"])
     if 'begins with "Search:"' in system:
-        return "a cache without bound" if last.endswith("Answer: ") else PLAIN
+        return "a cache without bound" if last.endswith("Answer:") else PLAIN
     if "from what you know" in system:
-        return "unknown" if last.endswith("Answer: ") else "I have not found it."
+        return "unknown" if last.endswith("Answer:") else "I have not found it."
     if "research agent" not in system:
         return SUPPORTED
     return answer(EXACT) if said else plan()

@@ -9,19 +9,16 @@ import pytest
 
 from rubricem.agent.learning.best_of import choose
 from rubricem.memory.schema import Judgement, Stage, StageScore, Status
-from tests.agent.cli.test_ask import ask, asked, documents, only_object, sentences
+from tests.agent.cli.test_ask import where
+from tests.conftest import refusal, rubricem
 from tests.support.policies import RUN
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.values import run_of, varied
 
-__all__ = ["documents"]
 RUNS = [varied("a", "one"), varied("b", "two"), varied("c", "three")]
 
 
-@pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
+pytestmark = pytest.mark.usefixtures("data")
 
 
 def judged(*scores: float | None) -> list[Judgement]:
@@ -75,9 +72,11 @@ FIRST = json.dumps({"scores": [{"id": 1, "score": 1, "explanation": "x"}, {"id":
 def test_a_judge_picks_one_of_the_runs_and_each_keeps_its_judgement(documents: Path, data: Path):
     script = Script(FIRST)
     with ScriptedServer(script) as server:
-        done = asked(server, documents, "--best-of", "2", "--thread", "mine", "--json")
+        done = rubricem(
+            "ask", *where(server, documents, "--best-of", "2", "--thread", "mine", "--json")
+        )
     assert (done.exit_code, done.stderr) == (0, "")
-    assert only_object(done)["thread"] == "mine-1", "both orders cancel: the first of equals"
+    assert json.loads(done.stdout)["thread"] == "mine-1", "both orders cancel: the first of equals"
     assert len(script.judged) == 2
     for name in ("mine-1", "mine-2"):
         text = (data / "runs" / name / "judgement.json").read_text()
@@ -91,14 +90,14 @@ def test_the_run_that_the_judge_prefers_is_the_answer(documents: Path):
         return json.dumps({"scores": given})
 
     with ScriptedServer(Script(boundless)) as server:
-        done = asked(server, documents, "--best-of", "2", "--thread", "mine")
+        done = rubricem("ask", *where(server, documents, "--best-of", "2", "--thread", "mine"))
     assert done.exit_code == 0 and "boundless" in done.stdout
     assert "run 2 was chosen; the judge's scores are 0.00, 1.00" in " ".join(done.stderr.split())
 
 
 def test_a_judge_that_fails_leaves_an_answer(documents: Path):
     with ScriptedServer(Script(Fault(400, "no judge here"))) as server:
-        done = asked(server, documents, "--best-of", "2", "--thread", "mine")
+        done = rubricem("ask", *where(server, documents, "--best-of", "2", "--thread", "mine"))
     assert done.exit_code == 0
     assert "boundless" not in done.stdout and "unbounded cache" in done.stdout
     assert "was taken unjudged" in done.stderr
@@ -106,6 +105,5 @@ def test_a_judge_that_fails_leaves_an_answer(documents: Path):
 
 def test_several_runs_are_not_resumed(documents: Path):
     with ScriptedServer(RUN) as server:
-        assert asked(server, documents, "--thread", "mine").exit_code == 0
-    done = ask("--resume", "mine", "--best-of", "2")
-    assert done.exit_code == 2 and "one run" in sentences(done)[0]
+        rubricem("ask", *where(server, documents, "--thread", "mine"))
+    assert "one run" in refusal("ask", "--resume", "mine", "--best-of", "2")
