@@ -56,6 +56,7 @@ from rubricem.agent.transcript.question import (
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
 from rubricem.agent.transcript.words import (
     NAME,
+    SIGNATURE,
     closest_sentence,
     content_words,
     names,
@@ -228,6 +229,14 @@ def adds(claim: str, said: list[str]) -> bool:
 
 SAYS = ("says", "names", "gives", "tells", "states", "identifies")
 """how an item of a rubric begins"""
+_OF_SIGNATURE = re.compile(r"\b(?:what|which) (?:is|are) (?:the )?|\bsignature\b", re.I)
+
+
+def _only_signature(text: str, question: str) -> bool:
+    """Whether a text is how something is called, and that is not what is asked."""
+    return bool(SIGNATURE.fullmatch(text.strip())) and not _OF_SIGNATURE.search(question)
+
+
 ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
@@ -431,7 +440,7 @@ class ForcedDecoder:
         if self._on_slot:
             self._on_slot(READING, text, written)
         standing = [s for s in about if holds(s, text)]
-        bare = not adds(text, [question, "yes no"])
+        bare = not adds(text, [question, "yes no"]) or _only_signature(text, question)
         if NOT_FOUND in text.casefold() or not standing or bare:
             quote = await self._quote_of(run, about, question)
             return quote or await self._sentence_of(run, about, question)
@@ -445,7 +454,8 @@ class ForcedDecoder:
             said = closest_sentence(question, source.text)
             # What the title has in common with the question tells of the page alone.
             asked = content_words(question) - content_words(source.title)
-            if asked and len(asked & content_words(said)) >= NEARLY * len(asked):
+            near = len(asked & content_words(said)) >= NEARLY * len(asked)
+            if asked and near and not _only_signature(said, question):
                 quote = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
                 await run.prompt(Stage.RESEARCH, f" {quote}")
                 return Finding(quote, source.id)
@@ -463,7 +473,9 @@ class ForcedDecoder:
             beside = asked - content_words(source.title)
             least = max(LEAST_TOLD, TOLD * len(beside))
             for said in sentences(source.text):
-                if len(beside & content_words(said)) >= least:
+                if len(beside & content_words(said)) >= least and not _only_signature(
+                    said, question
+                ):
                     text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
                     offered.setdefault(f" {' '.join(text.split()[:LEAD])}", (text, source.id))
         if not offered:
@@ -605,7 +617,8 @@ class ForcedDecoder:
         found = content_words(lookups.found[number].text)
         whole = len(found & words) >= WHOLE * len(found)
         said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
-        return said and whole and not turned and holds(source, claim)
+        signature = _only_signature(claim, asked)
+        return said and whole and not turned and not signature and holds(source, claim)
 
     def _quote(self, run: Run, number: int, source: Source) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""

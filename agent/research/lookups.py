@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Literal
 
-from rubricem.agent.research.plans import FIRST, LAST, REFERENCE, SAME, Lookup, subjects
+from rubricem.agent.research.plans import FIRST, LAST, REFERENCE, SAME, Lookup, parameters, subjects
 from rubricem.agent.transcript.words import (
     STOP_WORDS,
     folded,
@@ -172,8 +172,11 @@ def _folded(text: str) -> list[str]:
 def subject_stands(question: str, text: str) -> bool:
     """Whether a passage speaks of what a look-up names: most words of one of its names.
 
-    True where it names nothing.
+    True where it names nothing. A parameter must stand there as it is: what a page says of others
+    is no answer on one that it does not have.
     """
+    if not all(re.search(rf"(?<!\w){re.escape(p)}(?!\w)", text) for p in parameters(question)):
+        return False
     there = set(_folded(text))
     subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]
     subjects = [words for words in subjects if words]

@@ -76,6 +76,19 @@ def subjects(text: str) -> list[str]:
     return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
+_PARAMETER = re.compile(r"\bthe (\w+) (?:parameter|argument|option|flag)\b", re.I)
+_NO_PARAMETER = frozenset(
+    ("default", "first", "second", "last", "only", "same", "right", "optional")
+)
+
+
+def parameters(text: str) -> list[str]:
+    """The parameters that a text names: `max_depth`, or what it calls one ("the depth option")."""
+    named = [word for word in _IDENTIFIER.findall(text) if "." not in word]
+    called = [word for word in _PARAMETER.findall(text) if word.casefold() not in _NO_PARAMETER]
+    return [*named, *called]
+
+
 def numbered(steps: Sequence[Lookup]) -> str:
     """The plan's text, as `read_plan` reads it."""
     return "\n".join(f"{step.number}. {step.text}" for step in steps)

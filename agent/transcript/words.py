@@ -64,7 +64,7 @@ _STOP = STOP_WORDS - {"no", "nor", "not"}
 NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 """inside a word: it is an identifier"""
 _ADDRESS = re.compile(r"https?://\S+")
-_SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
+SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _LINE_ITEM = re.compile(r"\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=\s*[^\sa-z])")
 _FULL_STOP = re.compile(r"[.!?]['\")\]\u201d\u2019`*]*+\s+(?=[^\sa-z])|[\u3002\uff01\uff1f]")
@@ -95,7 +95,7 @@ def closest_sentence(claim: str, passage: str) -> str:
     best, best_rank = "", (0.0, 0)
     for sentence in sentences(passage):
         found = content_words(_ADDRESS.sub(" ", sentence))
-        weight = 0.5 if _SIGNATURE.fullmatch(sentence) else 1.0
+        weight = 0.5 if SIGNATURE.fullmatch(sentence) else 1.0
         rank = (weight * len(words & found), -len(found))
         if rank[0] and rank > best_rank:
             best, best_rank = sentence, rank

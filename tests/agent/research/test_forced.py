@@ -537,3 +537,18 @@ def test_an_item_that_asks_what_the_look_ups_ask_needs_no_model(item: str, known
     assert (
         covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?", *SAYS]) is known
     )
+
+
+@pytest.mark.parametrize(
+    ("question", "quoted"),
+    [("Why does gather sort keys?", False), ("What is the signature of gather?", True)],
+)
+async def test_how_something_is_called_answers_no_question_but_one_on_that(
+    question: str, quoted: bool, tmp_path: Path
+):
+    signature = "gather(sort_keys=False, keys=None)"
+    search = Library([page("gather", f"{signature}\n\nIt waits.")])
+    filling = Filling(reading=f" {signature}", claims=[signature])
+    run = await forced(tmp_path, filling, search, question)
+    assert (signature in answer_of(run)) is quoted
+    assert (run.status is Status.NO_EVIDENCE) is not quoted

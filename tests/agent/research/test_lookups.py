@@ -189,6 +189,10 @@ def test_candidates_are_few_and_short():
         ("Where did Ada Bergstrom die?", "Ada died there.", False),
         ("Who wed Ada Bergstrom or Tom Reyes?", "of Tom Reyes", True),
         ("how large can it grow?", "anything", True),
+        ("What does the max_depth parameter of copy.deepcopy limit?", "copy.deepcopy(x)", False),
+        ("What does the memo argument of copy.deepcopy do?", "copy.deepcopy(x, memo)", True),
+        ("What does the depth option of copy.deepcopy do?", "copy.deepcopy(x, memo)", False),
+        ("What is the default option of copy.deepcopy?", "copy.deepcopy(x, memo)", True),
     ],
 )
 def test_a_passage_is_about_what_a_look_up_names(question: str, text: str, stands: bool):
