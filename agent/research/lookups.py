@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Literal
 
-from rubricem.agent.research.plans import FIRST, LAST, REFERENCE, SAME, Lookup, parameters, subjects
+from rubricem.agent.research.plans import (
+    FIRST,
+    LAST,
+    REFERENCE,
+    SAME,
+    Lookup,
+    objects,
+    parameters,
+    subjects,
+)
 from rubricem.agent.transcript.words import (
     STOP_WORDS,
     folded,
@@ -169,13 +178,18 @@ def _folded(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
 
 
+def _stands(word: str, text: str) -> bool:
+    return bool(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.I))
+
+
 def subject_stands(question: str, text: str) -> bool:
     """Whether a passage speaks of what a look-up names: most words of one of its names.
 
-    True where it names nothing. A parameter must stand there as it is: what a page says of others
-    is no answer on one that it does not have.
+    True where it names nothing. A parameter must stand there as it is, and one of the objects by
+    its own name: what a page says of others is no answer on one that it does not have.
     """
-    if not all(re.search(rf"(?<!\w){re.escape(p)}(?!\w)", text) for p in parameters(question)):
+    stands = [_stands(name, text) for name in objects(question)]
+    if not all(_stands(p, text) for p in parameters(question)) or (stands and not any(stands)):
         return False
     there = set(_folded(text))
     subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]

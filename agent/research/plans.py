@@ -89,6 +89,11 @@ def parameters(text: str) -> list[str]:
     return [*named, *called]
 
 
+def objects(text: str) -> list[str]:
+    """The dotted names of a text by their last part: `gather` of `asyncio.gather`."""
+    return [word.rpartition(".")[2] for word in _IDENTIFIER.findall(text) if "." in word]
+
+
 def numbered(steps: Sequence[Lookup]) -> str:
     """The plan's text, as `read_plan` reads it."""
     return "\n".join(f"{step.number}. {step.text}" for step in steps)

@@ -193,6 +193,8 @@ def test_candidates_are_few_and_short():
         ("What does the memo argument of copy.deepcopy do?", "copy.deepcopy(x, memo)", True),
         ("What does the depth option of copy.deepcopy do?", "copy.deepcopy(x, memo)", False),
         ("What is the default option of copy.deepcopy?", "copy.deepcopy(x, memo)", True),
+        ("What does statistics.trimmed_mean do?", "statistics: a trimmed mean", False),
+        ("Is np.linalg.norm faster than math.hypot?", "numpy.linalg.norm(x)", True),
     ],
 )
 def test_a_passage_is_about_what_a_look_up_names(question: str, text: str, stands: bool):
