@@ -11,6 +11,7 @@ searches the same.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
@@ -26,6 +27,7 @@ from rubricem.agent.research.stores import Stores
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
+from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Decoding, SearchTool, Trajectory
 
 SOON = 0.5
@@ -200,7 +202,7 @@ async def open_researcher(
                 keeps=setup.memory == "on",
             )
         # Not beside a model that writes: on few cores an index being built would starve it.
-        await ready
+        await _read_in_time(ready, setup)
         yield Researcher(
             policy=model,
             decoder=decoder_of(
@@ -217,6 +219,19 @@ async def open_researcher(
             verifier=AnswerVerifier.choose(model, setup.verify, setup.checker),
             tracing=setup.tracing,
         )
+
+
+async def _read_in_time(ready: asyncio.Task[None], setup: Setup) -> None:
+    """Raises SourceError where the sources take longer than a question may."""
+    # Whole sources are read once for many questions, each of which has the seconds to itself.
+    most = None if setup.sources.patience == math.inf else setup.budgets.seconds
+    try:
+        await asyncio.wait_for(ready, most)
+    except TimeoutError as cause:
+        raise SourceError(
+            f"The sources were not read within the run's {most:g} s.",
+            "Ask again, as what was read is kept, or with a larger budget or a smaller folder.",
+        ) from cause
 
 
 @asynccontextmanager

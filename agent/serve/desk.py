@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from rubricem.agent.learning import lessons
 from rubricem.agent.models.opening import PolicyChoice
@@ -197,6 +198,7 @@ class Researchers:
         self._model = model
         self._stack = AsyncExitStack()
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lock = asyncio.Lock()
 
     @property
@@ -210,43 +212,43 @@ class Researchers:
 
         Raises what opening raises; the next that wants it tries again.
         """
-        async with self._lock:
-            held = await self._hold(json.dumps(setup.choices, sort_keys=True), setup)
+        key = json.dumps(setup.choices, sort_keys=True)
+        # One for each: a folder that takes long to read holds up nobody who searches another.
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            if key not in self._held:
+                opened = AsyncExitStack()
+                opening = open_researcher(setup, tell_current, policy=self._opened_policy)
+                self._held[key] = _Held(await opened.enter_async_context(opening), opened)
+            held = self._held[key]
             held.users += 1
         try:
+            self._held.move_to_end(key)
+            while len(self._held) > MOST and (
+                idle := [k for k, h in self._held.items() if not h.users]
+            ):
+                await self._held.pop(idle[0]).opened.aclose()
             yield held.researcher
         finally:
             held.users -= 1
 
     async def opened(self) -> Policy:
         """The model that answers; the first that wants it opens it."""
-        async with self._lock:
-            return await self._opened_policy()
+        return await self._opened_policy()
 
     async def aclose(self) -> None:
         for held in self._held.values():
             await held.opened.aclose()
         await self._stack.aclose()
 
-    async def _hold(self, key: str, setup: Setup) -> _Held:
-        if key not in self._held:
-            opened = AsyncExitStack()
-            opening = open_researcher(setup, tell_current, policy=self._opened_policy)
-            self._held[key] = _Held(await opened.enter_async_context(opening), opened)
-        self._held.move_to_end(key)
-        idle = [name for name, each in self._held.items() if name != key and not each.users]
-        for name in idle[: max(len(self._held) - MOST, 0)]:
-            await self._held.pop(name).opened.aclose()
-        return self._held[key]
-
     async def _opened_policy(self) -> Policy:
-        if self.policy is None:
-            opening = self._model.open_policy(tell_current)
-            self.policy = await self._stack.enter_async_context(opening)
-            # What is loaded by now stays. Looked through for garbage again and again, it holds
-            # everything up for a quarter of a second each time.
-            gc.freeze()
-        return self.policy
+        async with self._lock:
+            if self.policy is None:
+                opening = self._model.open_policy(tell_current)
+                self.policy = await self._stack.enter_async_context(opening)
+                # What is loaded by now stays. Looked through for garbage again and again, it holds
+                # everything up for a quarter of a second each time.
+                gc.freeze()
+            return self.policy
 
 
 SHOWN = 120

@@ -35,7 +35,6 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -442,7 +441,7 @@ def write_segment(
     notes: Sequence[str] = (),
     pages: bool = False,
 ) -> None:
-    """Index the passages, and put the folder in its place at once.
+    """Index the passages, and put the folder in its place at once, unless a whole one is there.
 
     With `pages` those of one location are parts of a page, and found also by how it begins.
     """
@@ -452,10 +451,13 @@ def write_segment(
             dir=place.parent, prefix=NEW, ignore_cleanup_errors=True
         ) as new:
             _write_segment(passages, Path(new), weight, see, notes, pages)
-            shutil.rmtree(place, ignore_errors=True)
-            # Another process may have been faster, with the same.
-            with suppress(FileExistsError):
+            try:
                 os.rename(new, place)
+            except OSError:
+                # Whoever wrote the same meanwhile may have it open: what is whole stays.
+                if open_segment(place) is None:
+                    shutil.rmtree(place, ignore_errors=True)
+                    os.rename(new, place)
 
 
 def build_index(

@@ -3,6 +3,7 @@
 The graph served by `langgraph dev`, over its own HTTP API on loopback.
 """
 
+import asyncio
 import os
 import shutil
 import socket
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,14 @@ import pytest
 
 from rubricem.agent.research.graph import NODES, build_graph
 from rubricem.agent.research.researcher import open_saver
-from rubricem.agent.research.setup import Answers, Setup, reserve, settle
+from rubricem.agent.research.setup import Answers, Setup, open_researcher, reserve, settle
+from rubricem.agent.serve.desk import Researchers
 from rubricem.agent.serve.langgraph_server import ServedRuns, graph
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.sources.choice import web_answers
-from rubricem.agent.transcript.question import Ask
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.agent.transcript.question import Ask, Budgets
+from rubricem.memory.errors import SettingsError, SourceError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat
 from tests.conftest import ROOT
@@ -53,6 +56,42 @@ async def offline() -> bool:
 
 async def never() -> bool:
     raise AssertionError("the web was probed")
+
+
+async def test_sources_that_get_ready_late_hold_up_neither_their_budget_nor_other_researchers(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.md").write_text("Bees dance.")
+    with JsonSite(Sent("", delay=60)) as slow:
+        flags: dict[str, Any] = {"base_url": SERVER, "model": "m", "data_dir": tmp_path}
+        late, soon = (
+            setup_of(load_settings({**flags, "source": (name,)}))
+            for name in (f"searxng:{slow.url}", str(tmp_path))
+        )
+        researchers = Researchers(late.model)
+        bounded = replace(late, budgets=Budgets(seconds=0.3))
+        with pytest.raises(SourceError, match=r"not read within the run's 0\.3 s"):
+            async with researchers.of(bounded):
+                pass
+        waiting = asyncio.create_task(researchers.of(late).__aenter__())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(20), researchers.of(soon):
+            assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await researchers.aclose()
+
+
+async def test_sources_that_are_read_whole_for_many_questions_have_the_budget_of_none(
+    tmp_path: Path,
+) -> None:
+    with JsonSite(Sent({"results": []}, delay=2)) as slow:
+        source = (f"searxng:{slow.url}",)
+        flags: dict[str, Any] = {"base_url": SERVER, "model": "m", "data_dir": tmp_path}
+        setup = setup_of(load_settings({**flags, "source": source}))
+        setup = replace(setup.over_whole_sources(), budgets=Budgets(seconds=0.1))
+        async with open_researcher(setup):
+            assert slow.asked
 
 
 @pytest.mark.parametrize(

@@ -230,11 +230,29 @@ def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> No
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_index_cut_short_is_not_opened(tmp_path: Path) -> None:
+def test_of_two_that_build_the_same_at_once_both_have_what_the_first_has_open(
+    tmp_path: Path,
+) -> None:
+    first: list[tuple[Path, int]] = []
+
+    def built_meanwhile(_: Passage) -> float:
+        if not first:
+            folder = build_index(LIBRARY, tmp_path, "fruit", "a").segments[0].folder
+            first.append((folder, folder.stat().st_ino))
+        return 1.0
+
+    second = build_index(LIBRARY, tmp_path, "fruit", "a", built_meanwhile)
+    assert second.search("cellar", 1) == [LIBRARY[0]]
+    assert [(place, place.stat().st_ino) for place in tmp_path.iterdir()] == first
+
+
+def test_index_cut_short_is_not_opened_and_made_anew(tmp_path: Path) -> None:
     index = build_index(LIBRARY, tmp_path, "fruit", "a")
     file = index.segments[0].folder / "passages.jsonl"
     file.write_bytes(file.read_bytes()[:-5])
     assert open_index(tmp_path, "fruit", "a") is None
+    build_index(LIBRARY, tmp_path, "fruit", "a")
+    assert open_index(tmp_path, "fruit", "a") is not None
 
 
 def test_index_without_passages_finds_nothing(tmp_path: Path) -> None:
