@@ -386,13 +386,18 @@ class ForcedDecoder:
 
     async def _read(self, run: Run, step: Lookup) -> None:
         """Answer a look-up out of the passages that were found for it, or say: not found."""
-        question, queries = self._question(run, step), run.lookups.queries.get(step.number, ())
+        question = whole = self._question(run, step)
+        queries = run.lookups.queries.get(step.number, ())
         if queries and queries[-1] in map(neutralise, run.lookups.others):
             # What the model's own words brought is read for them.
             question = queries[-1]
         await run.prompt(Stage.RESEARCH, f" {neutralise(question)}")
         shown = [run.sources[i] for i in run.lookups.shown]
-        about = [s for s in shown if subject_stands(question, f"{s.title} {s.text}")]
+        about = [
+            s
+            for s in shown
+            if all(subject_stands(asked, f"{s.title} {s.text}") for asked in (question, whole))
+        ]
         asked = asks_for(question)
         begun = run.lookups.begun
         read = {s.id: f"{s.title}. {begun.get(s.id, s.text)}" for s in about}

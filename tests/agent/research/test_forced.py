@@ -552,3 +552,12 @@ async def test_how_something_is_called_answers_no_question_but_one_on_that(
     run = await forced(tmp_path, filling, search, question)
     assert (signature in answer_of(run)) is quoted
     assert (run.status is Status.NO_EVIDENCE) is not quoted
+
+
+async def test_other_words_of_a_question_do_not_lead_away_from_what_it_names(tmp_path: Path):
+    other = page("rich.traverse", "max_depth is the maximum depth of data structures, or None.")
+    plan = " What does max_depth limit?"
+    filling = Filling(plan=plan, reading=" max_depth is the maximum depth of data structures")
+    asked = "How does the max_depth parameter limit copy.deepcopy?"
+    run = await forced(tmp_path, filling, FixedSearch([other]), asked)
+    assert run.status is Status.NO_EVIDENCE
