@@ -89,9 +89,16 @@ def parameters(text: str) -> list[str]:
     return [*named, *called]
 
 
+_DOMAINS = frozenset(("com", "org", "net", "edu", "gov"))
+
+
 def objects(text: str) -> list[str]:
-    """The dotted names of a text by their last part: `gather` of `asyncio.gather`."""
-    return [word.rpartition(".")[2] for word in _IDENTIFIER.findall(text) if "." in word]
+    """The dotted names of a program in a text by their last part: `gather` of `asyncio.gather`.
+
+    Abbreviations (`U.S.`), short endings of files and domains are none.
+    """
+    dotted = (word.rpartition(".")[2] for word in _IDENTIFIER.findall(text) if "." in word)
+    return [name for name in dotted if len(name) > 2 and name not in _DOMAINS]
 
 
 def numbered(steps: Sequence[Lookup]) -> str:

@@ -195,6 +195,8 @@ def test_candidates_are_few_and_short():
         ("What is the default option of copy.deepcopy?", "copy.deepcopy(x, memo)", True),
         ("What does statistics.trimmed_mean do?", "statistics: a trimmed mean", False),
         ("Is np.linalg.norm faster than math.hypot?", "numpy.linalg.norm(x)", True),
+        ("who is head of state of the U.S.?", "of the U.S: the president", True),
+        ("what does example.com sell, and is main.py read?", "it sells kites", True),
     ],
 )
 def test_a_passage_is_about_what_a_look_up_names(question: str, text: str, stands: bool):
