@@ -79,6 +79,9 @@ COMMANDS = {
         "rubricem.agent.cli.serve:serve", "Serve the web page, and the same to programs."
     ),
     "train": Lazy("rubricem.training.cli.train:train", "Train the embedded policy on rows."),
+    "trust": Lazy(
+        "rubricem.agent.cli.doctor:trust", "Let the rubricem.toml of this folder act outside of it."
+    ),
 }
 
 

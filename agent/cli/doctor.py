@@ -27,8 +27,9 @@ from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.settings import Settings, load_settings, unknown_variables
+from rubricem.agent.settings import Settings, load_settings, local_settings, unknown_variables
 from rubricem.agent.settings.door import model_of, with_default_source
+from rubricem.agent.settings.trust import keep_trust, shown_wanted, untrusted
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
@@ -43,6 +44,7 @@ from rubricem.agent.sources.choice import (
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, known
 from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.text import one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,3 +402,21 @@ def _as_text(settings: Settings | None, checks: list[Check]) -> str:
             lines.append(f"  {'':22} -> {check.remedy}")
     lines.append("ask works" if _works(checks) else "ask would fail: mend the faults above")
     return "\n".join(lines)
+
+
+@click.command("trust")
+def trust() -> None:
+    """Let the rubricem.toml of this folder act outside of it, with what it says now.
+
+    Which settings do so, and what they say, is shown. Changed ones are asked about again.
+    """
+    path, said = local_settings()
+    if path is None:
+        raise SettingsError(
+            "This folder has no rubricem.toml.", "Only such a file needs a person's word."
+        )
+    if wanted := untrusted(said, path):
+        click.echo(f"{shown_wanted(wanted, path)}\nIt may from now on.")
+        keep_trust(wanted, path)
+    else:
+        click.echo(f"{one_line(str(path))} does nothing outside of its folder that it may not.")

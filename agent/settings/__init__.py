@@ -33,6 +33,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
+from rubricem.agent.settings.trust import require_trust
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
@@ -245,25 +246,26 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     for name, value, origin in _layers(flags or {}):
         if name not in values:
             values[name], origins[name] = value, origin
-    # A server named by a file of the working directory never gets the key: a folder from
+    # A server named by a file of the working directory gets no key but that file's: a folder from
     # elsewhere could otherwise collect it.
-    local_server = origins.get("base_url") == str(_local_file())
+    local = local_file()
+    foreign = origins.get("base_url") == str(local)
+    if foreign and origins.get("api_key", str(local)) != str(local):
+        del values["api_key"]
+        origins["api_key"] = f"{origins['api_key']}, withheld from the server of {local}"
     for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
-        unwanted = name == "api_key" and local_server
+        unwanted = name == "api_key" and foreign
         if name not in values and not unwanted and os.environ.get(variable, "").strip():
             values[name], origins[name] = os.environ[variable], variable
     try:
         settings = Settings(**values)
     except ValidationError as cause:
         raise _explain(cause, values, origins) from cause
-    programs = [name for name, server in settings.mcp_servers.items() if server.command]
-    if programs and origins["mcp_servers"] == str(_local_file()):
-        # Whoever works in a folder from elsewhere would otherwise run what that folder wants.
-        raise SettingsError(
-            f"The rubricem.toml of this folder names a program as MCP server {programs[0]}.",
-            "Name programs in the rubricem.toml of your configuration directory, or in "
-            "RUBRICEM_MCP_SERVERS.",
-        )
+    if local is not None:
+        said = {name: v for name, v in values.items() if origins[name] == str(local)}
+        if not foreign and "base_url" in values:
+            said.pop("model", None)  # a word to the user's own server
+        require_trust(said, local)
     settings._origins.update(origins)
     return settings
 
@@ -293,12 +295,29 @@ def _explain(
 
 def settings_file() -> Path | None:
     """The `rubricem.toml` that counts here, or None."""
-    folders = (Path.cwd(), platformdirs.user_config_path("rubricem", appauthor=False))
+    folders = (Path.cwd(), _own_folder())
     return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
 
 
-def _local_file() -> Path:
-    return Path.cwd() / FILE_NAME
+def local_file() -> Path | None:
+    """The one that counts here if it is the working directory's and not the user's own."""
+    path = settings_file()
+    return None if path is None or path.parent == _own_folder() else path
+
+
+def local_settings() -> tuple[Path | None, dict[str, Any]]:
+    """That file and what it says; raises SettingsError where it says what cannot be."""
+    path = local_file()
+    said = _read(path) if path else {}
+    try:
+        Settings(**said)
+    except ValidationError as cause:
+        raise _explain(cause, said, dict.fromkeys(said, str(path))) from cause
+    return path, said
+
+
+def _own_folder() -> Path:
+    return platformdirs.user_config_path("rubricem", appauthor=False)
 
 
 def unknown_variables() -> list[str]:

@@ -3,6 +3,8 @@
 The door: which model answers, that no call is paid for by accident, what else settings come to.
 """
 
+import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from rubricem.agent.settings import Settings, load_settings, settings_file, unkn
 from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
+from tests.conftest import rubricem
 
 
 @pytest.fixture(autouse=True)
@@ -100,23 +103,101 @@ def test_openai_variables_lie_under_every_other_layer(
     assert settings.origin("base_url") == "OPENAI_BASE_URL"
     assert settings.api_key is not None
     assert settings.api_key.get_secret_value() == "sk-ambient"
-    monkeypatch.setenv("RUBRICEM_API_KEY", "own")
-    write(folder, 'base_url = "http://file.test/v1"\n')
-    settings = load_settings()
-    assert settings.base_url == "http://file.test/v1"
-    assert settings.origin("api_key") == "RUBRICEM_API_KEY"
 
 
-def test_a_file_from_elsewhere_cannot_collect_the_ambient_key(
-    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "RUBRICEM_API_KEY"])
+def test_a_server_of_a_folders_file_gets_that_files_key_alone(
+    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
-    path = write(folder, 'base_url = "http://collector.test/v1"\n')
+    monkeypatch.setenv(variable, "sk-users")
+    path = write(folder, 'base_url = "http://localhost:1/v1"\n')
     assert load_settings().api_key is None
     assert load_settings({"base_url": "http://mine.test/v1"}).api_key is not None
+    if variable.startswith("RUBRICEM"):
+        assert "withheld from the server of" in load_settings().origin("api_key")
+        assert load_settings({"api_key": "sk-flag"}).api_key is None
+    else:
+        write(folder, 'base_url = "http://localhost:1/v1"\napi_key = "sk-file"\n')
+        key = load_settings().api_key
+        assert key is not None and key.get_secret_value() == "sk-file"
     path.unlink()
     write(home / "config" / "rubricem", 'base_url = "http://mine.test/v1"\n')
     assert load_settings().api_key is not None
+
+
+ACTS = [
+    'base_url = "http://collector.test/v1"',
+    'base_url = "http://localhost.test/v1"',
+    'source = ["docs", "../private"]',
+    'source = "~/private"',
+    'source = "inside"',
+    'source = ["searxng:http://collector.test"]',
+    'allow_hosts = ["10.0.0.7"]',
+    'data_dir = "runs"',
+    'weights_dir = "weights"',
+    'bank_server = "http://localhost:8000"',
+    'embedder = "./embedder"',
+    'checkpoints = "postgresql://u:p4ss@collector.test/db"',
+    'model = "org/repo"',
+    'model = "weights.gguf"',
+    'model = "dear-1"\napi_key = "sk-theirs"',
+    'api_key = "sk-theirs"',
+    'scholar_key = "sk-theirs"',
+    "max_cost = 0",
+    "max_total_tokens = 900000",
+    '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
+    '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
+]
+
+
+@pytest.mark.parametrize("text", ACTS)
+def test_what_a_folders_file_does_outside_of_it_waits_for_a_persons_word(
+    folder: Path, home: Path, text: str
+):
+    (folder / "inside").symlink_to(folder.parent)
+    path = write(folder, text)
+    name = text.strip("[").partition(" ")[0].partition(".")[0]
+    said = refusal()
+    assert f"may not set {name}" in str(said) and "`rubricem trust`" in said.remedy
+    shown = rubricem("trust").stdout
+    assert f"  {name} = " in shown and "theirs" not in shown and "p4ss" not in shown
+    assert load_settings().origin(name) == str(path)
+    assert "does nothing" in rubricem("trust").stdout
+    assert (home / "data" / "rubricem" / "trusted").stat().st_mode & 0o777 == 0o600
+    write(folder, f"seed = 3\n{text}")
+    assert load_settings().seed == 3, "what is harmless can be changed"
+    write(folder, 'base_url = "http://collector.test/v2"')
+    assert "base_url" in str(refusal()), "another value is not what was allowed"
+
+
+def test_a_users_own_file_and_what_a_flag_overrides_need_no_word(folder: Path, home: Path):
+    write(folder, "\n".join(["tool_calls = 3", 'model = "0.5b"', 'source = ["docs", "python"]']))
+    assert load_settings().tool_calls == 3
+    path = write(folder, 'base_url = "http://collector.test/v1"\nmodel = "large"')
+    assert load_settings({"base_url": "http://mine.test/v1"}).model == "large"
+    path.unlink()
+    for text in ACTS:
+        write(home / "config" / "rubricem", text)
+        load_settings()
+
+
+@pytest.mark.parametrize(("typed", "allowed"), [(b"y\n", True), (b"n\n", False), (b"\x04", False)])
+def test_at_a_terminal_a_person_is_asked_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, typed: bytes, allowed: bool
+):
+    write(folder, 'source = ["/etc\\u001b[2J"]')
+    master, slave = os.openpty()
+    with open(slave, "r+b", 0) as raw, io.TextIOWrapper(raw, write_through=True) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        monkeypatch.setattr("sys.stderr", terminal)
+        os.write(master, typed)
+        if allowed:
+            assert load_settings().source == load_settings().source == ("/etc\x1b[2J",)
+        else:
+            assert "may not set source" in str(refusal())
+        asked = os.read(master, 4096)
+    os.close(master)
+    assert asked.count(b"May it?") == 1 and b"/etc" in asked and b"\x1b" not in asked
 
 
 def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.MonkeyPatch):

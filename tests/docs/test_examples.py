@@ -147,6 +147,8 @@ def test_the_program_with_an_mcp_client_prints_the_report(
         (tmp_path / "rubricem.toml").write_text(
             f'base_url = "{model.base_url}"\nmodel = "scripted"\ndata_dir = "data"\n'
         )
+        monkeypatch.delenv("XDG_DATA_HOME")  # of those it is not
+        rubricem("trust")
         monkeypatch.syspath_prepend(str(ROOT))
         code = code.replace(
             'command="rubricem",', f'command="rubricem", env={{"PYTHONPATH": {str(ROOT)!r}}},'

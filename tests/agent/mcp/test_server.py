@@ -355,24 +355,10 @@ def test_servers_come_from_the_environment_and_the_file(
         '[mcp_servers.wiki]\nurl = "http://localhost:1/mcp"\ntools = ["page"]\n'
         'headers = {Authorization = "Bearer s3cret"}\n'
     )
+    assert "s3cret" not in rubricem("trust").stdout
     settings = load_settings()
     assert settings.mcp_servers["wiki"].url == "http://localhost:1/mcp"
     assert "s3cret" not in repr(settings)
-
-
-def test_a_folders_own_file_starts_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
-):
-    monkeypatch.chdir(tmp_path)
-    text = '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]\n'
-    (tmp_path / "rubricem.toml").write_text(text)
-    with pytest.raises(SettingsError, match="names a program as MCP server evil"):
-        load_settings()
-    (tmp_path / "rubricem.toml").unlink()
-    own = home / "config" / "rubricem" / "rubricem.toml"
-    own.parent.mkdir(parents=True)
-    own.write_text(text)
-    assert load_settings().mcp_servers["evil"].command == "rm"
 
 
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"
