@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import product, zip_longest
 from typing import Protocol
 
 from rubricem.agent.transcript.words import STOP_WORDS, content_words, sentences, stem
@@ -183,7 +183,7 @@ def _denied(text: str) -> tuple[set[str], set[str]]:
     said: set[str] = set()
     left = 0
     words = [match[0].lower().replace("\u2019", "'") for match in _POLARITY_TOKEN.finditer(text)]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
         if word in _NEGATIONS or word.endswith("n't"):
             left = 0 if after in _COMPARING else SCOPE
         elif not word[0].isalpha():

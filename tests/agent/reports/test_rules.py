@@ -130,10 +130,11 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
         ("It is what it is.", QUEUE, "unchecked"),
         ("Очередь растёт без границ.", QUEUE, "unchecked"),
         ("The queue holds 128 items.", "", "unsupported"),
+        ("It holds 128 items.", "128", "unsupported"),
     ],
     ids=[
         "a denying prefix denies", "no such word", "a number far from the claim's words",
-        "a number near them", "no words", "another script", "an empty source",
+        "a number near them", "no words", "another script", "an empty source", "no letters",
     ],
 )  # fmt: skip
 def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str, verdict: str):
