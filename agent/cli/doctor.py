@@ -142,8 +142,11 @@ _SPARE = 256 << 20
 """bytes wanted free beyond weights still to be fetched"""
 
 
-async def run_checks(settings: Settings) -> list[Check]:
-    """Everything that `ask` would need under these settings, in the order it would need it."""
+async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
+    """Everything that `ask` would need under these settings, in the order it would need it.
+
+    `deep`: weights are hashed, whatever is remembered of them.
+    """
     said, remedy = "names no setting and is not read.", "Correct its name, or unset it."
     checks = [
         check_python(),
@@ -155,20 +158,20 @@ async def run_checks(settings: Settings) -> list[Check]:
     except RubricemError as error:
         checks.append(fault_of("policy", error))
     else:
-        checks += await _check_policy(settings, choice)
+        checks += await _check_policy(settings, choice, deep)
         settings = with_default_source(settings)
     checks += await check_sources(settings)
     held, bank = await check_bank(settings)
-    checks += [bank, await asyncio.to_thread(check_embedder, settings, held)]
+    checks += [bank, await asyncio.to_thread(check_embedder, settings, held, deep)]
     return checks
 
 
-async def _check_policy(settings: Settings, choice: PolicyChoice) -> list[Check]:
+async def _check_policy(settings: Settings, choice: PolicyChoice, deep: bool) -> list[Check]:
     if isinstance(choice, ServerChoice):
         return [await check_server(choice)]
     return [
         await asyncio.to_thread(check_llama),
-        await check_weights(choice, settings.weights_dir),
+        await check_weights(choice, settings.weights_dir, deep),
         check_disk(choice, settings.weights_dir),
     ]
 
@@ -198,8 +201,8 @@ def check_llama() -> Check:
     return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
 
 
-async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
-    """Whether the model's weights are on disk and whole; a hash known already is not redone."""
+async def check_weights(choice: EmbeddedChoice, folder: Path, deep: bool = False) -> Check:
+    """Whether the weights are on disk and whole; only `deep` redoes a hash that is known."""
     from rubricem.agent.weights.store import WeightsStore
 
     name = choice.model_name
@@ -207,7 +210,7 @@ async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
     store = WeightsStore(folder)
     weights = known(name) or store.on_hand(repo, file or None)
     if weights is not None:
-        return await asyncio.to_thread(_check_published, "weights", weights, folder)
+        return await asyncio.to_thread(_check_published, "weights", weights, folder, deep)
     local = name.lower().endswith(".gguf") and ":" not in name
     if local or Path(name).expanduser().is_file():
         # A file of the user's own: there is no published hash to hold it against.
@@ -219,7 +222,7 @@ async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
     return Check("weights", "note", found, f"ask fetches it, or now: rubricem models fetch {name}")
 
 
-def _check_published(what: str, weights: Weights, folder: Path) -> Check:
+def _check_published(what: str, weights: Weights, folder: Path, deep: bool) -> Check:
     from rubricem.agent.weights.catalogue import verify
 
     held = folder / weights.folder
@@ -228,7 +231,7 @@ def _check_published(what: str, weights: Weights, folder: Path) -> Check:
         remedy = f"It is fetched when first needed, or now: rubricem models fetch {weights.name}"
         return Check(what, "note", found, remedy)
     try:
-        verify(weights, held)
+        verify(weights, held, rehash=deep)
     except RubricemError as error:
         return fault_of(what, error)
     return Check(what, "ok", f"{weights.name}, whole, in {held}")
@@ -306,7 +309,7 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
     return held, Check("bank", "ok", found)
 
 
-def check_embedder(settings: Settings, recallable: int = 0) -> Check:
+def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) -> Check:
     """Whether the embedding model is there, by which so many reflections can be recalled."""
     from rubricem.agent.weights.store import WeightsStore
 
@@ -319,7 +322,7 @@ def check_embedder(settings: Settings, recallable: int = 0) -> Check:
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")
     if held is not None:
-        return _check_published("embedder", held, settings.weights_dir)
+        return _check_published("embedder", held, settings.weights_dir, deep)
     repo = WeightsStore.embedder_repo(settings.embedder)
     found = f"{repo} is not fetched; the hub may have it."
     remedy = f"It is fetched when first needed, or now: rubricem models fetch {repo}"
@@ -332,9 +335,10 @@ _SHOWN_SECRET = 12
 
 @click.command()
 @setting_flags("model", "base_url", "source")
+@click.option("--deep", is_flag=True, help="Hash the weights, not only their size and time.")
 @AS_JSON
 @click.pass_context
-def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
+def doctor(ctx: click.Context, /, deep: bool, as_json: bool, **flags: Any) -> None:
     """Say what is configured, what answers and what is missing, and how to mend it.
 
     Flags are of what is checked, as if they had been set.
@@ -347,7 +351,7 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
     except SettingsError as error:
         checks = [check_python(), fault_of("settings", error)]
     else:
-        checks = asyncio.run(run_checks(settings))
+        checks = asyncio.run(run_checks(settings, deep))
     if as_json:
         works, looked_at = _works(checks), [asdict(check) for check in checks]
         found = {"works": works, "settings": _rows(settings), "checks": looked_at}

@@ -6,8 +6,8 @@ bytes come from: the hub at a pinned revision, or the same bytes laid out in pie
 index.
 
 The hash is checked once and remembered: beside the files lies a small record, `verified.json`, of
-what they are, with each file's size and time of change when it was last hashed. A start compares
-those two only, since hashing a gigabyte takes seconds.
+what they are, with each file's size, time of change and inode when it was last hashed. A start
+compares those only, since hashing a gigabyte takes seconds.
 """
 
 import json
@@ -179,7 +179,8 @@ def _check_hash(weights: Weights, file: WeightFile, path: Path) -> None:
 
 def _state(file: WeightFile, path: Path) -> dict[str, Any]:
     stat = path.stat()
-    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": file.sha256}
+    changed = {"mtime_ns": stat.st_mtime_ns, "inode": stat.st_ino}
+    return {"size": stat.st_size, **changed, "sha256": file.sha256}
 
 
 def _remember(weights: Weights, folder: Path) -> None:

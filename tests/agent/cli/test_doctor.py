@@ -1,6 +1,8 @@
 """Doctor against a real server on loopback, real folders and real, if small, weights."""
 
+import hashlib
 import json
+import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,9 +27,11 @@ from rubricem.agent.cli.doctor import (
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import WeightFile, Weights, known, verify
 from tests.conftest import rubricem
 from tests.support.sites import JsonSite, Sent, WebSite
+
+GGUF_SHA256 = hashlib.sha256(b"GGUF").hexdigest()
 
 
 class Served(WebSite):
@@ -193,6 +197,21 @@ async def test_whole_weights_are_ok(weights_05b: Path):
     check = await check_weights(EmbeddedChoice("0.5b"), weights_05b.parent.parent)
     assert states(check) == ["ok"]
     assert "whole" in check.found
+
+
+async def test_altered_weights_of_the_same_size_and_time_are_found_by_deep_alone(folder: Path):
+    weights = Weights("org/tiny", "", "org/tiny", "", (WeightFile("a.gguf", 4, GGUF_SHA256),))
+    held = folder / weights.folder / "a.gguf"
+    held.parent.mkdir()
+    held.write_bytes(b"GGUF")
+    verify(weights, held.parent)
+    before = held.stat()
+    held.write_bytes(b"FUGG")
+    os.utime(held, ns=(before.st_atime_ns, before.st_mtime_ns))
+    choice = EmbeddedChoice("org/tiny:a.gguf")
+    checks = [await check_weights(choice, folder, deep) for deep in (False, True)]
+    assert states(*checks) == ["ok", "fault"]
+    assert "is altered" in checks[1].found
 
 
 async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(folder: Path):

@@ -6,6 +6,16 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 # Each node's processes read these; all nodes need the same settings file or variables.
 export VERL_USE_EXTERNAL_MODULES=rubricem.training.verl.plugin
 export RAY_USAGE_STATS_ENABLED=0
+# Whoever reaches Ray's ports can run code on every node, so that all calls carry one token.
+export RAY_AUTH_MODE=token
+if ! ray get-auth-token >/dev/null 2>&1; then
+    if [ "$NODES" -gt 1 ]; then
+        echo "error: there is no token of Ray on this node (Ray 2.52 or newer is needed)." >&2
+        echo "Run 'ray get-auth-token --generate' on one node, and copy ~/.ray/auth_token to all." >&2
+        exit 1
+    fi
+    ray get-auth-token --generate >/dev/null
+fi
 
 if hostname -I | tr ' ' '\n' | grep -qx "$HEAD"; then
     ray start --head --node-ip-address "$HEAD" --port 6379
