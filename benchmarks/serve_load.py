@@ -72,7 +72,7 @@ def server(model: str, data_dir: str) -> Iterator[tuple[str, int]]:
     searxng = f"searxng:{model.removesuffix('/v1')}"
     options = ["--port", "0", "--base-url", model, "--model", MODEL, "--source", searxng]
     environment = {**os.environ, "RUBRICEM_DATA_DIR": data_dir, "RUBRICEM_TIMEOUT": "300"}
-    command = [*COMMAND, "serve", *options, "--memory", "off"]
+    command = [*COMMAND, "serve", *options, "--memory", "off", "--no-token"]
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:

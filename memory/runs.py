@@ -32,6 +32,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -239,6 +240,7 @@ class RunStore:
 
         A name is taken once a call has finished under it.
         """
+        keep_private(self.folder.parent)
         path = self._folder_of(thread) / "request.json"
         if path.exists():
             kept = self.request(thread)
@@ -388,6 +390,16 @@ def value_of(text: str | bytes, kind: type[V], remedy: str, what: str) -> V:
         return read(text, kind)
     except ValidationError as error:
         raise StoreError(f"{what} cannot be read: {error.errors()[0]['msg']}", remedy) from error
+
+
+def keep_private(folder: Path) -> None:
+    """Have a folder that its owner alone can enter, and its group if that may write in it."""
+    with writable(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.stat()
+        closed = stat.S_IMODE(state.st_mode) & ~(0o007 if state.st_mode & stat.S_IWGRP else 0o077)
+        if closed != stat.S_IMODE(state.st_mode) and state.st_uid == os.getuid():
+            folder.chmod(closed)
 
 
 @contextmanager

@@ -109,6 +109,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        # What is asked and found is nobody's but the user's, wherever it is written.
+        os.umask(0o077)
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # Answers hold any letter; a terminal that cannot show one shows a mark instead.

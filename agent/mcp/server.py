@@ -1,24 +1,23 @@
 """An MCP server with the tools research, search, open_page, judge, bank_search and bank_show.
 
-It speaks on standard input and output, or by HTTP on loopback. What fails is the tool's error, in
+It speaks on standard input and output, or by HTTP. What fails is the tool's error, in
 a sentence and a remedy; nothing of a traceback leaves.
 """
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from typing import Annotated, Literal
 
 import click
-import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp
 
 from rubricem.agent.mcp.workbench import Workbench
 from rubricem.agent.reports.cited import cited_answer
@@ -254,23 +253,30 @@ async def _progress(report: Report) -> AsyncIterator[Tell]:
         await asyncio.gather(sending, return_exceptions=True)
 
 
-HOST = "127.0.0.1"
 PATH = "/mcp"
-GRACE = 3
-"""seconds that connections get to end"""
-_NAMES = ("127.0.0.1", "localhost", "[::1]")
+MOST_SESSIONS, SESSION_SECONDS = 64, 1800.0
+"""that are open at the same time, and that one may lie idle before it is ended"""
 
 
-def run(setup: Setup, listening: socket.socket | None) -> None:
-    """Serve until standard input ends, or at /mcp on a socket bound to `HOST` until ^C.
+def http_app_of(server: MCPServer) -> ASGIApp:
+    """The tools by streamable HTTP at `PATH`; hosts, origins and tokens are a guard's before it."""
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        max_sessions=MOST_SESSIONS,
+        session_idle_timeout=SESSION_SECONDS,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
 
-    Nothing but the protocol goes to standard output. By HTTP, requests under the name of another
-    host, and those of a page of another site, are refused.
+
+def run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
+    """Serve until standard input ends, or by what serves an application.
+
+    Nothing but the protocol goes to standard output.
     """
-    asyncio.run(_serve(setup, listening))
+    asyncio.run(_run(setup, serve))
 
 
-async def _serve(setup: Setup, listening: socket.socket | None) -> None:
+async def _run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
     def tell(line: str) -> None:
         click.echo(line, err=True)
 
@@ -279,19 +285,7 @@ async def _serve(setup: Setup, listening: socket.socket | None) -> None:
         # Libraries of sources log what concerns nobody, and the SDK shows it all.
         for handler in logging.getLogger().handlers:
             handler.setLevel(logging.ERROR)
-        if listening is None:
+        if serve is None:
             await server.run_stdio_async()
-            return
-        security = TransportSecuritySettings(
-            allowed_hosts=[f"{name}:*" for name in _NAMES],
-            allowed_origins=[f"http://{name}:*" for name in _NAMES],
-        )
-        config = uvicorn.Config(
-            server.streamable_http_app(streamable_http_path=PATH, transport_security=security),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACE,
-        )
-        tell(f"Serving on http://{HOST}:{listening.getsockname()[1]}{PATH} (^C ends it)")
-        await uvicorn.Server(config).serve([listening])
+        else:
+            await serve(http_app_of(server))

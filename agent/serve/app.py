@@ -4,7 +4,7 @@ The application is routes over the desk and the page's static files, with the gu
 What was collected and trained is told by the room to the left, and therefore named by string.
 
 There is one server for each data directory: what two of them did to one run, neither would know.
-Where others can reach it, a token is made once and kept for its owner alone.
+A token is made once and kept for its owner alone, unless who serves this machine alone wants none.
 One that listens on all addresses is told by those that this machine has in its networks, since
 nobody elsewhere can open 0.0.0.0 or a loopback address.
 """
@@ -14,9 +14,9 @@ import os
 import secrets
 import socket
 import webbrowser
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from importlib import import_module
 from importlib.resources import files
@@ -30,6 +30,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
 
 from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.serve import (
@@ -42,11 +43,18 @@ from rubricem.agent.serve import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import OPENAI, RequestRefused, reply_of, unfit
-from rubricem.agent.serve.security import LOOPBACK, Guard, Security, address_in, bind
+from rubricem.agent.serve.security import (
+    Guard,
+    Security,
+    address_in,
+    bind,
+    config_of,
+    throttle_accepts,
+)
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import held_alone, writable
+from rubricem.memory.runs import held_alone, keep_private, writable
 
 RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and further folders"""
@@ -150,6 +158,7 @@ def sole_server(data_dir: Path) -> AbstractContextManager[None]:
 ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
 """kept for documentation, so nobody's: the routing table is asked, and nothing is sent"""
 NOT_FOUND = "No address of this machine in a network was found; that one opens it here alone."
+TOKENLESS = "Warning: without a token every user of this machine can do everything here."
 WARNING = (
     "Warning: others can reach this server. Whoever has its token can do everything here, and "
     "without TLS whoever is on the way can read the token."
@@ -215,33 +224,33 @@ def here(host: str, port: int) -> str:
 
 
 def announce(
-    security: Security, port: int, machine: Machine, kept: Path, made: bool
+    security: Security, port: int, machine: Machine, kept: Path, made: bool, ticket: str = ""
 ) -> Iterator[str]:
     """What is said when the server starts, line by line.
 
-    `kept`: the file of its token; `made`: whether that is new, and so is shown this once.
+    `kept`: the file of its token; `made`: whether that is new, and so is shown this once;
+    `ticket`: what lets one browser in.
     """
     first, *others = places(security.host, port, machine)
     yield f"Serving on {first} (^C ends it; runs go on when it starts again)"
     yield from (f"and on {other}" for other in others)
     if security.token is None:
+        yield TOKENLESS
         return
     if listens_everywhere(security.host) and first == here(security.host, port):
         yield NOT_FOUND
     if made:
         yield f"Token: {security.token} (it is kept in {kept})"
-        yield f"This link holds it: {first}#token={security.token}"
     else:
         yield f"A token is asked for; it is kept in {kept}"
-    yield WARNING
+    if ticket:
+        yield f"This link lets one browser in, within the hour: {first}#token={ticket}"
+    if not security.alone:
+        yield WARNING
 
 
 def _link(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
-
-
-GRACE = 3
-"""seconds that connections get to end"""
 
 
 class PageServer(uvicorn.Server):
@@ -258,42 +267,73 @@ class PageServer(uvicorn.Server):
 
 
 async def run_server(
-    settings: Settings, host: str, port: int, open_page: bool, results: Sequence[Path] = ()
+    settings: Settings,
+    host: str,
+    port: int,
+    open_page: bool,
+    results: Sequence[Path] = (),
+    *,
+    with_token: bool = True,
+    proxies: tuple[str, ...] = (),
 ) -> None:
     """Serve until ^C; what is not finished then goes on when the next server starts."""
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     setup_of(settings)
     listening = bind(host, port)
+    port = listening.getsockname()[1]
     with sole_server(settings.data_dir):
         everywhere = listens_everywhere(host)
         machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
-        security, made = secure(settings.data_dir, host, machine)
+        names = (machine.name,) if machine.name and everywhere else ()
+        wanted = Security(host, names=names, port=port, proxies=proxies)
+        security, made = secure(settings.data_dir, wanted, with_token)
         desk = RunDesk(settings)
-        config = uvicorn.Config(
-            create_app(desk, security, results),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=GRACE,
-            lifespan="on",
-        )
-        port, kept = listening.getsockname()[1], settings.data_dir / TOKEN_FILE_NAME
-        for line in announce(security, port, machine, kept, made):
+        config = config_of(create_app(desk, security, results), security, lifespan="on")
+        throttle_accepts(asyncio.get_running_loop())
+        kept = settings.data_dir / TOKEN_FILE_NAME
+        ticket = security.ticket() if security.token else ""
+        for line in announce(security, port, machine, kept, made, "" if open_page else ticket):
             click.echo(line)
         if open_page:
-            await asyncio.to_thread(webbrowser.open, here(host, port))
+            link = f"{here(host, port)}#token={ticket}" if ticket else here(host, port)
+            await asyncio.to_thread(webbrowser.open, link)
         await PageServer(config, desk).serve([listening])
 
 
-def secure(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
-    """What the server requires, and whether its token is new: one where others can reach it."""
-    number = address_in(host)
-    if host in LOOPBACK or (number is not None and number.is_loopback):
-        return Security(host), False
+def served_here(
+    data_dir: Path, port: int, path: str, with_token: bool
+) -> Callable[[ASGIApp], Awaitable[None]]:
+    """What serves another application at a path on loopback, behind the same guard, until ^C."""
+    listening = bind(Security.host, port)
+    port = listening.getsockname()[1]
+    security, _ = secure(data_dir, Security(port=port), with_token)
+
+    async def serve(app: ASGIApp) -> None:
+        throttle_accepts(asyncio.get_running_loop())
+        kept = f"Authorization: Bearer and the token in {data_dir / TOKEN_FILE_NAME} are asked for."
+        address = _link(Security.host, port).rstrip("/") + path
+        click.echo(f"Serving on {address} (^C ends it)", err=True)
+        click.echo(kept if security.token else TOKENLESS, err=True)
+        await uvicorn.Server(config_of(Guard(app, security), security)).serve([listening])
+
+    return serve
+
+
+def secure(data_dir: Path, wanted: Security, with_token: bool = True) -> tuple[Security, bool]:
+    """The same with its token, and whether that is new.
+
+    Raises SettingsError where none is wanted though others can reach the server.
+    """
+    if not with_token:
+        if not wanted.alone:
+            raise SettingsError(
+                f"A server on {wanted.host} can be reached from elsewhere, so it needs its token.",
+                "Leave out --no-token, or --host.",
+            )
+        return wanted, False
     token, made = keep_token(data_dir)
-    names = (machine.name,) if machine.name and listens_everywhere(host) else ()
-    return Security(host, token, names), made
+    return replace(wanted, token=token), made
 
 
 TOKEN_FILE_NAME = "serve-token"
@@ -307,7 +347,7 @@ def keep_token(data_dir: Path) -> tuple[str, bool]:
     """
     path = data_dir / TOKEN_FILE_NAME
     with writable(path):
-        data_dir.mkdir(parents=True, exist_ok=True)
+        keep_private(data_dir)
         if path.exists():
             return _token_in(path), False
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

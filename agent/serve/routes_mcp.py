@@ -89,17 +89,12 @@ class Tools:
 
     async def _hold(self, opened: "asyncio.Future[ASGIApp]") -> None:
         """Keep the tools open until the server ends, in the one task that may close them."""
-        from mcp.server.transport_security import TransportSecuritySettings
-
-        from rubricem.agent.mcp.server import server_of
+        from rubricem.agent.mcp.server import http_app_of, server_of
 
         async with DeskBench(self._desk) as bench:
             with _logging_kept():
                 server = server_of(bench)
-            unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-            app = server.streamable_http_app(
-                streamable_http_path=PATH, transport_security=unguarded
-            )
+            app = http_app_of(server)
             async with server.session_manager.run():
                 opened.set_result(app)
                 await self._desk.closing.wait()

@@ -46,7 +46,7 @@ from rubricem.agent.serve.requests import (
     shown_name,
     sources,
 )
-from rubricem.agent.serve.security import COOKIE, CSRF_HEADER, Security
+from rubricem.agent.serve.security import CSRF_HEADER, Security
 from rubricem.agent.settings import BUDGETS, limits_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
@@ -434,14 +434,15 @@ class _Server:
         }
 
     def login(self, given: Login, response: Response) -> dict[str, Any]:
-        if not self.security.admits(given.token):
+        if not self.security.enters(given.token):
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "That is not the token of this server.",
                 "rubricem serve printed it, and keeps it in the data directory.",
             )
         kept = self.security.cookie()
-        response.set_cookie(COOKIE, kept, MONTH, path="/", httponly=True, samesite="strict")
+        name = self.security.cookie_name
+        response.set_cookie(name, kept, MONTH, path="/", httponly=True, samesite="strict")
         return {"login": True}
 
     async def learn(self) -> dict[str, Any]:

@@ -1,31 +1,48 @@
 """Who may ask the server what, decided before any route sees a request.
 
 A page elsewhere whose name is pointed at this host is refused by its Host, other sites by their
-Origin, and their forms by a header that none can send without being let to. Where the server can
-be reached from elsewhere it wants its token, or the cookie of a login. Bodies have their sizes, and
-addresses their rates. Every reply forbids the page all that it does not need.
+Origin, and their forms by a header that none can send without being let to. It wants its token, or
+the cookie of a login, also on loopback, which every user of the machine can reach. Bodies have
+their sizes and times, and addresses their rates, apart from those that showed the token. Every
+reply forbids the page all that it does not need.
+
+Below all that connections are counted. One on which no whole request came in time is closed; where
+too many wait for theirs the one that waited longest goes, so that who sends a request is served
+whatever others leave half said.
 """
 
+import asyncio
 import errno
 import hashlib
 import hmac
 import ipaddress
 import json
+import logging
+import math
 import os
+import resource
+import secrets
 import socket
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem.agent.serve.refusals import RequestRefused, reply_of, too_many
 from rubricem.memory.errors import SettingsError
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol
+else:
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol as HTTPProtocol
 
 MOST_ADDRESSES = 1024
 """addresses that are remembered; the one heard of least recently is forgotten"""
@@ -73,6 +90,8 @@ OPEN = ("/api/login",)
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
+TICKET_SECONDS = 3600
+
 HEADERS: Mapping[bytes, bytes] = {
     b"content-security-policy": (
         b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -94,7 +113,9 @@ class Security:
     host: str = "127.0.0.1"
     """what it listens on"""
     token: str | None = field(default=None, repr=False)
-    """None: only this machine can reach it, and no token is asked for"""
+    """None: no token is asked for"""
+    port: int = 0
+    """tells its cookie from those of other servers of this machine, as cookies know no ports"""
     names: tuple[str, ...] = ()
     """what this machine is called in its networks, where the server listens in all of them"""
     most_body: int = 1 << 20
@@ -102,6 +123,34 @@ class Security:
     bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
     """paths whose bodies may have another size"""
     rates: Rates = field(default_factory=Rates)
+    proxies: tuple[str, ...] = ()
+    """addresses whose word is taken on who asks, by X-Forwarded-For"""
+    head_seconds: float = 10
+    """from the beginning of a connection, or the last reply on it, to a whole request's head"""
+    body_seconds: float = 20
+    """that a body may be waited for, and one more for each `LEAST_RATE` bytes of it"""
+    _tickets: dict[str, float] = field(default_factory=dict, repr=False)
+    """each admits one login, until its time"""
+
+    @property
+    def alone(self) -> bool:
+        """Whether only this machine can reach it."""
+        number = address_in(self.host)
+        return self.host in LOOPBACK or (number is not None and number.is_loopback)
+
+    @property
+    def cookie_name(self) -> str:
+        return f"{COOKIE}-{self.port}" if self.port else COOKIE
+
+    def ticket(self) -> str:
+        """What a link may hold in the place of the token: once used it is worth nothing."""
+        made = secrets.token_urlsafe(32)
+        self._tickets[made] = time.monotonic() + TICKET_SECONDS
+        return made
+
+    def enters(self, given: str) -> bool:
+        """Whether this is the token, or a ticket, which it uses up."""
+        return self._tickets.pop(given, 0.0) > time.monotonic() or self.admits(given)
 
     def admits(self, token: str) -> bool:
         """Whether this is the token; takes as long for any of the same length."""
@@ -119,12 +168,20 @@ class Security:
         """Raise Refused where the request is not to be carried out."""
         self._check_host(headers.get("host", ""))
         self._check_origin(path, headers)
-        if not self.rates.allow(client, changing=method not in SAFE):
+        # Users of one machine share its loopback address: who knows the token has a rate apart.
+        known = self._knows_token(headers)
+        bucket = f"{client} known" if known else client
+        if not self.rates.allow(bucket, changing=method not in SAFE):
             raise too_many("Too many requests came at once.", "Wait a few seconds.")
         if not path.startswith(GUARDED):
             return
         self._check_form(method, path, headers)
-        self._check_token(path, headers)
+        if not known and path not in OPEN:
+            raise RequestRefused(
+                HTTPStatus.UNAUTHORIZED,
+                "This server asks for its token.",
+                "Log in with what rubricem serve printed, or send Authorization: Bearer and it.",
+            )
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self.most(path):
             raise too_large(self.most(path))
@@ -135,7 +192,7 @@ class Security:
         if name in (*LOOPBACK, *self.names, self.host.casefold()):
             return
         # A name can be pointed at any address by its owner, a number cannot.
-        if self.token is not None and address_in(name) is not None:
+        if not self.alone and address_in(name) is not None:
             return
         raise RequestRefused(
             HTTPStatus.FORBIDDEN,
@@ -174,23 +231,17 @@ class Security:
                 f"Send {CSRF_HEADER}: 1 with every request that changes something.",
             )
 
-    def _check_token(self, path: str, headers: Mapping[str, str]) -> None:
-        if self.token is None or path in OPEN:
-            return
+    def _knows_token(self, headers: Mapping[str, str]) -> bool:
+        if self.token is None:
+            return True
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.casefold() == "bearer" and self.admits(given.strip()):
-            return
+            return True
         cookie = None
         with suppress(CookieError):
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie_name)
         shown = cookie.value if cookie else ""
-        if shown.isascii() and hmac.compare_digest(shown, self.cookie()):
-            return
-        raise RequestRefused(
-            HTTPStatus.UNAUTHORIZED,
-            "This server asks for its token.",
-            "Log in with what rubricem serve printed, or send Authorization: Bearer and it.",
-        )
+        return shown.isascii() and hmac.compare_digest(shown, self.cookie())
 
 
 def too_large(most: int) -> RequestRefused:
@@ -209,6 +260,11 @@ def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
+LEAST_RATE = 16_384
+"""bytes of a body that may take a second"""
+TOO_SLOW = RequestRefused(
+    HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly.", "Send it again, all at once."
+)
 DISCARDED = 16
 """times its limit of a body is read and thrown away before the connection is closed"""
 
@@ -224,7 +280,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send, scope["path"], self._security.most(scope["path"]))
+        exchange = _Exchange(receive, send, scope["path"], self._security)
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -242,25 +298,44 @@ class Guard:
 class _Exchange:
     """One request: receives a body up to its limit, and sends the reply with our headers."""
 
-    def __init__(self, receive: Receive, send: Send, path: str, most: int) -> None:
+    def __init__(self, receive: Receive, send: Send, path: str, security: Security) -> None:
         self._receive = receive
         self._send = send
         self._path = path
-        self._most = most
+        self._most = security.most(path)
+        self._seconds = security.body_seconds
+        self._whole = False
+        """nothing of the body is to come"""
         self._read = 0
         self._begun = False
         self._refused = False
 
     async def receive(self) -> Message:
-        message = await self._receive()
-        self._read += len(message.get("body", b""))
-        if self._read <= self._most:
-            return message
-        if message.get("more_body"):
-            await self.discard()
-        await self.refuse(too_large(self._most))
+        try:
+            message = await self._next()
+        except TimeoutError:
+            await self.refuse(TOO_SLOW)
+        else:
+            if self._read <= self._most:
+                return message
+            if message.get("more_body"):
+                await self.discard()
+            await self.refuse(too_large(self._most))
         # The client is as good as gone.
         return {"type": "http.disconnect"}
+
+    async def _next(self) -> Message:
+        """The next of the body; TimeoutError where it was waited for too long in all."""
+        if self._whole:
+            return await self._receive()
+        begun = time.monotonic()
+        async with asyncio.timeout(max(self._seconds, 0)):
+            message = await self._receive()
+        come = len(message.get("body", b""))
+        self._read += come
+        self._seconds += come / LEAST_RATE - (time.monotonic() - begun)
+        self._whole = not message.get("more_body")
+        return message
 
     async def send(self, message: Message) -> None:
         if self._refused:
@@ -279,7 +354,7 @@ class _Exchange:
             return
         body = json.dumps(reply_of(refused, self._path)[0]).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        if refused.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_SLOW.status):
             # What is left of the body is not read.
             headers.append((b"connection", b"close"))
         start = {"type": "http.response.start", "status": refused.status, "headers": headers}
@@ -289,12 +364,9 @@ class _Exchange:
 
     async def discard(self) -> None:
         """Read on without keeping anything: who is cut off while they send does not hear why."""
-        read = 0
-        while read < DISCARDED * self._most:
-            message = await self._receive()
-            read += len(message.get("body", b""))
-            if not message.get("more_body"):
-                return
+        with suppress(TimeoutError):
+            while self._read < DISCARDED * self._most and not self._whole:
+                await self._next()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -326,3 +398,174 @@ def bind(host: str, port: int) -> socket.socket:
         raise SettingsError(said, remedy) from error
     listening.setblocking(False)
     return listening
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Connections that may be open, and those of them on which a whole request is awaited."""
+
+    open: int
+    awaiting: int
+
+
+class Connections:
+    """The connections of one server, within bounds for each address and for all."""
+
+    def __init__(self, of_all: Bounds, of_one: Bounds, shared: tuple[str, ...] = ()) -> None:
+        """`shared`: addresses of many, which only the bounds for all hold for."""
+        self._of_all = of_all
+        self._of_one = of_one
+        self._shared = shared
+        self._open: dict[BoundedProtocol, None] = {}
+        self._awaiting: dict[BoundedProtocol, None] = {}
+        """the one that waits longest first"""
+        self._counts: Counter[tuple[str, bool]] = Counter()
+        """by address, and whether they await a request"""
+
+    def take(self, one: "BoundedProtocol") -> None:
+        self._open[one] = None
+        self._counts[one.address, False] += 1
+        self.wait(one)
+
+    def wait(self, one: "BoundedProtocol") -> None:
+        """Its next request is awaited; whoever waited longest goes where that is one too many."""
+        if one not in self._open:
+            return
+        if self._awaiting.pop(one, False) is False:
+            self._counts[one.address, True] += 1
+        self._awaiting[one] = None
+        awaiting, opened = self._counts[one.address, True], self._counts[one.address, False]
+        few = awaiting <= self._of_one.awaiting and opened <= self._of_one.open
+        if not few and one.address not in self._shared:
+            next(each for each in self._awaiting if each.address == one.address).drop()
+        if len(self._awaiting) > self._of_all.awaiting or len(self._open) > self._of_all.open:
+            next(iter(self._awaiting)).drop()
+
+    def serve(self, one: "BoundedProtocol") -> None:
+        """A whole request came on it."""
+        if self._awaiting.pop(one, False) is None:
+            self._counts[one.address, True] -= 1
+
+    def leave(self, one: "BoundedProtocol") -> None:
+        self.serve(one)
+        if self._open.pop(one, False) is None:
+            self._counts[one.address, False] -= 1
+        self._counts = +self._counts if len(self._counts) > MOST_ADDRESSES else self._counts
+
+
+MOST_HEAD = 65_536
+"""bytes of a request before its body"""
+
+
+class BoundedProtocol(HTTPProtocol):
+    """uvicorn's own, which knows no bound for what comes before a whole request."""
+
+    def __init__(self, connections: Connections, seconds: float, **rest: Any) -> None:
+        super().__init__(**rest)
+        self._connections_held = connections
+        self._head_seconds = seconds
+        self._head_bytes = 0
+        self._until: asyncio.TimerHandle | None = None
+        self.address = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        self._await_request(self._connections_held.take)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._serves():
+            self._stop_clock()
+            self._connections_held.serve(self)
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MOST_HEAD:
+            self.drop()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._serves():
+            self._await_request(self._connections_held.wait)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        self._connections_held.leave(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """End it at once: who never reads what it was sent would hold it open otherwise."""
+        self._connections_held.leave(self)
+        self.transport.abort()
+
+    def _serves(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_request(self, tell: Callable[["BoundedProtocol"], None]) -> None:
+        self._stop_clock()
+        self._head_bytes = 0
+        if not self.transport.is_closing():
+            self._until = self.loop.call_later(self._head_seconds, self.drop)
+            tell(self)
+
+    def _stop_clock(self) -> None:
+        if self._until is not None:
+            self._until.cancel()
+
+
+GRACE = 3
+"""seconds that connections get to end when a server ends"""
+OF_ALL, OF_ONE = Bounds(4096, 1024), Bounds(2560, 256)
+DESCRIPTORS, RESERVED = 65_536, 256
+"""files that are open at most, and those that connections leave to the rest of the process"""
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def config_of(app: ASGIApp, security: Security, **more: Any) -> uvicorn.Config:
+    """How uvicorn serves the application; forwarded headers count from a named proxy alone."""
+    most = max(64, raise_descriptors() - RESERVED)
+    of_all = Bounds(min(OF_ALL.open, most), min(OF_ALL.awaiting, most // 2))
+    connections = Connections(of_all, OF_ONE, security.proxies)
+
+    class Protocol(BoundedProtocol):
+        def __init__(self, **rest: Any) -> None:
+            super().__init__(connections, security.head_seconds, **rest)
+
+    return uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        proxy_headers=bool(security.proxies),
+        forwarded_allow_ips=list(security.proxies),
+        **more,
+    )
+
+
+def raise_descriptors() -> int:
+    """Have this process open as many files as it may; gives how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    return DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> None:
+    """Say at most so often that no connection can be taken; asyncio has a traceback for each."""
+    told = -math.inf
+
+    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() - told >= seconds:
+            told = loop.time()
+            logging.getLogger(__name__).warning("No connection is taken: %s.", error.strerror)
+
+    loop.set_exception_handler(hear)

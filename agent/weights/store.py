@@ -290,6 +290,8 @@ class WeightsStore:
                     staging.mkdir(exist_ok=True)
                     _check_space(weights, staging)
                     await _Fetch(weights, staging, self._on_progress).run()
+                    for path in (staging, *staging.rglob("*")):
+                        path.chmod(0o755 if path.is_dir() else 0o644)  # users may share them
                     staging.rename(final)
         except OSError as cause:
             raise WeightsError(

@@ -87,11 +87,13 @@ def shop() -> MCPServer:
 
 
 @contextmanager
-def serving_http(app: Any, lifespan: Literal["on", "off"] = "on") -> Iterator[str]:
-    """An ASGI app on a free port of loopback; gives its address without a path."""
+def serving_http(
+    app: Any, lifespan: Literal["on", "off"] = "on", config: Any = None
+) -> Iterator[str]:
+    """An ASGI app on a free port of loopback, as `config` has it; its address without a path."""
     import uvicorn
 
-    config = uvicorn.Config(
+    config = config or uvicorn.Config(
         app, port=0, log_level="error", lifespan=lifespan, ws="none", timeout_graceful_shutdown=2
     )
     running = uvicorn.Server(config)

@@ -1,4 +1,4 @@
-// Where the server is not on this machine it wants the token that it printed at its start.
+// The server wants its token, unless it was started without one.
 import { post } from "./api.js";
 import { el, fresh } from "./dom.js";
 import { attempt, button, field, input } from "./parts.js";
@@ -23,7 +23,8 @@ export function login(done) {
   const lead = el(
     "p",
     { class: "soft" },
-    "This server is reached over a network. It printed its token where it was started.",
+    "It was printed where the server was first started, and is kept in serve-token of the data " +
+      "directory. The link that the server prints at each start enters without it, once.",
   );
   const form = el(
     "form",

@@ -217,7 +217,7 @@ def test_the_flags_are_the_same_wherever_questions_are_asked():
 def test_the_budgets_of_the_server_are_those_of_its_questions(tmp_path: Path):
     flags = [part for flag in BUDGETS.values() for part in flag]
     where = ("--base-url", "http://127.0.0.1:9/v1", "--source", "python")
-    with begun_server(tmp_path, *where, *flags) as (told, _):
+    with begun_server(tmp_path, *where, *flags, "--no-token") as (told, _):
         found = re.search(r"http://\S+", told[0])
         assert found
         defaults = httpx.get(f"{found[0]}api/status", timeout=60).json()["defaults"]

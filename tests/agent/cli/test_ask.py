@@ -75,6 +75,25 @@ def test_a_question_is_answered_from_a_folder_as_one_json_object(documents: Path
     assert told["usage"]["calls"] == 3
 
 
+@pytest.mark.parametrize(("mode", "then"), [(0o755, 0o700), (0o775, 0o770), (None, 0o700)])
+def test_nobody_else_can_read_what_is_written(
+    documents: Path, data: Path, tmp_path: Path, mode: int | None, then: int
+):
+    if mode is not None:
+        data.mkdir(parents=True)
+        data.chmod(mode)
+    before, out = os.umask(0o022), tmp_path / "report.md"
+    try:
+        with ScriptedServer(RUN) as server:
+            rubricem("ask", *where(server, documents, "--out", str(out), "--memory", "on"))
+    finally:
+        os.umask(before)
+    assert data.stat().st_mode & 0o777 == then
+    written = [*data.rglob("*"), out]
+    assert len(written) > 5
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
+
+
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
         shown = rubricem("ask", *where(server, documents, "--out", str(tmp_path / "report.md")))

@@ -66,11 +66,11 @@ async def program(here: Path, script: Script = ()) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def over_http(here: Path) -> Iterator[str]:
+def over_http(here: Path, *options: str) -> Iterator[str]:
     """The address of a server that the command serves on loopback."""
     with ScriptedServer(ANSWERED) as model:
         process = Process(
-            [*COMMAND, "mcp", "--http", "--port", "0"],
+            [*COMMAND, "mcp", "--http", "--port", "0", *options],
             cwd=here,
             env={**os.environ, **variables(here, model.base_url)},
             stdout=subprocess.PIPE,
@@ -176,7 +176,7 @@ async def test_a_run_is_judged_by_its_name(here: Path):
 
 
 async def test_a_server_over_http_answers_the_same(here: Path):
-    with over_http(here) as address:
+    with over_http(here, "--no-token") as address:
         async with Client(address, read_timeout_seconds=PATIENCE) as client:
             listed = await client.list_tools()
             assert sorted(tool.name for tool in listed.tools) == TOOLS
@@ -187,7 +187,18 @@ async def test_a_server_over_http_answers_the_same(here: Path):
         foreign = {**accept, "origin": "https://evil.example"}
         assert httpx.post(address, json=body, headers=foreign, timeout=PATIENCE).status_code == 403
         renamed = {**accept, "host": "evil.example"}
-        assert httpx.post(address, json=body, headers=renamed, timeout=PATIENCE).status_code == 421
+        assert httpx.post(address, json=body, headers=renamed, timeout=PATIENCE).status_code == 403
+
+
+def test_a_server_over_http_asks_for_its_token(here: Path):
+    accept = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    body = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    with over_http(here) as address:
+        token = (here / "data" / "serve-token").read_text().strip()
+        for told, status in (("wrong", 401), (token, 400)):
+            headers = {**accept, "authorization": f"Bearer {told}"}
+            reply = httpx.post(address, json=body, headers=headers, timeout=PATIENCE)
+            assert (reply.status_code, told in reply.text) == (status, False)
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path):

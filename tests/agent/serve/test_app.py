@@ -12,6 +12,7 @@ import pytest
 from rubricem.agent.serve.app import (
     NOT_FOUND,
     TOKEN_FILE_NAME,
+    TOKENLESS,
     WARNING,
     Machine,
     announce,
@@ -106,6 +107,12 @@ for address in sys.argv[1:]:
 """what a page of another machine would see, in a process that may leave loopback"""
 
 
+def login(address: str, token: str) -> int:
+    """The status of an attempt, asked by loopback, which tests may reach."""
+    here = f"http://127.0.0.1:{httpx.URL(address).port}/api/login"
+    return httpx.post(here, json={"token": token}, headers={"X-Rubricem": "1"}).status_code
+
+
 @pytest.mark.parametrize(
     ("host", "machine", "told"),
     [
@@ -135,7 +142,7 @@ def test_this_machine_opens_its_own_page_by_loopback():
 
 
 OPEN = Security("0.0.0.0", "s3cret")
-LINK = "This link holds it: http://192.168.1.5:80/#token=s3cret"
+LINK = "This link lets one browser in, within the hour: http://192.168.1.5:80/#token=t1cket"
 MADE = "Token: s3cret (it is kept in data/serve-token)"
 KEPT = "A token is asked for; it is kept in data/serve-token"
 
@@ -143,22 +150,41 @@ KEPT = "A token is asked for; it is kept in data/serve-token"
 @pytest.mark.parametrize(
     ("security", "machine", "made", "address", "more"),
     [
-        (Security(), HOME, True, "127.0.0.1", []),
+        (Security(), HOME, True, "127.0.0.1", [TOKENLESS]),
+        (
+            Security(token="s3cret"),
+            HOME,
+            True,
+            "127.0.0.1",
+            [MADE, LINK.replace("192.168.1.5", "127.0.0.1")],
+        ),
         (OPEN, HOME, True, "192.168.1.5", ["and on http://study:80/", MADE, LINK, WARNING]),
-        (OPEN, HOME, False, "192.168.1.5", ["and on http://study:80/", KEPT, WARNING]),
-        (OPEN, Machine(), False, "127.0.0.1", [NOT_FOUND, KEPT, WARNING]),
+        (OPEN, HOME, False, "192.168.1.5", ["and on http://study:80/", KEPT, LINK, WARNING]),
+        (
+            OPEN,
+            Machine(),
+            False,
+            "127.0.0.1",
+            [NOT_FOUND, KEPT, LINK.replace("192.168.1.5", "127.0.0.1"), WARNING],
+        ),
     ],
-    ids=["this machine alone", "a new token is shown once", "an old one is not", "no network"],
+    ids=[
+        "no token",
+        "this machine alone",
+        "a new token is shown once",
+        "an old one is not",
+        "no network",
+    ],
 )
 def test_a_server_says_where_it_is_opened_and_by_what_token(
     security: Security, machine: Machine, made: bool, address: str, more: list[str]
 ):
-    first, *others = announce(security, 80, machine, Path("data/serve-token"), made)
+    first, *others = announce(security, 80, machine, Path("data/serve-token"), made, "t1cket")
     assert first.startswith(f"Serving on http://{address}:80/ (") and others == more
 
 
 def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
-    security, _ = secure(tmp_path, "0.0.0.0", HOME)
+    security, _ = secure(tmp_path, Security("0.0.0.0", names=(HOME.name,)))
     asked = {"authorization": f"Bearer {security.token}"}
     security.check("GET", "/api/status", {"host": "Study:80", **asked}, "1.2.3.4")
     for host in ("study.evil.example", "evil.example"):
@@ -173,7 +199,11 @@ def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp
         assert told and not any("0.0.0.0" in each for each in told)
         assert lines[-1] == WARNING
         link = next(line for line in lines if "#token=" in line)
-        assert link.endswith((tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip())
+        token = (tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip()
+        assert not link.endswith(token) and any(f"Token: {token} " in line for line in lines)
+        address, ticket = link.split()[-1].split("#token=")
+        logins = [login(address, ticket) for _ in range(2)]
+        assert logins == [200, 401], "a link that a process list shows is worth nothing once used"
         command = [sys.executable, "-c", OPENED, *told]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.stdout.splitlines() == ["200 401"] * len(told), done.stderr

@@ -1,19 +1,41 @@
 """Who may ask the server what: hosts, origins, tokens, forms, sizes, rates; what replies say."""
 
+import asyncio
+import errno
 import json
+import logging
+import os
+import socket
 import stat
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from rubricem.agent.serve.app import TOKEN_FILE_NAME, Machine, keep_token, secure
+from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token, secure
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
-from rubricem.agent.serve.security import COOKIE, MOST_ADDRESSES, Rate, Rates, Security
-from rubricem.memory.errors import StoreError
+from rubricem.agent.serve.security import (
+    COOKIE,
+    MOST_ADDRESSES,
+    MOST_HEAD,
+    OF_ONE,
+    Guard,
+    Rate,
+    Rates,
+    Security,
+    config_of,
+    throttle_accepts,
+)
+from rubricem.memory.errors import SettingsError, StoreError
 from tests.support.pages import RunSite, app_at, calling, run_settings, site
 from tests.support.scripted_server import ScriptedServer
+from tests.support.tool_servers import serving_http
 
 TOKEN = "t0ken-" * 6
 HERE = {"host": "localhost:8421"}
@@ -121,13 +143,39 @@ def test_requests_beyond_the_rate_are_refused_until_time_has_passed():
     ("host", "alone"),
     [("localhost", True), ("127.0.0.9", True), ("::1", True), ("0.0.0.0", False), ("x.y", False)],
 )
-def test_a_token_is_made_only_where_others_can_reach_the_server(
+def test_a_token_is_asked_for_but_on_this_machine_where_none_is_wanted(
     tmp_path: Path, host: str, alone: bool
 ):
-    security, made = secure(tmp_path, host, Machine())
-    assert ((security.token is None), made) == (alone, not alone)
-    assert (tmp_path / TOKEN_FILE_NAME).exists() is not alone
-    assert secure(tmp_path, host, Machine()) == (security, False)
+    security, made = secure(tmp_path, Security(host))
+    assert made and security.token and security.alone is alone
+    assert secure(tmp_path, Security(host)) == (security, False)
+    if alone:
+        assert secure(tmp_path, Security(host), with_token=False) == (Security(host), False)
+    else:
+        with pytest.raises(SettingsError, match="needs its token"):
+            secure(tmp_path, Security(host), with_token=False)
+
+
+def test_neighbours_without_the_token_use_up_no_rate_of_who_has_it():
+    security = Security(token=TOKEN, rates=Rates(Rate(2, 0), Rate(2, 0)))
+    told = [refused(security, "GET", "/api/status", HERE) for _ in range(4)]
+    assert told == [401, 401, 429, 429]
+    known = {**HERE, "authorization": f"Bearer {TOKEN}"}
+    assert refused(security, "GET", "/api/status", known) is None
+
+
+def test_a_ticket_enters_once_and_in_its_time_and_a_cookie_is_of_one_port():
+    security = Security(token=TOKEN, port=8421)
+    ticket, late = security.ticket(), security.ticket()
+    security._tickets[late] = 0.0
+    assert [security.enters(each) for each in (ticket, ticket, late, TOKEN)] == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert not security.admits(security.ticket()), "it is no token"
+    other = replace(security, port=8422)
+    shown = {**HERE, "cookie": f"{other.cookie_name}={other.cookie()}"}
+    assert refused(security, "GET", "/api/status", shown) == 401
+    assert refused(other, "GET", "/api/status", shown) is None
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
@@ -250,3 +298,119 @@ async def test_what_is_not_there_is_said_to_be_so(open_here: RunSite, method: st
     reply = await open_here.http.request(method, path, json=body)
     assert reply.status_code == 404, reply.text
     assert set(reply.json()) == {"error", "remedy"}
+
+
+@contextmanager
+def attacked(security: Security) -> Iterator[tuple[str, int]]:
+    """Host and port of a server that says who asked it and how much they sent."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        read, more = 0, True
+        while more and (message := await receive())["type"] == "http.request":
+            read, more = read + len(message["body"]), message.get("more_body", False)
+        said = f"{scope['client'][0]} {read}".encode()
+        length = (b"content-length", b"%d" % len(said))
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": said})
+
+    config = config_of(Guard(app, security), security, port=0, lifespan="off")
+    with serving_http(app, config=config) as address:
+        yield "127.0.0.1", int(address.rpartition(":")[2])
+
+
+HEAD = b"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def ended(connection: socket.socket) -> bytes:
+    """What a server said before it ended the connection."""
+    said = b""
+    try:
+        while piece := connection.recv(65536):
+            said += piece
+    except ConnectionError:
+        pass
+    return said
+
+
+def test_whoever_sends_a_request_is_served_beside_1100_half_ones():
+    begun = time.monotonic()
+    with attacked(Security(head_seconds=60)) as place, ExitStack() as stack:
+        halves = [stack.enter_context(socket.create_connection(place)) for _ in range(1100)]
+        for half in halves:
+            half.sendall(b"GET / HTTP/1.1\r\nHost: local")
+        assert httpx.get(f"http://{place[0]}:{place[1]}/").text == "127.0.0.1 0"
+        open_still = 0
+        for half in halves:
+            half.setblocking(False)
+            try:
+                half.recv(1)
+            except BlockingIOError:
+                open_still += 1
+            except ConnectionError:
+                pass
+    assert 0 < open_still <= OF_ONE.awaiting and time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: local", b"h", b""),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"", b"200 OK"),
+        (HEAD + b"Content-Length: 1000\r\n\r\n", b"{", b"408 Request Timeout"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", b"408 Request Timeout"),
+        (HEAD.replace(b"localhost", b"evil") + b"Content-Length: 99\r\n\r\n", b"{", b"403 Forb"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + MOST_HEAD * b"a", b"a", b""),
+    ],
+    ids=["a head", "after a reply", "a body", "chunks", "a refused body", "a head without end"],
+)
+def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
+    begun = time.monotonic()
+    security = Security(head_seconds=0.6, body_seconds=0.6)
+    with attacked(security) as place, socket.create_connection(place) as connection:
+        connection.sendall(first)
+        connection.settimeout(0.1)
+        heard = b""
+        while time.monotonic() - begun < 4:
+            try:
+                connection.sendall(then)
+                piece = connection.recv(65536)
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+            heard += piece
+            if not piece:
+                break
+    assert time.monotonic() - begun < 4 and said in heard and (said or not heard)
+
+
+def test_a_body_that_comes_as_it_can_is_read_whole():
+    security = Security(head_seconds=0.6, body_seconds=0.6)
+    with attacked(security) as place, socket.create_connection(place) as connection:
+        connection.sendall(HEAD + b"Connection: close\r\nContent-Length: 400000\r\n\r\n")
+        for _ in range(10):
+            connection.sendall(40_000 * b"a")
+            time.sleep(0.1)
+        assert ended(connection).endswith(b"127.0.0.1 400000")
+
+
+@pytest.mark.parametrize(("proxies", "client"), [((), "127.0.0.1"), (("127.0.0.1",), "9.9.9.9")])
+def test_forwarded_headers_are_believed_of_a_named_proxy_alone(
+    proxies: tuple[str, ...], client: str
+):
+    with attacked(Security(proxies=proxies)) as (host, port):
+        forwarded = {"X-Forwarded-For": "9.9.9.9", "X-Forwarded-Proto": "https"}
+        said = httpx.get(f"http://{host}:{port}/", headers=forwarded).text
+    assert said == f"{client} 0"
+
+
+async def test_that_no_connection_can_be_taken_is_said_once(caplog: pytest.LogCaptureFixture):
+    loop = asyncio.get_running_loop()
+    throttle_accepts(loop)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            loop.call_exception_handler({"message": "socket.accept()", "exception": full})
+        loop.call_exception_handler({"message": "another fault"})
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["No connection is taken: Too many open files.", "another fault"]
