@@ -291,7 +291,7 @@ class JudgeRounds:
                 folder, shown_once(pairs, seed), self.updates.checkpoint, seed
             )
         sampled = [one for one in found if isinstance(one, SampledPair)]
-        rows, numbers = round_rows(sampled, number, self.config.max_row_tokens)
+        rows, numbers = round_rows(sampled, number, self.updates.longest)
         if not rows:
             self.tell(
                 f"round {number + 1} had nothing to learn: no pair's samples differ in reward"

@@ -42,7 +42,7 @@ from rubricem.memory.runs import hash_of
 from rubricem.training.local.checkpoints import fault, read_weights, write_whole
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import Prefix, Score, batch_logprobs
+from rubricem.training.local.passes import PIECE, Prefix, Score, batch_logprobs
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
@@ -65,16 +65,23 @@ class Base:
     """what llama.cpp loads of it; None where it can serve nothing that is trained of it"""
 
 
+async def find_weights(name: str, weights_dir: Path | None) -> Path:
+    """The GGUF file, fetched where it is not on disk, or the folder of a model's name."""
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    return await WeightsStore(weights_dir).model(name)
+
+
 async def find_base(name: str, weights_dir: Path | None = None) -> Base:
     """The weights of a model's name, fetched where they are not on disk.
 
     A folder with a model.gguf, as full training leaves, is served as that. Raises SettingsError
     for a name that means nothing, WeightsError for weights that are damaged or cannot be had.
     """
-    folder = Path(name).expanduser()
-    if not (folder / "config.json").is_file():
-        path = await WeightsStore(weights_dir).model(name)
-        return Base(name, path, await WeightsStore.base_sha256(name, path), path)
+    folder = await find_weights(name, weights_dir)
+    if folder.is_file():
+        return Base(name, folder, await WeightsStore.base_sha256(name, folder), folder)
     gguf = folder / MODEL
     if gguf.is_file():
         return Base(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
@@ -187,6 +194,63 @@ def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
                 f"row {row.id} has {len(row.ids):,} tokens, and the model reads {context:,}.",
                 f"Set max_row_tokens to {context} or less.",
             )
+
+
+KEPT_BACK = 0.2
+"""share of the free memory for what no formula tells: a sampler beside, fragments, other work"""
+ADAM = 16
+"""bytes of a trained parameter: itself, its gradient and two moments in float32"""
+
+
+def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> int:
+    """Tokens of the longest row: as the model's context, and as `free` bytes of memory allow.
+
+    With b bytes a number, L blocks that have a gradient, h the width of a state, f that of the
+    layer between, V words, N parameters of which A are trained:
+
+        fixed   = N b (lora) or N (2 at bfloat16, and 4 of a reference) (full) + 16 A + 12 V PIECE
+        a token = L (12 h + 4 f) b, or (L h + 12 h + 4 f) b under gradient checkpointing
+        limit   = (0.8 free - fixed) / (a token * micro_batch)
+
+    A block keeps the inputs of what is not linear (Korthikanti et al., arXiv:2205.05198, section
+    4.1); 12 and 4 are the most that torch kept of Qwen2 and Llama, by adapter or whole, in either
+    type. Attention by scaled_dot_product_attention keeps no scores. Logits are of PIECE masked
+    positions at a time, and their gradient. `world`: ranks that fsdp divides the weights over.
+
+    Raises SettingsError where not even the weights fit, WeightsError for a model not to be read.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder, file = (path.parent, {"gguf_file": path.name}) if path.is_file() else (path, {})
+    with _reading(path.name), redirect_stderr(StringIO()):
+        whole = AutoConfig.from_pretrained(str(folder), local_files_only=True, **file)
+        with torch.device("meta"):
+            model: Any = AutoModelForCausalLM.from_config(whole)  # type: ignore[no-untyped-call]
+    told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4
+    parameters, hidden = sum(p.numel() for p in model.parameters()), told.hidden_size
+    if config.adaptation == "full":
+        reference = 4 if config.objective.beta or config.novelty else 0
+        fixed = parameters * (ADAM + reference + (size if size == 2 else 0))
+    else:
+        linear = (m for m in model.modules() if isinstance(m, nn.Linear))
+        trained = sum(config.rank * (m.in_features + m.out_features) for m in linear)
+        fixed = parameters * size + ADAM * trained
+    if config.parallel == "fsdp":
+        fixed //= world
+    fixed += 12 * vocabulary_size(model) * PIECE
+    blocks = min(config.adapted_blocks or told.num_hidden_layers, told.num_hidden_layers)
+    block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
+    kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
+    limit: int = int((1 - KEPT_BACK) * free - fixed) // (kept * size * config.micro_batch)
+    if limit < 2:
+        raise SettingsError(
+            f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
+            f"{fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
+            'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
+            "to try it all the same.",
+        )
+    context: int = getattr(told, "max_position_embeddings", None) or limit
+    return min(limit, context)
 
 
 def vocabulary_size(model: Any) -> int:

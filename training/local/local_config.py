@@ -51,8 +51,9 @@ class EngineConfig(TableConfig):
     """the learning rate at which a linear or cosine schedule ends"""
     warmup: float = Field(default=0.0, ge=0, le=1)
     """share of the steps in which the rate rises to its full size"""
-    max_row_tokens: int = Field(default=4096, ge=2)
-    """longer rows are left out, and counted"""
+    max_row_tokens: int | None = Field(default=None, ge=2)
+    """longer rows are left out, and counted; None: as many as the model reads and as the memory
+    that is free when the training begins is estimated to hold"""
     pack_tokens: int = Field(default=0, ge=0)
     """rows go through the model end to end, at most this many tokens at a time (a longer row by
     itself), which bounds the memory; a model that would mix them is refused; 0: they are not

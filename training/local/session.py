@@ -17,11 +17,12 @@ moved. All figures are in nats per token.
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,11 +51,13 @@ from rubricem.training.local.load import (
     Base,
     check_rows,
     find_base,
+    find_weights,
     load_base,
     load_learner,
     memory_told,
+    row_limit,
 )
-from rubricem.training.local.local_config import EngineConfig, Method
+from rubricem.training.local.local_config import Config, EngineConfig, Method
 from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.ranks import ALONE, Ranks, join_ranks
 from rubricem.training.local.weights import Adapter, adapter_config
@@ -88,7 +91,7 @@ class TrainingSession:
     def __init__(
         self, config: EngineConfig, method: Method, tell: Tell, base: Base, ranks: Ranks
     ) -> None:
-        """`config.dtype` is settled. Nothing is loaded before the first step."""
+        """`config` is one of `settle`. Nothing is loaded before the first step."""
         self.config, self.method, self.tell = config, method, tell
         self.base, self.ranks = base, ranks
         self.note = first_note(config, method, base)
@@ -114,6 +117,12 @@ class TrainingSession:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
                 learner.restore(read_trainer(self.folder.newest))
         return learner
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that is trained."""
+        assert self.config.max_row_tokens is not None, "it is settled"
+        return self.config.max_row_tokens
 
     @cached_property
     def vocabulary(self) -> str:
@@ -266,9 +275,7 @@ async def open_session(
         base = await find_base(config.model, weights_dir)
         if not ranks.local:
             await asyncio.to_thread(ranks.wait)
-        if config.dtype == "auto":
-            dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
-            config = config.model_copy(update={"dtype": dtype})
+        config = await settle(config, ranks, weights_dir)
         told = tell if ranks.first else lambda line: None
         session = TrainingSession(config, method, told, base, ranks)
         held = {**_record(session), **(record or {})}
@@ -341,6 +348,48 @@ def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
             f"there is no metric {best_by!r} to choose the best checkpoint by.",
             f"Set best_by to one of {', '.join(sorted(metrics))}.",
         )
+
+
+@asynccontextmanager
+async def settled(config: Config, weights_dir: Path | None = None) -> AsyncIterator[Config]:
+    """What a session in there will have, for who has to know it before one is opened."""
+    with join_ranks(config.device) as ranks:
+        yield await settle(config, ranks, weights_dir)
+
+
+async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) -> Config:
+    """The configuration with the type and the longest row that a run in its folder has.
+
+    Raises SettingsError and WeightsError as `row_limit` does.
+    """
+    if config.dtype == "auto":
+        dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
+        config = config.model_copy(update={"dtype": dtype})
+    if config.max_row_tokens is None:
+        # Once for a run, too: it is to leave out the same rows when less memory is free.
+        most: Any = TrainingFolder(config.out).record().get("max_row_tokens")
+        if most is None:
+            path = await find_weights(config.model, weights_dir)
+            free = free_memory(ranks.device)
+            most = await asyncio.to_thread(row_limit, config, path, free, ranks.world)
+        config = config.model_copy(update={"max_row_tokens": min(ranks.gather(int(most)))})
+    return config
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes for this process, at most; of a processor's an equal share for each on the machine."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    meminfo, found = Path("/proc/meminfo"), list[int]()
+    if meminfo.is_file():
+        lines = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    else:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for path in ("memory.max", "memory/memory.limit_in_bytes"):  # of a container
+        with suppress(OSError, ValueError):
+            found.append(int((Path("/sys/fs/cgroup") / path).read_text()))
+    return min(found) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _settle_dtype(config: EngineConfig, ranks: Ranks) -> str:

@@ -10,6 +10,7 @@ import gc
 import hashlib
 import os
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from rubricem.training.local.session import (
     check_best,
     compare_once,
     open_session,
+    settled,
 )
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
@@ -84,7 +86,24 @@ async def train(
     if config.engine == "trl":
         _check_suits_trl(config, method)
         needed("trl", "trl")
-    selection = await asyncio.to_thread(_select_rows, config, method, tell)
+    rows = await asyncio.to_thread(read_rows, config.rows)
+    if config.max_row_tokens is None:  # what is wrong with all is told before weights are fetched
+        _select_rows(rows, config, method, tell)
+    async with settled(config, weights_dir) as whole:
+        selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell)
+        return await _train_on(selection, whole, method, tell, weights_dir, watch, stop, rule)
+
+
+async def _train_on(
+    selection: Compiled,
+    config: TrainConfig,
+    method: Method,
+    tell: Tell,
+    weights_dir: Path | None,
+    watch: Watch | None,
+    stop: asyncio.Event | None,
+    rule: RowRule | None,
+) -> Trained:
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
@@ -239,9 +258,12 @@ def _rows_of(path: Path) -> list[TrainRow]:
     return rows
 
 
-def _select_rows(config: TrainConfig, method: Method, tell: Tell) -> Compiled:
-    selection = select(read_rows(config.rows), method, config.max_row_tokens)
-    if count := selection.dropped.get(reason := longer_than(config.max_row_tokens)):
+def _select_rows(
+    rows: Sequence[TrainRow], config: TrainConfig, method: Method, tell: Tell
+) -> Compiled:
+    longest = config.max_row_tokens or sys.maxsize
+    selection = select(rows, method, longest)
+    if count := selection.dropped.get(reason := longer_than(longest)):
         tell(f"{count} rows are {reason}; what is left of their groups is normalised again")
     if (
         method != "sft"

@@ -443,7 +443,7 @@ async def run_rounds(
         await Rounds(
             config=rounds,
             rule=rule,
-            max_row_tokens=config.max_row_tokens,
+            max_row_tokens=updates.longest,
             curriculum=Curriculum(asked.questions, per_round, windows, config.seed),
             folders=folders,
             open_round=sampled.round,

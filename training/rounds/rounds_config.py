@@ -208,6 +208,9 @@ class RoundsJob:
 
 
 PRESET = "preset"
+TOKEN_BUDGET = 4096
+"""by which dr-grpo divides where no longest row is set: what is learnt must not depend on the
+memory of a machine"""
 _LORA = {"rank", "alpha", "start_adapter"}
 PRESETS: Mapping[str, Mapping[Method, Mapping[str, Any]]] = {
     "rubricem": {
@@ -324,7 +327,8 @@ def _settle_objective(config: Config, rule: RowRule, told: Mapping[str, Any]) ->
     """
     implied: dict[str, Any] = {}
     if told.get(CREDIT) == DR_GRPO:
-        implied |= {"aggregation": "token-sum", "token_budget": config.max_row_tokens}
+        budget = config.max_row_tokens or TOKEN_BUDGET
+        implied |= {"aggregation": "token-sum", "token_budget": budget}
     if rule.ratio == "behaviour":
         implied |= {"correction": "bypass", "importance": "none"}
     given = config.objective.model_dump(exclude_unset=True)

@@ -239,6 +239,11 @@ class SessionUpdates:
     def _kept_row(self) -> Path:
         return self._folders.out / "canary_row.json"
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row that is trained."""
+        return self._session.longest
+
     def changes(self, rounds: int) -> int:
         return sum(self._untrained(number) is None for number in range(rounds))
 

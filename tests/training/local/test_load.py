@@ -13,23 +13,25 @@ from safetensors.torch import load_file, save_file
 
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
-from rubricem.training.local.checkpoints import read_weights
+from rubricem.training.local.checkpoints import RECORD, read_weights
 from rubricem.training.local.load import (
     check_packing,
     find_base,
     load_base,
     load_learner,
     memory_told,
+    row_limit,
     settle_sharing,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.passes import Prefix
 from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
-from rubricem.training.local.session import open_session
+from rubricem.training.local.session import open_session, settled
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import adapter_of, config_of, policy_rows, quiet, row, window_loss, written
 
+PER_TOKEN = ("ids", "loss_mask", "advantages", "behaviour_logprobs", "stages")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -46,7 +48,7 @@ def folder_of(path: Path, kind: str, **settings: Any) -> Path:
 
 
 def engine(**settings: Any) -> EngineConfig:
-    return EngineConfig(out=Path("unused"), dtype="float32", device="cpu", **settings)
+    return EngineConfig(**{"out": Path("unused"), "dtype": "float32", "device": "cpu"} | settings)
 
 
 async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path) -> None:
@@ -263,7 +265,8 @@ def test_a_weight_that_is_not_finite_is_refused_by_its_line(tmp_path: Path) -> N
     [
         ("base", row(0, ids=(*range(20), 5000, 1, 2, 3)), {},
          r"row0 has the token id 5000.*knows 131 tokens", "that the rows were collected with"),
-        ("short", row(0), {}, "has 24 tokens, and the model reads 16", "max_row_tokens to 16"),
+        ("short", row(0), {"max_row_tokens": 24}, "has 24 tokens, and the model reads 16",
+         "max_row_tokens to 16"),
         ("base", row(0), {"best_by": "accuracy"}, "no metric 'accuracy'",
          "negative_log_likelihood"),
         ("none.gguf", row(0), {}, "There is no file", ""),
@@ -331,6 +334,57 @@ def test_too_little_memory_is_told_with_the_remedy() -> None:
         assert key in told.value.remedy
     with pytest.raises(RuntimeError, match="shapes"), memory_told(torch.device("cpu")):
         torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+NARROW = {"vocab_size": 100, "intermediate_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("free", "settings", "limit"),
+    [
+        # 24,992 parameters, 18,496 of an adapter, 153,600 bytes for logits: 549,504 stand before
+        # the first row. Two blocks of 12 * 32 + 4 * 64 = 640 numbers: 5,120 bytes a token.
+        (1 << 40, {}, 2048),
+        (1_580_000, {}, 139),
+        (1_580_000, {"micro_batch": 3}, 46),
+        (1_580_000, {"adapted_blocks": 1}, 279),
+        (1_580_000, {"gradient_checkpointing": True}, 253),
+        (1_580_000, {"dtype": "bfloat16"}, 298),
+        (1_580_000, {"adaptation": "full"}, 138),
+        (1_580_000, {"adaptation": "full", "novelty": True}, 119),
+    ],
+)
+def test_rows_may_be_as_long_as_context_and_memory_allow(
+    tmp_path: Path, free: int, settings: dict[str, Any], limit: int
+) -> None:
+    base = folder_of(tmp_path / "base", "llama", **NARROW)
+    assert row_limit(engine(**settings), base, free) == limit
+
+
+def test_a_model_that_does_not_fit_is_told_before_it_is_read(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama", **NARROW)
+    with pytest.raises(SettingsError, match=r"0\.0 GB of memory are free") as told:
+        row_limit(engine(), base, 1000)
+    assert "max_row_tokens" in told.value.remedy
+
+
+async def test_an_unset_limit_is_the_models_context_and_stays_that_of_its_run(
+    tmp_path: Path,
+) -> None:
+    folder_of(tmp_path / "base", "llama", max_position_embeddings=20)
+    long, told = row(0), list[str]()
+    short = row(1, **{name: getattr(long, name)[:20] for name in PER_TOKEN})
+    config = config_of(tmp_path, Path("base"), [long, short])
+    trained = await train(config, "sft", told.append)
+    assert trained.dropped == {"longer than 20 tokens": 1}
+    assert any("1 rows are longer than 20 tokens" in line for line in told)
+    record = json.loads((config.out / RECORD).read_text(encoding="utf-8"))
+    assert record["max_row_tokens"] == 20
+    (config.out / RECORD).write_text(json.dumps(record | {"max_row_tokens": 22}), encoding="utf-8")
+    async with settled(config) as whole:
+        assert whole.max_row_tokens == 22
+    async with settled(config.model_copy(update={"max_row_tokens": 9})) as whole:
+        assert whole.max_row_tokens == 9
 
 
 def test_weights_too_large_for_the_memory_are_told_with_the_remedy(tmp_path: Path) -> None:
