@@ -80,7 +80,7 @@ _VERDICT = re.compile(r"<answer>\s*\[\[\s*([AB])\s*\]\]\s*</answer>", re.I)
 _TAGS = re.compile(
     r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)", re.I
 )
-_SHARE = re.compile(r"\(\s*(\d+(?:\.\d+)?)\s*%\s*\)|(\d+(?:\.\d+)?)\s*%")
+_SHARE = re.compile(r"\(\s*(\d+(?:\.\d+)?)\s*%\s*\)|(?<!\d)(\d+(?:\.\d+)?)\s*%")
 _BULLET = re.compile(r"^(?:[-*•]\s+|\d+[.):]?\s+)+")
 
 

@@ -432,7 +432,7 @@ ONE, TEN, HUNDRED = 1.5, 10.0, 100.0
 _NUMBER = r"([+-]?\d+(?:\.\d+)?|[+-]?\.\d+)"
 _FRACTION = re.compile(rf"{_NUMBER}\s*(?:/|out of|of)\s*{_NUMBER}", re.I)
 _PERCENT = re.compile(rf"{_NUMBER}\s*%")
-_ID = re.compile(r"\W*(?:attempt|trajectory|id)?[\s_#-]*(\d+)\W*", re.I)
+_ID = re.compile(r"\W*+(?:attempt|trajectory|id)?[\s_#-]*(\d+)\W*", re.I)
 
 
 @dataclass(frozen=True, slots=True)

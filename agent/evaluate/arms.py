@@ -37,7 +37,7 @@ BARE_ASKED = "The answer alone, in one to five words, without ids:"
 BARE = Sampling(max_tokens=24, temperature=0.0)
 _SEARCH = re.compile(r"\s*search:[ \t]*([^\n]*)", re.I)
 _ANSWER = re.compile(r"\s*answer:\s*", re.I)
-_NEXT = re.compile(r"\n\s*(?:search:|question:|<tool_output)", re.I)
+_NEXT = re.compile(r"\n[^\S\n]*(?:search:|question:|<tool_output)", re.I)
 _BEST = re.compile(r"best-of-(\d+)")
 WAYS = ("stages", "plain", "closed")
 MOST = 64

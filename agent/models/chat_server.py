@@ -188,7 +188,12 @@ class OpenAIChat:
         """
 
         async def attempt() -> ReplyReading:
-            reading = ReplyReading(stop, on_text, think_is_reasoning=self._think_is_reasoning)
+            reading = ReplyReading(
+                stop,
+                on_text,
+                think_is_reasoning=self._think_is_reasoning,
+                most_tokens=sampling.max_tokens,
+            )
             try:
                 stream = self._stream(messages, sampling)
                 await self._http.hear(reading, stream, delta_of, self._timeout)
@@ -226,7 +231,7 @@ class OpenAIChat:
             raise self._server.filtered()
         if reading.text.strip() or reading.ended == "stop":
             return
-        if reading.finish == "length":
+        if reading.reason == "length":
             raise self._server.endless_thought(sampling.max_tokens)
         raise self._server.wordless()
 

@@ -390,6 +390,12 @@ class Server:
             away=True,
         )
 
+    def idle(self) -> AttemptError:
+        return AttemptError(
+            f"the model server at {self.endpoint.url} sends events without end and writes nothing",
+            "Look into the server's log, or name another server.",
+        )
+
     def cut(self, why: str) -> AttemptError:
         quoted = f" ({self.quote(why)})" if why else ""
         return AttemptError(

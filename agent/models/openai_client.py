@@ -45,6 +45,10 @@ EXACTNESS = 1 / 16
 """of the time-out by which a silence may be found too early; a timer for each piece costs more"""
 UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 """what reading a value raises that is not what it should be"""
+MOST_IDLE = 20_000
+"""events one after another that bring nothing; they come faster than a silence is found"""
+MOST_BYTES = 8_000_000
+"""of one event, or of a reply that is none: read here, they cost others their time"""
 REST_SECONDS = 0.1
 """after the last event; a response read to its end leaves its connection fit for the next call"""
 _BROKEN = (APIConnectionError, httpx2.RequestError, aiohttp.ClientError)
@@ -130,6 +134,7 @@ class ModelServer:
         where it cannot. A text that has ended needs no more than its end. A refusal to begin is
         an AttemptError as well.
         """
+        patience = None
         try:
             async with asyncio.timeout(timeout) as deadline:
                 async with aclosing(await opened) as response:
@@ -142,7 +147,8 @@ class ModelServer:
             raise self._failure(refused) from None
         except TimeoutError:
             if not reading.complete:
-                raise self.server.silent(timeout) from None
+                idle = patience is not None and patience.idle
+                raise (self.server.idle() if idle else self.server.silent(timeout)) from None
 
     async def _listen(
         self,
@@ -153,7 +159,7 @@ class ModelServer:
     ) -> None:
         """Take events to the end, or until a text that has ended goes on all the same."""
         while not reading.overdue:
-            ended = reading.ended
+            ended, before = reading.ended, reading.progress
             try:
                 event = await anext(events)
                 if isinstance(event, dict) and event.get("error"):
@@ -167,7 +173,12 @@ class ModelServer:
                 told = error if isinstance(error, AttemptError) else self._failure(error, "")
                 raise told from None
             reading.take(event)
-            if not ended:
+            patience.idle = 0 if reading.progress > before else patience.idle + 1
+            if patience.idle > MOST_IDLE:
+                if reading.complete:
+                    return
+                raise self.server.idle()
+            if not ended and (reading.ended or not patience.idle):
                 patience.renew(late=reading.ended is not None)
 
     def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
@@ -213,6 +224,9 @@ class ModelServer:
                     # A proxy meant for the network cannot reach this machine's own servers.
                     trust_env=not loopback,
                     verify=_trusted(trust_env=not loopback),
+                    # What nobody asked for packed cannot hold a thousand times its size.
+                    headers={"Accept-Encoding": "identity"},
+                    event_hooks={"response": [_bound]},
                 ),
             )
 
@@ -229,17 +243,49 @@ def _trusted(trust_env: bool) -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=trust_env)
 
 
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that breaks off above so many bytes."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MOST_BYTES
+        async for piece in self._body:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError("the reply is too large")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Bound what is read whole: all but a reply that is being written."""
+    # Whatever type a server declares: what is written is asked for without a time for each read.
+    written = response.request.extensions["timeout"]["read"] is None
+    if not (response.is_success and written):
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("the reply is packed, which was not asked for")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _Bounded(response.stream)
+
+
 async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
     """The JSON values of the server-sent events that model servers send, up to `[DONE]`.
 
-    Raises ValueError for what is no JSON.
+    Raises ValueError for what is no JSON, or too large an event.
     """
     # A stream as it arrives passes two layers fewer; what is packed needs them.
     packed = "content-encoding" in response.headers
     arriving: Any = response.aiter_bytes() if packed else response.stream
     chunks: AsyncIterator[bytes] = aiter(arriving)
-    rest, lines = b"", []
+    rest, lines, size = b"", [], 0
     async for chunk in chunks:
+        size += len(chunk)
+        if size > MOST_BYTES:
+            raise ValueError("an event is too large")
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             if line.startswith(b"data:"):
@@ -247,6 +293,7 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
             elif lines and not line.strip():
                 event = b"\n".join(lines)
                 lines.clear()
+                size = len(chunk)
                 if event.startswith(b"[DONE]"):
                     with suppress(TimeoutError, *_BROKEN):
                         async with asyncio.timeout(REST_SECONDS):
@@ -258,6 +305,9 @@ async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
 
 class _Patience:
     """How long a server may still be silent; a piece that comes renews it."""
+
+    idle = 0
+    """events that have brought nothing since the last that brought something"""
 
     def __init__(self, deadline: asyncio.Timeout, seconds: float) -> None:
         self._deadline, self._seconds = deadline, seconds

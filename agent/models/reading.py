@@ -3,10 +3,13 @@
 Every piece is looked at once, whichever model wrote it: the caller's predicate sees the text so
 far and names the offset at which the turn is over; endless repetition, into which small models
 fall whatever they intend, is looked for every 64 characters. What comes after the end is counted
-but not kept. Thinking that a server leaves in the reply's text is told apart from it only where
-the caller asks for that: the scaffold's own turns begin with a `<think>` that is part of them.
+but not kept, and a turn that has become longer than its tokens can be is at its end, as a server
+may heed no limit. Thinking that a server leaves in the reply's text is told apart from it only
+where the caller asks for that: the scaffold's own turns begin with a `<think>` that is part of
+them.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +27,10 @@ REPEATS = 4
 SAME_CHARACTER = 200
 KEY = 16
 """characters that must recur before a block is compared"""
+LONGEST_TOKENS, MOST_PIECES = 8, 4
+"""characters and pieces for each token of a turn, over all of it: some servers cut tokens up"""
+SLACK = 512
+"""tokens that are let through beyond those of the turn, so that short turns may be uneven"""
 
 
 @dataclass(slots=True)
@@ -41,6 +48,11 @@ class Reading:
     ended: StopReason | None = None
     after_end: int = 0
     """pieces that came although the text had ended"""
+    most_tokens: int = sys.maxsize // 16
+    """that the model was allowed to write"""
+    progress: int = 0
+    """characters and ids that have come, of thinking as well"""
+    _pieces: int = 0
     _shown: int = 0
     _unchecked: int = 0
 
@@ -52,7 +64,7 @@ class Reading:
     @property
     def overdue(self) -> bool:
         """Whether the model goes on writing although the text has ended."""
-        return self.ended == "repetition" or self.after_end >= LATE_PIECES
+        return self.ended in ("repetition", "length") or self.after_end >= LATE_PIECES
 
     @property
     def reason(self) -> StopReason:
@@ -79,8 +91,20 @@ class Reading:
         """What of `raw` is the reply."""
         return self.raw
 
+    def _admitted(self, piece: str) -> str:
+        """As much of a piece as a turn of so many tokens may hold."""
+        room = LONGEST_TOKENS * (self.most_tokens + SLACK) - self.progress
+        self.progress += len(piece)
+        self._pieces += bool(piece)
+        return piece[: max(room, 0)]
+
     def _watch(self, written: str, new: int) -> None:
-        """Look for a loop once enough new characters have come."""
+        """Look whether the turn is all too long, and for a loop once enough has come."""
+        most = self.most_tokens + SLACK
+        if not self.ended and (
+            self.progress > LONGEST_TOKENS * most or self._pieces > MOST_PIECES * most
+        ):
+            self.ended = "length"
         self._unchecked += new
         if not self.ended and self._unchecked >= CHECK_EVERY:
             self._unchecked = 0
@@ -111,8 +135,8 @@ class ReplyReading(Reading):
         if self.ended:
             self.after_end += bool(delta.content or delta.reasoning)
             return
-        self.reasoning += delta.reasoning
-        self._write(delta.content)
+        self.reasoning += self._admitted(delta.reasoning)
+        self._write(self._admitted(delta.content))
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 
     def said(self) -> str:
@@ -187,8 +211,9 @@ class TokenReading(Reading):
             self.after_end += bool(piece.ids)
             return
         before = len(self.raw)
-        self._write(piece.text)
+        self._write(self._admitted(piece.text))
         if count := len(piece.ids):
+            self.progress += count
             self.ids += piece.ids
             # Several tokens of one event: all begin where its text does.
             self.arrived += [before] * (count - 1) + [len(self.raw)]

@@ -382,7 +382,8 @@ class TokenServer:
         body = self._dialect.body(prefix, sampling)
 
         async def attempt() -> TokenReading:
-            reading, read = TokenReading(stop, on_text), self._dialect.reader()
+            reading = TokenReading(stop, on_text, most_tokens=sampling.max_tokens)
+            read = self._dialect.reader()
 
             def piece_of(event: Any) -> Piece:
                 try:

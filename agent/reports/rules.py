@@ -46,9 +46,11 @@ _QUOTED = re.compile(r'["\u201c]([^"\u201c\u201d\n]{2,400})["\u201d]')
 _GAP = re.compile(r"\.{3}|\u2026|\[\.{3}\]")
 
 _TOKEN = re.compile(r"[\w.]+")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
+_IDENTIFIER = re.compile(r"(?<!\w)\d*+[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
 _CAPITAL = re.compile(r"(?<![\w.`'\u2019-])[^\W\d_a-z][\w]*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\u2026]\s|[(\"\u201c\n]|[-*]\s)\s*$")
+LONGEST_GAP = 80
+"""characters looked at before a capital"""
 _MOSTLY = 0.5
 """share of capitalised words from which a claim is a title, or German: they name nothing"""
 
@@ -100,10 +102,11 @@ def _names(claim: str) -> Iterator[str]:
     if len(capitals) > _MOSTLY * len(_TOKEN.findall(claim)) and len(capitals) > 3:
         return
     for match in capitals:
-        # A capital may stand there only because a sentence begins.
+        # A capital may stand there only because a sentence begins, which its white space ends.
         acronym = sum(letter.isupper() for letter in match[0]) > 1
         followed = _CAPITAL.match(claim, match.end() + 1)
-        if acronym or followed or not _SENTENCE_START.search(claim[: match.start()]):
+        before = claim[max(0, match.start() - LONGEST_GAP) : match.start()]
+        if acronym or followed or not _SENTENCE_START.search(before):
             yield match[0]
 
 
@@ -279,7 +282,9 @@ READ = 20
 NEAR = 0.75
 """of the best stretch's share, from which another stretch is read as well"""
 
-_CLAUSE = re.compile(r";|,?\s+(?:and|but|while|whereas)\s+|,\s+(?:which|who|so|or)\s+", re.I)
+_CLAUSE = re.compile(
+    r";|(?:,|(?<!\s))\s++(?:and|but|while|whereas)\s+|,\s+(?:which|who|so|or)\s+", re.I
+)
 
 
 class LexicalChecker:

@@ -19,7 +19,7 @@ MOST_LOOKUPS = 6
 """of a plan; what a small model writes beyond that repeats itself"""
 _ITEM = re.compile(r"^[ \t]*(\d{1,3})[.)][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 REFERENCE = re.compile(r"\[(\d{1,3})\]")
-_IDENTIFIER = re.compile(r"[^\W\d]\w*(?:\.\w+)+|\w*[a-z]_\w+")
+_IDENTIFIER = re.compile(r"(?<!\w)(?:[^\W\d]\w*+(?:\.\w+)+|\w*[a-z]_\w+)")
 _COMPARES = re.compile(
     r"\b(?:compare|which of|earlier|earliest|first|older|oldest|later|latest|last|younger|"
     r"youngest|longer|more|same|both)\b",

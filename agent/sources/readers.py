@@ -292,15 +292,24 @@ def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
     return title, [(int(m[1]), m[2]) if m else (0, line.rstrip()) for m, line in marked]
 
 
+# What XML cannot hold, though a page may: lxml reads it, and refuses to have it set again.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _writable(text: str, *, folded: bool) -> str:
+    return _UNWRITABLE.sub("", re.sub(r"\s+", " ", text) if folded else text)
+
+
 def _lay_out(root: html.HtmlElement) -> None:
     for element in list(root.iter()):
         if not isinstance(element.tag, str):
             continue
         preformatted = element.tag == "pre" or next(element.iterancestors("pre"), None) is not None
-        if element.text and not preformatted:
-            element.text = re.sub(r"\s+", " ", element.text)
-        if element.tail and (element.tag == "pre" or not preformatted):
-            element.tail = re.sub(r"\s+", " ", element.tail)
+        if element.text:
+            element.text = _writable(element.text, folded=not preformatted)
+        if element.tail:
+            folded = element.tag == "pre" or not preformatted
+            element.tail = _writable(element.tail, folded=folded)
         if element.tag in _HEADINGS:
             name = " ".join(str(element.text_content()).split()).rstrip("¶# ")
             for child in list(element):

@@ -66,7 +66,7 @@ NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 _ADDRESS = re.compile(r"https?://\S+")
 SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
-_LINE_ITEM = re.compile(r"\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=\s*[^\sa-z])")
+_LINE_ITEM = re.compile(r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=[^\S\n]*[^\sa-z])")
 _FULL_STOP = re.compile(r"[.!?]['\")\]\u201d\u2019`*]*+\s+(?=[^\sa-z])|[\u3002\uff01\uff1f]")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I

@@ -1,0 +1,234 @@
+"""No text, page or reply from outside can hold its reader up, or fail it in an unknown way.
+
+Texts are of what our formats are made of, mostly one piece over and over: what an expensive
+pattern or a quadratic loop needs. FOREIGN_TEXTS is their number for all readers together, 600
+where it is unset; `slow` takes 10,000.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rubricem.agent.learning.reflect import parse_reflection
+from rubricem.agent.models.chat_server import Dialect, delta_of
+from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
+from rubricem.agent.models.reading import looping, split_thinking
+from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
+from rubricem.agent.reports import page, report, rules
+from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
+from rubricem.agent.research import lookups, plans, threads
+from rubricem.agent.research.recall import harmless
+from rubricem.agent.serve.feed import checklist
+from rubricem.agent.sources.fetch import addresses_in, normal
+from rubricem.agent.sources.index import words
+from rubricem.agent.sources.likeness import shingles
+from rubricem.agent.sources.mcp_client import passages_of as tool_passages
+from rubricem.agent.sources.readers import markdown_sections, rst_sections, split_passages
+from rubricem.agent.sources.sandbox.web_text import passages_of
+from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
+from rubricem.agent.sources.web import row, same_page
+from rubricem.agent.transcript import scaffold
+from rubricem.agent.transcript import words as language
+from rubricem.judge import buffers, pairwise, relative, stage_readers
+from rubricem.judge.rubrics.llm import score_in
+from rubricem.memory import asking, screening, text
+from rubricem.memory.bank.catalogue import terms_in
+from rubricem.memory.errors import RubricemError
+from tests.support.values import source, trajectory
+
+SECONDS = 2.0
+"""of processor time for one text, on a busy machine"""
+LONGEST = 6000
+"""characters: more than a passage has"""
+_WORDS = r"""
+< > </ <! <!-- --> <? ?> <a <p> </p> <br> <pre> <table> <tr> <td> <div <script> </script> <style>
+<answer> </answer> <think> </think> <review> <cite·id="S1"> <cite·id=" </cite> <call_tool·name="
+"> </call_tool> <tool_output <tool_output·error=" <rubric> <structured_plan> <takeaways> <quote_A>
+</quote_A> <eval> <justify> <item> <|im_end|> <| |> [INST] [ ] [[ ]] [S1] [1] [S1: ( ) { } {" ":
+[met: [[A]] [x]: ![ ]( \boxed{ ` ``` ~~~ * ** _ - -- --- = === # ## + . .. ... , ; : ! ? / // \ |
+|| & &amp; &#x41; &#27; % %41 $ @ ~ ^ " ' 0 1 12 1. 1) 1, 10% 1/2 a A ab The a. e.g. A. and ,·and
+of def search search: question: answer: http:// https://a.test/ a.b a_b aB S1 s_1 id= hidden
+style="display:none" :says that when 1999 May 3, born 0x41 \x41 \u0041 QUJD é 中 。 ﷐ ﷑
+"""
+"""pieces; a middle dot in them is a space"""
+_BLANKS = (" ", "  ", "\n", "\n\n", "\t", "\r", "\v", "\u2028", "\xa0", " \n", "\n- ", "\n# ", "1 ")
+_UNSEEN = ("\u200b", "\u202e", "\ud800", "\x1b[", "\x1b]", "\x07", "\x00", "\ue000", "\ufffd")
+PIECES = (
+    *(word.replace("\u00b7", " ") for word in _WORDS.split()),
+    *_BLANKS,
+    *_UNSEEN,
+)
+runs = st.builds(
+    lambda before, piece, after: before + piece * (LONGEST // max(len(piece), 1)) + after,
+    *(st.lists(st.sampled_from(PIECES), max_size=size).map("".join) for size in (3, 4, 3)),
+)
+mixed = st.lists(st.sampled_from(PIECES), max_size=60).map("".join)
+TEXTS = runs | mixed | st.text(max_size=200)
+NAMES = ["choices", "delta", "content", "usage", "error", "message", "code", "text", "token_ids",
+         "logprobs", "tokens", "stop", "stop_type", "meta_info", "finish_reason", "results", "url",
+         "title", "prompt_tokens", "completion_tokens", "timings", "items", "id"]  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | mixed,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+MARKUP = TEXTS.map(lambda each: storable_bytes(f"<html><body>{each}"))
+
+
+def storable_bytes(each: str) -> bytes:
+    return each.encode("utf-8", "surrogatepass")
+
+
+def of_page(content: bytes, name: str = "x") -> Any:
+    return passages_of(content, "text/html", f"https://a.test/{name}", 9.0, lambda: None)
+
+
+def of_reply(value: Any) -> Any:
+    block = SimpleNamespace(type="text", text=json.dumps(value))
+    return tool_passages(SimpleNamespace(content=[block], structured_content=value), "wiki.search")
+
+
+def of_run(each: str) -> None:
+    each = text.storable(each)
+    run = trajectory(
+        f'{each}<cite id="S1">{each}</cite>', sources=(source(1, each[:4000], each[:200]),)
+    )
+    cited_answer(run)
+    report.markdown(run)
+    report.as_json(run)
+    page.page(run)
+
+
+def of_pair(each: str) -> None:
+    for check in (rules.missing_numbers, rules.missing_names, rules.missing_quotations,
+                  rules.contradiction, rules.shares, rules.best_stretches, language.rested_on,
+                  language.overlap, language.closest_sentence):  # fmt: skip
+        check(each, each[:4000])
+    rules.clauses(each)
+
+
+def of_question(each: str) -> None:
+    for read in (language.read_query, language.names, language.content_words, plans.two_sides,
+                 plans.subjects, plans.parameters, plans.objects, lookups.asks_for, lookups.moment,
+                 threads.leans, language.phrase):  # fmt: skip
+        read(each)
+    plans.complete(plans.read_plan(each, each), each)
+    lookups.candidates(each[:4000], lookups.asks_for("When was it?"), "When was it?")
+
+
+def of_turn(each: str) -> None:
+    document = scaffold.parse(each)
+    for read in (scaffold.citations, scaffold.answer_text, scaffold.review_marks,
+                 scaffold.stage_spans, scaffold.sent_back, report.latest_rubric):  # fmt: skip
+        read(document)
+    scaffold.turn_faults(each, 1)
+    scaffold.tool_call(each)
+    scaffold.rubric_items(each)
+    scaffold.tool_error(each)
+    scaffold.parse(f"<x>{scaffold.neutralise(each)}</x>")
+    checklist(each)
+    split_thinking(each), looping(each), bare_answer(each), unbox(each)
+
+
+def of_judge(each: str) -> None:
+    for read in (pairwise.parse_chain, pairwise.verdict_of, pairwise.published_verdict,
+                 pairwise.without_tags, pairwise.verdict_end, score_in, relative.plain_id,
+                 parse_reflection, stage_readers.repeated_share, asking.broken):  # fmt: skip
+        read(each)
+    list(asking.json_objects(each))
+    with suppress(RubricemError):
+        list(buffers.rubrics_of(each))
+    with suppress(ValueError):
+        relative.raw_score(each)
+    stage_readers.cites_of(each, ("S1",))
+    stage_readers.copied_share(each, each)
+
+
+def of_memory(each: str) -> None:
+    screening.screened(each, each, [each])
+    screening.suspected(each, [each])
+    list(screening.hidden_readings(each))
+    harmless(each), terms_in(each)
+
+
+def of_text(each: str) -> None:
+    for read in (text.printable, text.storable, text.without_markers, text.one_line, words,
+                 shingles, split_passages, markdown_sections, rst_sections, addresses_in, normal,
+                 same_page, report.prose, report.literal, report.web_address):  # fmt: skip
+        read(each)
+    text.fenced({"a": each}), row(each, each, each), report.link(each, each)
+    list(language.sentences(each))
+
+
+def of_event(value: Any) -> None:
+    for read in (delta_of, _piece, WholeReply().new, _llama_piece):
+        with suppress(*UNREADABLE):
+            read(value)
+    Dialect("m").learn({"seed": 1}, complaint_of(value)), pruned(value)
+    with suppress(Unread):
+        unpacked(storable_bytes(json.dumps(value)), "gzip", 1000)
+
+
+READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "text": (of_text, TEXTS),
+    "page": (of_page, MARKUP | TEXTS.map(storable_bytes) | st.binary(max_size=400)),
+    "markdown": (lambda each: of_page(storable_bytes(each), "a.md"), TEXTS),
+    "turn": (of_turn, TEXTS),
+    "question": (of_question, TEXTS.map(lambda each: each[:2000])),
+    "claim": (of_pair, TEXTS),
+    "report": (of_run, TEXTS),
+    "memory": (of_memory, TEXTS),
+    "judge": (of_judge, TEXTS),
+    "event": (of_event, VALUES),
+    "tool": (of_reply, VALUES),
+}
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fails what takes more processor time, also in a pattern."""
+
+    def late(number: int, frame: object) -> None:
+        raise AssertionError(f"more than {seconds} s")
+
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def read_all(name: str, texts: int) -> None:
+    read, given_texts = READERS[name]
+
+    @settings(max_examples=texts, deadline=None, database=None,
+              suppress_health_check=list(HealthCheck))  # fmt: skip
+    @given(given_texts)
+    def reads(each: Any) -> None:
+        with within(SECONDS), suppress(RubricemError):
+            read(each)
+
+    reads()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_text_holds_its_reader_up_or_fails_it(name: str) -> None:
+    read_all(name, int(os.environ.get("FOREIGN_TEXTS", 600)) // len(READERS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_ten_thousand_texts_hold_no_reader_up(name: str) -> None:
+    read_all(name, 10_000 // len(READERS) + 1)
