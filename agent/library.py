@@ -10,6 +10,8 @@ and the defaults, as they do on the command line. Runs are kept in the data dire
 of the command line: `rubricem runs` lists them, `rubricem learn` learns from them. With
 `memory="on"` and a server's model that begins by itself once the report is returned, in the
 event loop that asked; `learnt` waits for it.
+
+What answers a question is imported by the first one, so that importing this is cheap.
 """
 
 import asyncio
@@ -18,19 +20,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from rubricem.agent.reports.cited import Citation, cited_answer
-from rubricem.agent.reports.report import markdown
-from rubricem.agent.research.researcher import new_thread
-from rubricem.agent.research.setup import Setup, answer
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
-from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Source, Status, Trajectory, Usage
 
 if TYPE_CHECKING:
     from rubricem.agent.learning.lessons import LearningQueue, Lesson
+    from rubricem.agent.reports.cited import Citation
+    from rubricem.agent.research.setup import Setup
 
 _QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, "LearningQueue"]()
 """what is learnt from behind the reports, on each event loop"""
@@ -44,7 +41,7 @@ class Report:
     """the answer with its marks, as in `It never evicts [1].`; "" where none was written"""
     markdown: str
     """the whole report: notes, answer, sources with the sentences cited, numbers of the run"""
-    citations: tuple[Citation, ...]
+    citations: "tuple[Citation, ...]"
     """in order of appearance: claim, source, quote, verdict and why"""
     sources: tuple[Source, ...]
     """those that the answer cites, in the order of their numbers from 1"""
@@ -72,6 +69,12 @@ async def research(
     ends it at once, without one. Raises SettingsError for what cannot be asked, and another
     RubricemError, with a remedy, where the run failed.
     """
+    from rubricem.agent.research.researcher import new_thread
+    from rubricem.agent.research.setup import answer
+    from rubricem.agent.settings import load_settings
+    from rubricem.agent.settings.door import setup_of, with_default_source
+    from rubricem.agent.transcript.question import checked
+
     setup = setup_of(with_default_source(load_settings(settings)))
     stopping = nullcontext(stop)
     thread = thread or new_thread()
@@ -128,7 +131,7 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
     return report
 
 
-async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Tell) -> None:
+async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> None:
     """Have the run learnt from behind its report, or leave it to whoever learns later."""
     from rubricem.agent.learning.lessons import LearningQueue, enter, learn, open_learner
 
@@ -153,6 +156,9 @@ async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Tell) -> None
 
 def report_of(trajectory: Trajectory) -> Report:
     """The report of a run that ended. Raises RubricemError for one that failed."""
+    from rubricem.agent.reports.cited import cited_answer
+    from rubricem.agent.reports.report import markdown
+
     if trajectory.status is Status.FAILED:
         raise RubricemError(
             trajectory.reason, f"Go on from where it ended: thread={trajectory.thread!r}"

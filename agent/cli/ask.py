@@ -3,35 +3,44 @@
 What needs a person finds one on the terminal, or goes on without and says so. An earlier run is
 gone on with by its name: what shapes the answer is kept as it was; budgets are kept unless others
 are given now, which is how a run that ran out of one goes on.
+
+What is about to be done stands on the terminal before the packages that do it are imported.
 """
 
-import asyncio
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, setting_flags
-from rubricem.agent.cli.terminal import Interrupts, person_here, tell_spent
-from rubricem.agent.settings import BUDGETS, LIMITS, Settings, limits_of, load_settings
-from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Status, Trajectory
+from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from rubricem.agent.research.setup import Setup
+    from rubricem.agent.settings import Settings
+    from rubricem.memory.runs import RunStore
+    from rubricem.memory.schema import Trajectory
 
 
 async def _answer(
     setup: "Setup", question: str, thread: str, quiet: bool, best_of: int = 1
-) -> Trajectory:
+) -> "Trajectory":
     """Answer it; ^C once gives what there is, twice raises CancelledError.
 
     `best_of`: it is run so often, and a judge picks one; ^C then ends the run it is at.
     """
+    import asyncio
+
+    from rubricem.agent.cli.terminal import Interrupts, person_here
     from rubricem.agent.reports.display import live_view
     from rubricem.agent.research.setup import answer
+
+    if not quiet and _drawn():
+        click.echo(ABOVE_IS_WIPED, err=True, nl=False)
 
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
     person = None
@@ -40,7 +49,7 @@ async def _answer(
         if said:
             click.echo(said, err=True)
     try:
-        with interrupts.caught(), live_view(question, quiet=quiet) as listener:
+        with interrupts.caught(), live_view(question, quiet=quiet, named=True) as listener:
             if best_of > 1:
                 from rubricem.agent.learning.best_of import ask_best
 
@@ -52,13 +61,28 @@ async def _answer(
         raise
 
 
+ABOVE_IS_WIPED = "\033[1A\033[2K"
+
+
+def _drawn() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "dumb", "unknown")
+
+
+def _announce(line: str) -> None:
+    """Tell what begins; where it will be drawn in place, on one row that makes way for it."""
+    line = one_line(line)
+    click.echo(line[: shutil.get_terminal_size().columns - 1] if _drawn() else line, err=True)
+
+
 LATEST = "-"
 """in the place of a thread: the latest run that has not come to its end"""
 
 
-def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Settings, str]:
+def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Settings, str]":
     """The thread, the settings and the question of an earlier run."""
+    from rubricem.agent.settings import LIMITS, limits_of, load_settings
     from rubricem.agent.settings.door import UNNAMED, choices_of
+    from rubricem.memory.runs import RunStore
 
     store = RunStore(load_settings(flags).data_dir)
     thread = latest(store) if thread == LATEST else thread
@@ -83,7 +107,7 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Set
     return thread, settings, request["ask"]["question"]
 
 
-def latest(store: RunStore) -> str:
+def latest(store: "RunStore") -> str:
     """The run begun last of those that failed, ended early or were killed."""
     for thread in reversed(store.threads()):
         if not store.whole(thread):
@@ -134,15 +158,26 @@ def ask(
     **flags: Any,
 ) -> None:
     """Answer a research question with checked citations."""
-    from rubricem.agent.research.researcher import new_thread
-    from rubricem.agent.settings.door import setup_of, with_default_source
-
     thread, resume = flags.pop("thread"), flags.pop("resume")
+    asked, quiet = " ".join(question), quiet or as_json
+    if not quiet and (asked.strip() or resume):
+        _announce(
+            asked
+            if asked.strip()
+            else f"going on with {resume if resume != LATEST else 'the latest run'}"
+        )
+
+    import asyncio
+
+    from rubricem.agent.research.researcher import new_thread
+    from rubricem.agent.settings import load_settings
+    from rubricem.agent.settings.door import setup_of, with_default_source
+    from rubricem.agent.transcript.question import checked
+
     if out is not None:
         from rubricem.agent.reports.page import check_report_path
 
         check_report_path(out)
-    asked = " ".join(question)
     if best_of > 1 and resume:
         raise SettingsError(
             "A resume goes on with one run, not with several.",
@@ -152,7 +187,7 @@ def ask(
         thread, settings, asked = resumed(resume, asked, flags)
     else:
         thread, settings = thread or new_thread(), load_settings(flags)
-    asked, quiet = checked(asked), quiet or as_json
+    asked = checked(asked)
     setup = setup_of(with_default_source(settings))
     try:
         trajectory = asyncio.run(_answer(setup, asked, thread, quiet, best_of))
@@ -166,9 +201,11 @@ def ask(
     _tell_end(trajectory)
 
 
-def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
+def _deliver(trajectory: "Trajectory", out: Path | None, as_json: bool) -> None:
+    from rubricem.agent.cli.terminal import tell_spent
     from rubricem.agent.reports.page import write_report
     from rubricem.agent.reports.report import as_json as report_json
+    from rubricem.memory.schema import Status
 
     if out is not None:
         write_report(trajectory, out)
@@ -189,8 +226,11 @@ def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
         )
 
 
-def _tell_end(trajectory: Trajectory) -> None:
+def _tell_end(trajectory: "Trajectory") -> None:
     """Exit with the status of a run that was ended early, and say how it goes on."""
+    from rubricem.agent.settings import BUDGETS
+    from rubricem.memory.schema import Status
+
     if trajectory.status is not Status.PARTIAL:
         return
     interrupted = trajectory.ended_by == "interrupt"

@@ -187,15 +187,19 @@ _DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
 
 @contextmanager
 def live_view(
-    question: str, *, quiet: bool = False, console: Console | None = None
+    question: str, *, quiet: bool = False, named: bool = False, console: Console | None = None
 ) -> Iterator[events.Listener]:
-    """A listener that shows what it is told, for as long as the context lasts."""
+    """A listener that shows what it is told, for as long as the context lasts.
+
+    `named`: lines need not begin with the question, which stands there already.
+    """
     if quiet:
         yield events.ignore
         return
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:
-        console.print(Text(one_line(question)), soft_wrap=True)
+        if not named:
+            console.print(Text(one_line(question)), soft_wrap=True)
         yield PlainLines(console)
         return
     view = _Drawing(question, console)
