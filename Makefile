@@ -85,7 +85,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in house mutants ask_overhead startup corpus names embedded everyday unanswerable hops \
+	@for name in house mutants ask_overhead peers startup corpus names embedded everyday unanswerable hops \
 	    credit verify resume plain_loop \
 	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
 	    collect_throughput collect_resume collect_embedded train_speed reflection_overlap learns \
