@@ -18,6 +18,7 @@ bare answer that a script or a grader compares, which some policies put into `\b
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -407,8 +408,21 @@ class _Reading:
         return Citation(number, claim, source, share, quote, check.verdict, check.reason, rests)
 
 
+_READ = deque[tuple[Trajectory, CitedAnswer]](maxlen=8)
+"""the latest readings: a report, its page and who asked read the same trajectory"""
+
+
 def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     """Resolve the answer of a trajectory; without an answer it has no pieces."""
+    # By identity: trajectories are frozen, and comparing two takes longer than reading one.
+    read = next((answer for of, answer in tuple(_READ) if of is trajectory), None)
+    if read is None:
+        read = _cited(trajectory)
+        _READ.append((trajectory, read))
+    return read
+
+
+def _cited(trajectory: Trajectory) -> CitedAnswer:
     document = parse(printable(trajectory.transcript()))
     answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
     if not answers:

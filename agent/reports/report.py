@@ -466,7 +466,9 @@ def _statement(sentence: str) -> _Statement:
             # `1,200` is in thousands, `1,5` is a decimal.
             thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number)
             figures[key] = Decimal(number.replace(",", "" if thousands else "."))
-    words = frozenset(word for word in content_words(sentence) if not _DIGIT.search(word))
+    # Most sentences have no figure, and then their words are not asked for.
+    said = content_words(sentence) if figures else ()
+    words = frozenset(word for word in said if not _DIGIT.search(word))
     return _Statement(words, frozenset(years), {u: n for u, n in figures.items() if u not in twice})
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -323,7 +324,7 @@ def _own_folder() -> Path:
 def unknown_variables() -> list[str]:
     """`RUBRICEM_*` variables of the environment that name no setting: most likely misspelt."""
     known = {*Settings.model_fields, *_NOT_SETTINGS}
-    names = [name for name in os.environ if name.upper().startswith(PREFIX)]
+    names = filter(_ours, os.environ)
     return sorted(name for name in names if name[len(PREFIX) :].lower() not in known)
 
 
@@ -336,7 +337,7 @@ def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
         if value not in (None, ()):
             yield name, value, "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
     try:
-        variables = EnvSettingsSource(Settings, env_ignore_empty=True)()
+        variables = _variables(tuple(each for each in os.environ.items() if _ours(each[0])))
     except UnreadableEnvironment as cause:
         name = next(name for name in _AS_JSON if name in str(cause))
         raise SettingsError(f"{PREFIX}{name.upper()} is not valid JSON.", _AS_JSON[name]) from cause
@@ -345,6 +346,16 @@ def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     if (path := settings_file()) is not None:
         for name, value in _read(path).items():
             yield name, value, str(path)
+
+
+def _ours(name: str) -> bool:
+    return name.upper().startswith(PREFIX)
+
+
+@lru_cache(4)
+def _variables(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    """What these variables of the environment set; finding that out takes 5 ms of CPU."""
+    return EnvSettingsSource(Settings, env_ignore_empty=True)() if named else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ the journal, a resume and the report show it as asked; sources that cannot narro
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from rubricem.memory.schema import Passage
@@ -73,10 +74,27 @@ _ABBREVIATION = re.compile(
 )
 
 
+MOST_KEPT = 8000
+"""characters of a text whose words are kept to be met again: each claim meets each passage"""
+
+
 def content_words(text: str) -> frozenset[str]:
     """The distinct words that carry the text's content, reduced to a common form."""
-    words = (match[0].lower().replace("\u2019", "'") for match in _WORD.finditer(text))
-    return frozenset(_form(word) for word in words if word not in _STOP)
+    return _met_again(text) if len(text) <= MOST_KEPT else _words_in(text)
+
+
+def _words_in(text: str) -> frozenset[str]:
+    # Each distinct word once: prose says most of its words again.
+    return frozenset(map(_form, {*_WORD.findall(text)})) - {""}
+
+
+_met_again = lru_cache(1024)(_words_in)
+
+
+@lru_cache(128)
+def _parts(passage: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """The sentences of a passage, each with its content words but for those of addresses."""
+    return tuple((part, content_words(_ADDRESS.sub(" ", part))) for part in sentences(passage))
 
 
 def overlap(claim: str, passage: str) -> float:
@@ -93,8 +111,7 @@ def closest_sentence(claim: str, passage: str) -> str:
     """
     words = content_words(claim)
     best, best_rank = "", (0.0, 0)
-    for sentence in sentences(passage):
-        found = content_words(_ADDRESS.sub(" ", sentence))
+    for sentence, found in _parts(passage):
         weight = 0.5 if SIGNATURE.fullmatch(sentence) else 1.0
         rank = (weight * len(words & found), -len(found))
         if rank[0] and rank > best_rank:
@@ -118,9 +135,9 @@ def rested_on(claim: str, passage: str, *, beside: bool = False) -> tuple[str, .
     closest = closest_sentence(claim, passage)
     if not closest:
         return ()
-    parts = list(sentences(passage))
+    parts = [part for part, _ in _parts(passage)]
     words = content_words(claim)
-    held = [words & content_words(_ADDRESS.sub(" ", part)) for part in parts]
+    held = [words & found for _, found in _parts(passage)]
     kept = {parts.index(closest)}
     covered = set(held[parts.index(closest)])
     while len(kept) < MOST_RESTED:
@@ -227,7 +244,12 @@ def _proper(word: str) -> bool:
     return word[0].isupper() or (word[0].isdigit() and len(word) < 5)
 
 
-def _form(word: str) -> str:
+@lru_cache(2**16)
+def _form(written: str) -> str:
+    """The common form of a word as it is written; "" for one without content."""
+    word = written.lower().replace("\u2019", "'")
+    if word in _STOP:
+        return ""
     if word.endswith("n't"):
         return "not"
     if word[0].isdigit():

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 MODEL = "loopback"
+WARMED = 8
 QUERIES = ("rule that decides the order", "exception to the rule")
 Ask = Callable[[int, str], Awaitable[object]]
 """number of the question, and a name to go on with or ""; raises where there is no report"""
@@ -57,7 +58,7 @@ async def floor(address: str, data: Path, stack: AsyncExitStack) -> Ask:
         for query in (*QUERIES, ""):
             messages.append({"role": "assistant", "content": await call(messages)})
             if query:
-                asked = {"q": query, "format": "json"}
+                asked = {"q": f"{query} {number}", "format": "json"}
                 found = (await http.get(f"{address}/search", params=asked)).json()
                 text = "\n".join(row["content"] for row in found["results"])
                 messages.append({"role": "user", "content": text})
@@ -179,7 +180,8 @@ async def measured(who: str, options: argparse.Namespace) -> dict[str, Any]:
         if options.thread:
             await ask(0, options.thread)
             return {"import_s": imported}
-        await ask(0, "")
+        # What is loaded and started once belongs to no question.
+        await asyncio.gather(*(ask(number, "") for number in range(WARMED)))
         alone, together = [], []
         for number in range(options.alone):
             alone.append(await timed(ask, number, 1))

@@ -12,8 +12,8 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import time
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -75,6 +75,7 @@ VERDICTS = json.dumps(
     {"verdicts": [{"number": n, "reason": "Said so.", "verdict": "supported"} for n in range(1, 9)]}
 )
 REPORT = "# The rules of the harbour\n\n" + "\n\n".join(FACTS)
+_NUMBER = re.compile(r"\d+")
 ENOUGH = ("ResearchComplete", "think_tool")
 """tools of open_deep_research that bring nothing"""
 
@@ -82,7 +83,7 @@ ENOUGH = ("ResearchComplete", "think_tool")
 @cache
 def row(query: str, number: int) -> tuple[str, str]:
     """Title and text of a search's result: a fact, and words that no other result has so."""
-    known = QUERIES.index(query) if query in QUERIES else zlib.crc32(query.encode()) % 2
+    known = int(query.startswith(QUERIES[1]))
     drawn = random.Random(f"{query} {number}")
     sentences = (
         " ".join(drawn.choices(VOCABULARY, k=14)).capitalize() + "." for _ in range(WORDS // 14)
@@ -116,7 +117,10 @@ def reply_of(request: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         return VERDICTS, []
     if _said(messages, "structured_plan"):
         written = sum(message.get("role") == "assistant" for message in messages)
-        return TURNS[min(written, len(TURNS) - 1)], []
+        # Each question has searches of its own, and so texts of its own.
+        asked = _NUMBER.search(str(messages[1].get("content")))
+        turn = TURNS[min(written, len(TURNS) - 1)]
+        return turn.replace("</call_tool>", f" {asked[0] if asked else ''}</call_tool>"), []
     if _said(messages, "agent_role_prompt"):
         return json.dumps({"server": "Harbour", "agent_role_prompt": "You know harbours."}), []
     if _said(messages, "list of strings"):
@@ -160,8 +164,8 @@ class Scripted:
     log: list[tuple[str, float, float, int, int]] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection's requests until the client closes it."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        """Answer one connection's requests until the client closes it, or is killed."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError, RuntimeError):
             while True:
                 path, body = await read_request(reader)
                 began = time.monotonic()

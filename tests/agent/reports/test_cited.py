@@ -20,7 +20,7 @@ from rubricem.agent.transcript.words import (
     rested_on,
     sentences,
 )
-from rubricem.memory.schema import AnswerFormat, Repair
+from rubricem.memory.schema import AnswerFormat, Repair, Verification
 from rubricem.memory.text import one_line, printable
 from tests.agent.reports.runs import check, checked
 from tests.support.values import BOUND, EVICTS, source, trajectory
@@ -265,3 +265,14 @@ def test_a_removed_claim_takes_its_line_or_leaves_a_note_and_a_rewritten_one_sta
     assert repaired(answer, ("Bad.", "")) == left
     rewritten = 'One.\n<cite id="S1">- Bad.</cite>'
     assert repaired(rewritten, ("Bad.", "It grows.")) == "One.\n- It grows [1]."
+
+
+def test_a_trajectory_is_read_once_and_what_verification_adds_is_seen():
+    run = trajectory('<cite id="S1">It grows.</cite>')
+    assert cited_answer(run) is cited_answer(run)
+    doubted = Verification(mode="mark", checker="x", checks=(check("unsupported", "It grows."),))
+    [citation] = cited_answer(run.model_copy(update={"verification": doubted})).citations
+    assert (citation.verdict, cited_answer(run).citations[0].verdict) == (
+        "unsupported",
+        "unchecked",
+    )
