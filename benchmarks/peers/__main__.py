@@ -221,7 +221,7 @@ def environment(folder: Path, name: str, source: str) -> str:
     if not (place / "installed").exists():
         print(f"installing {source} into {place}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet", "--no-input", source]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-input", source]
         subprocess.run(pip, check=True)
         (place / "installed").touch()
     return str(python)
