@@ -1,215 +1,491 @@
-"""Whether memory matters: the same questions with it and without it, and similar ones.
+"""Whether memory matters: questions asked again, and others on what earlier runs came upon.
 
-    python -m benchmarks.bank_effect [--quick | --full] [--only FROM TO] [--variant NAME]
-        [--model 1.5b] [--base-url URL] [--keep FOLDER] [--out FILE]
+    python -m benchmarks.bank_effect [--quick | --full] [--model 0.5b] [--base-url URL]
+        [--arms off,episodes,shuffled] [--blocks N] [--out FOLDER]
 
-Twelve questions of `embedded`, and for each a similar one with a fact of its own
-(`benchmarks/bank_questions.jsonl`). Five arms:
+Over the corpus of `hops`. The bank is filled in blocks by runs on `train` questions, which are made
+without memory. After each block, in every arm and with the bank as it stood then:
 
-    off            the questions, no memory
-    first          the questions in order; each run is learnt from before the next is asked
-    second         the questions again, each with its own reflection (within-episode)
-    similar_off    the similar questions, no memory
-    similar        the similar questions with the bank that `first` filled (cross-episode)
+    again     the block's own questions once more; `off` is the run that filled the bank
+    bridge    questions that share a bridge entity with one of the block's: those of `dev` that do,
+              and others that code words out of the evidence triples, with answer and gold known
+    other     `dev` questions that share no name with any of the filling
 
-Nothing is learnt in `second` and `similar`. The judge sees all runs of a question as one group,
-in an order drawn by its number, under rubrics that it makes from the question, from what a
-search for it brings, and by contrasting the group; what was recalled is not shown to it.
-`--keep` keeps all that was run, learnt and judged, and a benchmark that was ended goes on there.
-A variant changes one thing of how memory works, in a folder of its own; the arms without memory
-are shared. There is no target: the figures are stated as they are.
+Arms: off; reflections; episodes; both; shuffled: episodes whose pointers are another episode's.
+Nothing is learnt while arms are asked. For the arms with reflections each filling run is judged and
+reflected on (by `reflect_model`), into a bank of their own, so that arms can be added later. Every
+row is on disk before the next run; the same command goes on, also with more arms or blocks, and
+one that is ended reports what there is.
+
+Differences are paired with `off`, with 95% bootstrap intervals. CPU seconds are the process's and
+stand beside wall-clock seconds, which other programs disturb.
 """
 
 import argparse
 import asyncio
-import json
-import random
+import hashlib
+import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from benchmarks.hops import PASSAGES, corpus, rows_of
+from benchmarks.report import RESULTS, Value, emit
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import (
+    ROWS,
+    SETTINGS,
+    EvalParts,
+    EvalRow,
+    Experiment,
+    RowFile,
+    alone_in,
+    answer_one,
+    claim,
+    open_parts,
+    open_rows,
+)
+from rubricem.agent.evaluate.grades import bootstrap_mean
+from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
+from rubricem.agent.learning.lessons import RunLearner, candidates_in, learn, open_learner
+from rubricem.agent.research.episodes import episode_of
+from rubricem.agent.research.recall import BankRecaller, Recall
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.agent.sources.index import PassageCorpus
+from rubricem.memory.bank import EpisodeMatch, RubricBank
+from rubricem.memory.schema import Episode, Status, Trajectory
 
-from benchmarks.bank_figures import Runs, figures
-from benchmarks.bank_variants import VARIANTS, Variant
-from benchmarks.embedded import QUESTIONS as FACTS
-from benchmarks.report import emit
-from rubricem.agent.learning.lessons import RunLearner, learn
-from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import Setup, open_researcher
-from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.settings.door import setup_of, stores_of
-from rubricem.judge.build import JudgeModel, stage_judge
-from rubricem.judge.stage import first_rubrics
-from rubricem.memory.errors import JudgeError
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import RunStore, write_atomically
-from rubricem.memory.schema import Judgement, RubricBuffer, Trajectory, TrajectoryGroup
+ARMS = ("off", "reflections", "episodes", "both", "shuffled")
+LED, LEARNT = ("episodes", "both", "shuffled"), ("reflections", "both")
+"""arms that are given episodes; that are given reflections"""
+BLOCK, AWAY = 5, 2
+"""questions of a block that fill the bank, and that have nothing to do with any of them"""
+QUICK, FULL = 1, 30
+"""blocks"""
+SAME, NEAR, HARM = 0.15, 0.08, -0.01
+TARGETS = {
+    "again_evidence": f">= +{SAME} over off",
+    "bridge_evidence": f">= +{NEAR} over off, its 95% interval above 0; shuffled: without gain",
+    "other_evidence": f">= {HARM} over off",
+    "cpu_seconds": "not higher than off: no interval above 0",
+}
+ASKED_OF = {
+    "date of birth": "When was {} born?",
+    "date of death": "When did {} die?",
+    "place of birth": "Where was {} born?",
+    "place of death": "Where did {} die?",
+    "country of citizenship": "What is the nationality of {}?",
+    "spouse": "Who is the spouse of {}?",
+    "father": "Who is the father of {}?",
+    "mother": "Who is the mother of {}?",
+}
+"""relation -> a question for its object"""
+REACHED_BY = {
+    "director": "the director of film {}",
+    "composer": "the composer of {}",
+    "performer": "the performer of {}",
+    "father": "{}'s father",
+    "mother": "{}'s mother",
+    "spouse": "{}'s spouse",
+}
+"""relation -> words for its object by its subject"""
+FIGURES = ("evidence", "all_gold", "f1", "searches", "cpu", "seconds", "tokens")
 
-ROOT = Path(__file__).parent
-QUESTIONS = ROOT / "bank_questions.jsonl"
-RESULTS = ROOT / "results"
-QUICK = 1
-_JUDGED = TypeAdapter(dict[str, Judgement])
+Row = Mapping[str, Any]
+"""of the questions of `hops`"""
+
+
+class EffectRow(EvalRow):
+    """`type` is the part of the benchmark."""
+
+    block: int
+    cpu: float
+    """seconds of the process, its model's threads included"""
+    led: int = 0
+    """sources that a pointer led to, which the search alone would not have shown"""
+    gone: int = 0
+    """pointers whose passage was not found, or no longer bears what was cited"""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A question, the pattern of its fact, and the arms that ask it."""
+class Block:
+    """What is asked between one state of the bank and the next."""
 
     number: int
-    question: str
-    fact: str
-    arms: tuple[str, ...]
+    again: tuple[EvalQuestion, ...]
+    bridge: tuple[EvalQuestion, ...]
+    other: tuple[EvalQuestion, ...]
+
+    def parts(self) -> Iterator[tuple[str, EvalQuestion]]:
+        """The questions, the parts by turns."""
+        named = {"again": self.again, "bridge": self.bridge, "other": self.other}
+        for turn in zip_longest(*([(part, q) for q in qs] for part, qs in named.items())):
+            yield from filter(None, turn)
 
 
-def questions() -> list[tuple[Asked, Asked]]:
-    """Each question with the similar one."""
-    lines = FACTS.read_text(encoding="utf-8").splitlines()
-    facts = {row["question"]: row["fact"] for row in map(json.loads, lines)}
-    rows = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
-    return [
-        (
-            Asked(number, row["question"], facts[row["question"]], ("off", "first", "second")),
-            Asked(number, row["similar"], row["fact"], ("similar_off", "similar")),
-        )
-        for number, row in enumerate(rows)
+def triples(row: Row) -> list[tuple[str, str, str]]:
+    return [(subject, relation, thing) for subject, relation, thing in row["evidence"]]
+
+
+def subjects(row: Row) -> set[str]:
+    return {subject for subject, _, _ in triples(row)}
+
+
+def entities(row: Row) -> set[str]:
+    return subjects(row) | {thing for _, _, thing in triples(row)}
+
+
+def bridges(row: Row) -> set[str]:
+    """What one of its triples leads to and another starts from."""
+    return {thing for _, _, thing in triples(row)} & subjects(row)
+
+
+def made(rows: Sequence[Row], filling: Row) -> Iterator[EvalQuestion]:
+    """Questions of two steps over a bridge of `filling`, of which no row asks both.
+
+    The first step starts from another subject, or the second asks another relation.
+    """
+    asked = {
+        frozenset({one, other}) for row in rows for one in _heads(row) for other in _heads(row)
+    }
+    facts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    titles = {title for row in rows for title in row["gold"] or ()}
+    for subject, relation, thing in dict.fromkeys(t for row in rows for t in triples(row)):
+        facts[subject][relation].append(thing)
+    for bridge in sorted(bridges(filling) & titles):
+        reached = [
+            (s, r) for s in sorted(facts) for r in REACHED_BY if bridge in facts[s].get(r, ())
+        ]
+        for relation in (r for r in facts[bridge] if r in ASKED_OF):
+            for subject, first in reached:
+                if (
+                    subject not in titles
+                    or frozenset({(subject, first), (bridge, relation)}) in asked
+                ):
+                    continue
+                words = ASKED_OF[relation].format(REACHED_BY[first].format(subject))
+                yield EvalQuestion(
+                    question=words,
+                    id=hashlib.sha256(words.encode()).hexdigest()[:16],
+                    answers=tuple(facts[bridge][relation]),
+                    gold=(subject, bridge),
+                )
+
+
+def _heads(row: Row) -> set[tuple[str, str]]:
+    return {(subject, relation) for subject, relation, _ in triples(row)}
+
+
+def blocks(count: int, size: int = BLOCK) -> list[Block]:
+    """So many blocks, or as many as the questions give; bridge questions stand with their filling.
+
+    Questions without known gold are left out, since nothing could be said of their evidence.
+    """
+    every = rows_of("questions")
+    known = [row for row in every if row["gold"]]
+    train, dev = ([row for row in known if row["split"] == split] for split in ("train", "dev"))
+    partners: dict[str, list[EvalQuestion]] = {}
+    taken = set[str]()
+    for row in train:
+        near = [OwnRow.model_validate(r).asked() for r in dev if bridges(r) & bridges(row)]
+        near += made(every, row)
+        if fresh := [question for question in near if question.id not in taken]:
+            partners[row["id"]] = fresh
+            taken |= {name for q in fresh for name in (q.id, *(set(q.gold) - bridges(row)))}
+    # What a bridge question starts from is not to be known of a run that it has nothing to do with.
+    lone = [row for row in train if row["id"] not in partners and not subjects(row) & taken]
+    with_partner = [row for row in train if row["id"] in partners]
+    filling = [
+        row for turn in zip_longest(*_spread(with_partner, lone, size)) for row in turn if row
     ]
+    met = {name for row in filling for name in entities(row)}
+    away = iter([OwnRow.model_validate(r).asked() for r in dev if not entities(r) & met])
+    found = []
+    for number in range(min(count, len(filling) // size)):
+        own = filling[number * size : (number + 1) * size]
+        near = [question for row in own for question in partners.get(row["id"], ())]
+        asked = tuple(OwnRow.model_validate(row).asked() for row in own)
+        found.append(Block(number, asked, tuple(near), tuple(islice(away, AWAY))))
+    return found
+
+
+def _spread(first: Sequence[Row], rest: Sequence[Row], size: int) -> list[Sequence[Row]]:
+    """So many columns: the first rows in one of them, the others in those beside it."""
+    return [first, *(rest[at :: size - 1] for at in range(size - 1))]
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
-    """What is opened once; `settings` name the folder of the variant."""
+class BlockRecaller:
+    """What an arm is given: the banks as they stood at the end of a block."""
 
-    setup: Setup
-    variant: Variant
-    researcher: Researcher
-    judge: JudgeModel
-    without: Path
-    """the folder of the arms without memory"""
+    reflections: BankRecaller | None = None
+    episodes: BankRecaller | None = None
+    instead: Mapping[str, Episode] = field(default_factory=dict)
+    """id of an episode -> the one whose pointers stand in the place of its own"""
 
-    async def run(self, arm: str, asked: Asked) -> Trajectory:
-        """The run of one arm, or what an earlier benchmark left of it brought to its end."""
-        off = arm.endswith("off")
-        store = RunStore(self.without if off else self.setup.stores.data_dir)
-        thread = f"{arm}-{asked.number:02}"
-        if store.ended(thread):
-            return store.load(thread)
-        researcher = self.researcher
-        researcher.store, researcher.recaller = store, None
-        if not off and self.setup.memory != "off":
-            floor, context = self.setup.similarity_floor, researcher.policy.context_tokens
-            found = self.setup.stores.open_recaller(floor, context)
-            researcher.recaller = self.variant.shown(found)
-        ask = replace(researcher.template, question=asked.question)
-        run = await researcher.ask(ask, thread)
-        print(f"{thread:14} {run.seconds:6.1f} s, {len(run.recalled)} recalled", flush=True)
-        return run
+    async def recall(self, question: str) -> Recall:
+        taught = await self.reflections.recall(question) if self.reflections else Recall()
+        led = await self.episodes.recall(question) if self.episodes else Recall()
+        matches = tuple(map(self._swapped, led.episodes))
+        return Recall((*taught.items, *led.items), taught.block, matches)
 
-    async def learn(self, run: Trajectory) -> None:
-        """As `ask --memory on` does; a run that was learnt from is not again."""
-        bank = self.setup.stores.open_bank()
-        learner = RunLearner(self.setup, self.researcher.policy, self.judge, bank)
-        print(f"{run.thread:14} {(await learn(learner, run.thread)).said}", flush=True)
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        met = await self.episodes.meet(query, question) if self.episodes else ()
+        return tuple(map(self._swapped, met))
 
-    async def judged(self, asked: Asked, runs: Mapping[str, Trajectory]) -> dict[str, Judgement]:
-        """Judgements by arm, of all runs of the question as one group."""
-        kept = self.setup.stores.data_dir / "judged" / f"{asked.arms[0]}-{asked.number:02}.json"
-        if kept.exists():
-            return _JUDGED.validate_json(kept.read_bytes())
-        arms = random.Random(asked.number).sample(asked.arms, len(asked.arms))
-        group = TrajectoryGroup(
-            question=asked.question, trajectories=tuple(runs[arm] for arm in arms)
+    async def used(self, trajectory: Trajectory) -> None:
+        """The bank is left as it was."""
+
+    async def keep(self, *told: object) -> None:
+        """Nothing is kept."""
+
+    def _swapped(self, match: EpisodeMatch) -> EpisodeMatch:
+        """The same episode; where it was led to something, it now leads elsewhere."""
+        if (other := self.instead.get(match.episode.id)) is None:
+            return match
+        pointers = tuple(
+            other.pointers[place % len(other.pointers)].model_copy(update={"source": own.source})
+            for place, own in enumerate(match.episode.pointers)
         )
-        judged = await stage_judge(self.judge).judge(group, await self.rubrics(asked))
-        found = dict(zip(arms, judged.judgements, strict=True))
-        write_atomically(kept, _JUDGED.dump_json(found).decode())
-        print(f"{kept.stem:14} judged", *judged.notes, flush=True)
+        return replace(match, episode=match.episode.model_copy(update={"pointers": pointers}))
+
+
+@dataclass
+class Study:
+    """What is opened once, and how far the banks are filled."""
+
+    parts: EvalParts
+    arms: tuple[str, ...]
+    rows: RowFile
+    learner: RunLearner | None = None
+    filled: list[Episode] = field(default_factory=list)
+    """event n of the bank of episodes is the n-th of them"""
+    lessons: int = 0
+    """events of the bank of reflections"""
+
+    @property
+    def folder(self) -> Path:
+        return self.parts.experiment.out
+
+    def bank(self, name: str) -> RubricBank:
+        stores = self.parts.experiment.setup.stores
+        return replace(stores, data_dir=self.folder / name).open_bank()
+
+    async def through(self, block: Block) -> None:
+        """Fill the banks with the block's runs, then ask all of its questions in every arm."""
+        for question in block.again:
+            row = await self.ask(block, "again", question, "off")
+            if row.status is not Status.FAILED:
+                await self.fill(question, row.thread)
+        recallers = {arm: self.recaller(arm) for arm in self.arms}
+        for part, question in block.parts():
+            for arm in self.arms:
+                await self.ask(block, part, question, arm, recallers[arm])
+
+    async def ask(
+        self, block: Block, part: str, question: EvalQuestion, arm: str,
+        recaller: BlockRecaller | None = None,
+    ) -> EffectRow:  # fmt: skip
+        """The row of a question in an arm, asked unless it is on disk."""
+        held = self.rows.held.get((question.id, arm))
+        if held is not None and held.status is not Status.FAILED:
+            found: EffectRow = held
+            return found
+        # Runs are known by their question's id and the arm, which the product knows fewer of.
+        named = question.model_copy(update={"id": f"{question.id}-{arm}"})
+        able = replace(self.parts, recaller=recaller)
+        began = time.process_time()
+        row = await answer_one(able, named, Arm("stages", memory=arm != "off"))
+        cpu = round(time.process_time() - began, 3)
+        run = self.parts.setup.stores.runs.load(row.thread)
+        outcomes = [told.outcome for told in run.contributions if told.use == "pointer"]
+        told = {
+            "id": question.id, "arm": arm, "type": part, "block": block.number, "cpu": cpu,
+            "led": outcomes.count("offered"), "gone": len(outcomes) - outcomes.count("offered"),
+        }  # fmt: skip
+        found = EffectRow.model_validate(row.model_dump() | told)
+        await self.rows.append(found)
+        tell(found)
         return found
 
-    async def rubrics(self, asked: Asked) -> RubricBuffer:
-        """Criteria made from the question and its passages; every variant begins with the same."""
-        store = BufferStore(self.without / "buffers")
-        buffer = store.load(asked.question)
-        if not any(buffer.persistent.values()):
-            try:
-                tool = self.researcher.search_tool
-                buffer = (
-                    await first_rubrics(buffer, stage_judge(self.judge).proposer, tool)
-                ).buffer
-            except JudgeError as error:
-                print(f"{asked.question}: {error}", flush=True)
-            store.save(buffer)
-        return buffer
+    async def fill(self, question: EvalQuestion, thread: str) -> None:
+        """What a run leaves goes into the banks; what is there already changes nothing."""
+        run = self.parts.setup.stores.runs.load(thread)
+        tools = self.parts.researcher.search_tool.name.split("+")
+        if (episode := episode_of(run, question.question, tools)) is not None:
+            await self.bank("episodes").put(episode)
+            self.filled.append(episode)
+        if self.learner is not None:
+            print(thread, (await learn(self.learner, thread)).said, flush=True)
+            written = candidates_in(self.parts.setup.stores.runs.folder / thread)
+            self.lessons += any(candidate.accepted for candidate in written)
+
+    def recaller(self, arm: str) -> BlockRecaller | None:
+        """What an arm recalls of the banks as they stand now."""
+        if arm == "off":
+            return None
+        context = self.parts.researcher.policy.context_tokens
+        floor = self.parts.experiment.setup.similarity_floor
+        given: dict[str, Any] = {"floor": floor, "context_tokens": context}
+        taught = led = None
+        if arm in LEARNT:
+            bank, at = self.bank("reflections"), self.lessons
+            taught = BankRecaller(bank, generation=at, kinds="reflections", **given)
+        if arm in LED:
+            bank, at = self.bank("episodes"), len(self.filled)
+            led = BankRecaller(bank, generation=at, kinds="episodes", **given)
+        # Every episode's pointers are those of the next one.
+        next_ones = zip(self.filled, [*self.filled[1:], *self.filled[:1]], strict=True)
+        instead = {one.id: other for one, other in next_ones} if arm == "shuffled" else {}
+        return BlockRecaller(taught, led, instead)
 
 
-async def through(study: Study, pairs: Sequence[tuple[Asked, Asked]]) -> list[Runs]:
-    """Every arm of every question, in the order in which the bank is to grow, and judged."""
-    runs: dict[str, dict[str, Trajectory]] = {one.question: {} for pair in pairs for one in pair}
-    for arm in ("off", "first", "second", "similar_off", "similar"):
-        for asked in (one for pair in pairs for one in pair if arm in one.arms):
-            run = runs[asked.question][arm] = await study.run(arm, asked)
-            if arm == "first":
-                await study.learn(run)
-    return [
-        Runs(one.fact, runs[one.question], await study.judged(one, runs[one.question]))
-        for pair in pairs
-        for one in pair
+def tell(row: EffectRow) -> None:
+    gold = "-" if row.grade.evidence is None else f"{row.grade.evidence:.2f}"
+    print(
+        f"{row.block:2} {row.type:6} {row.arm:11} {row.seconds:6.1f} s, {row.cpu:5.1f} of CPU, "
+        f"gold {gold:4} F1 {row.grade.f1 or 0:.2f} led {row.led} gone {row.gone} {row.bare[:30]!r}",
+        flush=True,
+    )
+
+
+def figure_of(row: EffectRow, name: str) -> float | None:
+    """None where a row cannot have it, as where its gold is not known."""
+    plain = {"searches": row.searches, "seconds": row.seconds, "cpu": row.cpu,
+             "tokens": row.completion_tokens}  # fmt: skip
+    value = plain[name] if name in plain else getattr(row.grade, name)
+    return None if value is None else float(value)
+
+
+def gaps(rows: Sequence[EffectRow], part: str, arm: str, name: str) -> list[float]:
+    """A figure with memory less that without, of each question that has both, as they filled."""
+    off = {row.id: row for row in rows if row.arm == "off" and row.type == part}
+    pairs = [
+        (figure_of(row, name), figure_of(off[row.id], name))
+        for row in sorted(rows, key=lambda row: row.block)
+        if row.arm == arm and row.type == part and row.id in off
     ]
+    return [one - other for one, other in pairs if one is not None and other is not None]
 
 
-def settings_of(arguments: argparse.Namespace, folder: Path, variant: Variant) -> Settings:
-    """`folder` holds the source's index and the arms without memory, and a folder each variant."""
-    model = arguments.model or ("1.5b" if arguments.full else "0.5b")
-    flags: dict[str, Any] = {
-        "model": model, "base_url": arguments.base_url, "source": ("python",), "verify": "off",
-        "memory": "on", "data_dir": folder, **variant.flags,
-    }  # fmt: skip
-    return load_settings(flags)
+def values_of(rows: Sequence[EffectRow]) -> dict[str, Value]:
+    """Every arm's means in every part, how they differ from `off`, and a curve of four points."""
+    values: dict[str, Value] = {"blocks": len({row.block for row in rows})}
+    for part in ("again", "bridge", "other"):
+        for arm in ARMS:
+            own = [row for row in rows if (row.type, row.arm) == (part, arm)]
+            label = f"{part}_{arm}"
+            if not own:
+                continue
+            values[f"{label}_n"] = len(own)
+            values[f"{label}_led"] = round(statistics.fmean(bool(row.led) for row in own), 4)
+            for name in FIGURES:
+                found = [f for row in own if (f := figure_of(row, name)) is not None]
+                values[f"{label}_{name}"] = round(statistics.fmean(found), 4) if found else None
+                if arm != "off" and (differ := gaps(rows, part, arm, name)):
+                    low, high = bootstrap_mean(differ)
+                    values[f"{label}_{name}_gain"] = round(statistics.fmean(differ), 4)
+                    values[f"{label}_{name}_low"] = round(low, 4)
+                    values[f"{label}_{name}_high"] = round(high, 4)
+            if arm != "off" and len(differ := gaps(rows, part, arm, "evidence")) >= 4:
+                ends = [len(differ) * quarter // 4 for quarter in range(5)]
+                curve = [statistics.fmean(differ[a:b]) for a, b in pairwise(ends)]
+                values[f"{label}_curve"] = ", ".join(f"{point:+.3f}" for point in curve)
+    return values
+
+
+def holds(values: Mapping[str, Value]) -> bool:
+    """Whether every target is met, by `both` where it was asked, else by `episodes`."""
+    arm = "both" if "again_both_n" in values else "episodes"
+
+    def number(name: str) -> float:
+        value = values.get(name)
+        return float(value) if isinstance(value, int | float) else float("nan")
+
+    return (
+        number(f"again_{arm}_evidence_gain") >= SAME
+        and number(f"bridge_{arm}_evidence_gain") >= NEAR
+        and number(f"bridge_{arm}_evidence_low") > 0
+        and number("bridge_shuffled_evidence_low") <= 0
+        and number(f"other_{arm}_evidence_gain") >= HARM
+        and all(number(f"{part}_{arm}_cpu_low") <= 0 for part in ("again", "bridge", "other"))
+    )
+
+
+async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
+    settings = load_settings({
+        "model": arguments.model, "base_url": arguments.base_url, "verify": "off",
+        "memory": "off", "data_dir": out,
+    })  # fmt: skip
+    setup = setup_of(settings)
+    setup = replace(setup, template=replace(setup.template, passages=PASSAGES))
+    asked = blocks(arguments.blocks or (FULL if arguments.full else QUICK))
+    every = tuple(question for block in asked for _, question in block.parts())
+    tool = PassageCorpus(corpus(), out / "indexes")
+    experiment = Experiment(
+        setup, QuestionSet("2wiki", every), (Arm("stages"),), out, search_tool=tool
+    )
+    with alone_in(out), open_rows(out / ROWS, EffectRow) as rows:
+        claim(out / SETTINGS, experiment.told())
+        async with AsyncExitStack() as stack:
+            parts = await stack.enter_async_context(open_parts(experiment, print))
+            study = Study(parts, arguments.arms, rows)
+            if set(arguments.arms) & {*LEARNT}:
+                opening = open_learner(parts.setup, print, parts.researcher.policy)
+                learner = await stack.enter_async_context(opening)
+                study.learner = replace(learner, bank=study.bank("reflections"))
+            for block in asked:
+                await study.through(block)
+                told = values_of([*rows.held.values()])
+                print({k: v for k, v in told.items() if "evidence_gain" in k}, flush=True)
+        return [*rows.held.values()]
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    variant = VARIANTS[arguments.variant]
-    chosen = slice(*arguments.only) if arguments.only else slice(None if arguments.full else QUICK)
-    pairs = questions()[chosen]
-    async with AsyncExitStack() as stack:
-        folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        settings = settings_of(arguments, folder.absolute(), variant)
-        researcher = await stack.enter_async_context(open_researcher(setup_of(settings)))
-        opening = setup_of(settings).model.open_judge(shared=researcher.policy.reader)
-        judge = await stack.enter_async_context(opening)
-        own = settings.model_copy(update={"data_dir": settings.data_dir / arguments.variant})
-        study = Study(setup_of(own), variant, researcher, judge, settings.data_dir / "off")
-        found = await through(study, pairs)
-        values, rows = figures(
-            found, await stores_of(own).open_bank().items(every=True), variant.lessons
-        )
-    out = arguments.out or (RESULTS / "bank_effect.json" if arguments.full else None)
-    if out:
-        out.write_text(json.dumps({"values": values, "rows": rows}, indent=1) + "\n")
+    with tempfile.TemporaryDirectory() as temporary:
+        rows = await measure(arguments, arguments.out or Path(temporary))
+    report(arguments, rows)
+
+
+def report(arguments: argparse.Namespace, rows: Sequence[EffectRow]) -> None:
+    values = values_of(rows)
+    filled = len({row.id for row in rows if row.type == "again"})
     emit(
         "bank_effect",
         values,
-        {"none": "stated as it is"},
-        True,
-        f"{len(pairs)} questions and as many similar ones over --source python, {settings.model}, "
-        f"variant {arguments.variant}, seed {settings.seed}; facts by pattern, cites by the "
-        "verifier's lexical rules; 95% intervals of paired differences by bootstrap",
+        TARGETS,
+        holds(values),
+        f"{filled} filling runs on 2WikiMultihopQA's train split over 6,119 passages, "
+        f"{arguments.model}, seed 0, {PASSAGES} passages a search, exact answers",
+        RESULTS / "bank_effect.json" if arguments.full else None,
+        [row.model_dump(mode="json", exclude={"answer"}) for row in rows],
     )
+
+
+def arms_of(named: str) -> tuple[str, ...]:
+    wanted = [name.strip() for name in named.split(",")]
+    if strange := [name for name in wanted if name not in ARMS]:
+        raise argparse.ArgumentTypeError(
+            f"there is no arm {strange[0]!r}; arms are {', '.join(ARMS)}"
+        )
+    return tuple(arm for arm in ARMS if arm in ("off", *wanted))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="one question (the default)")
-    size.add_argument("--full", action="store_true", help="all 12 questions, kept in results")
-    parser.add_argument("--only", nargs=2, type=int, metavar=("FROM", "TO"), help="a slice")
-    parser.add_argument("--variant", choices=sorted(VARIANTS), default="product")
-    parser.add_argument("--model", help="0.5b if quick, 1.5b if full, or a server's model")
+    size.add_argument("--quick", action="store_true", help=f"{QUICK} block (the default)")
+    size.add_argument("--full", action="store_true", help=f"{FULL} blocks; kept in results")
+    parser.add_argument("--model", default="0.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--keep", type=Path, help="keep all that was done here, and go on there")
-    parser.add_argument("--out", type=Path, help="where to write values and rows (JSON)")
+    parser.add_argument("--arms", type=arms_of, default=ARMS, help=f"of {','.join(ARMS)}")
+    parser.add_argument("--blocks", type=int, help=f"of {BLOCK} filling questions each")
+    parser.add_argument("--out", type=Path, help="keep rows, runs and banks here, and go on there")
     asyncio.run(main(parser.parse_args()))

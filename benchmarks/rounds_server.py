@@ -38,7 +38,7 @@ CONTEXT = 65_536
 REFLECTION = (
     "<reflection_rubrics>\nCritical Requirement: name the rule and its exception.\n"
     "</reflection_rubrics>\n"
-    "<reflection_takeaways>\n- Confirm the exception before answering ({}).\n"
+    "<reflection_takeaways>\n- Confirm the exception before answering ({}). [answer]\n"
     "</reflection_takeaways>"
 )
 _WORD = re.compile(r"\s*\S+|\s+")

@@ -3,265 +3,180 @@
 The bank's benchmark of scale: its vectors, its arithmetic, and the whole of it, small.
 """
 
-import inspect
-import json
-import pkgutil
-import re
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import bank_texts
-from benchmarks.bank_effect import QUESTIONS, Asked, Study, questions
-from benchmarks.bank_figures import Runs, figures
-from benchmarks.bank_measures import (
-    compared,
-    differences,
-    means,
-    other_item,
-    row_of,
-    shared,
-    use_of,
-    use_values,
+from benchmarks.bank_effect import (
+    Block,
+    BlockRecaller,
+    EffectRow,
+    Study,
+    blocks,
+    bridges,
+    entities,
+    made,
+    values_of,
 )
+from benchmarks.bank_effect import holds as effect_holds
 from benchmarks.bank_opening import VectorTable
-from benchmarks.bank_scale import Figures, holds, measure, median, percentile, reflection_of
+from benchmarks.bank_scale import (
+    ASKED,
+    Figures,
+    episodes_hold,
+    holds,
+    measure,
+    measure_episodes,
+    median,
+    percentile,
+    reflection_of,
+)
 from benchmarks.bank_texts import embedded, exact_nearest, library_texts, multiplied, recall_at
-from benchmarks.bank_variants import VARIANTS
-from benchmarks.judged import buffer_of
-from rubricem.agent.research.recall import Recall, reference_block
+from benchmarks.hops import corpus, rows_of
+from rubricem.agent.evaluate.experiment import EvalParts, Experiment, open_rows
+from rubricem.agent.evaluate.grades import EvalGrade
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.research.forced import ForcedDecoder
+from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.bank import BankItem
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import (
-    Completion,
-    Judgement,
-    Message,
-    OnText,
-    Recollection,
-    Sampling,
-    Stage,
-    StageScore,
-    StopPredicate,
-    Trajectory,
-)
-from tests.benchmarks.test_judged import Counted
-from tests.support.banks import reflection
-from tests.support.policies import QUESTION, RUN, researching
-from tests.support.scripted_server import ScriptedServer
-from tests.support.values import trajectory
+from rubricem.agent.transcript.question import Ask
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Decoding, Episode, Pointer, Status
+from tests.agent.research.test_episodes import Kept
+from tests.agent.research.test_forced import CHAIN, DIRECTED
+from tests.support.banks import bank_in, episode
+from tests.support.slots import Filling, SmallModel
+
+BLOCKS = blocks(99)
 
 
-def test_differences_are_of_questions_that_have_both_figures():
-    rows = [{"fact": 1.0}, {"fact": None}, {"fact": 0.0}]
-    without = [{"fact": 0.0}, {"fact": 1.0}, {"fact": 0.0}]
-    assert differences(rows, without, "fact") == [1.0, 0.0]
-    assert means("first", rows, ("fact",)) == {"fact_first": 0.5}
-    assert means("first", [{"fact": None}], ("fact",)) == {"fact_first": None}
+def test_the_filling_and_each_part_are_as_many_as_the_targets_ask_for():
+    asked = {part: [q for b in BLOCKS[:30] for p, q in b.parts() if p == part]
+             for part in ("again", "bridge", "other")}  # fmt: skip
+    assert [len(asked[part]) for part in asked] == [150, 63, 60]
+    every = [q for questions in asked.values() for q in questions]
+    assert len({q.id for q in every}) == len({q.question for q in every}) == len(every)
+    titles = {passage.title for passage in corpus()}
+    assert all(q.answers and q.gold and set(q.gold) <= titles for q in every)
 
 
-def test_a_comparison_tells_its_pairs_and_leaves_out_what_was_never_measured():
-    rows = [{"fact": 1.0, "support": None}, {"fact": 1.0, "support": None}]
-    without = [{"fact": 0.0, "support": 1.0}, {"fact": 0.0, "support": 1.0}]
-    assert compared("second", rows, without, ("fact", "support")) == {
-        "fact_second_difference": 1.0,
-        "fact_second_interval": "1.0000 to 1.0000",
-        "fact_second_pairs": 2,
+def test_a_bridge_question_stands_in_the_block_whose_run_came_upon_its_bridge():
+    rows = {row["id"]: row for row in rows_of("questions")}
+    for block in BLOCKS:
+        filled = [rows[question.id] for question in block.again]
+        for question in block.bridge:
+            known = {name for row in filled for name in bridges(row)}
+            assert known & set(question.gold), question.question
+            assert question.id not in rows or rows[question.id]["split"] == "dev"
+        met = {name for each in BLOCKS for q in each.again for name in entities(rows[q.id])}
+        assert not any(met & entities(rows[question.id]) for question in block.other)
+
+
+def test_a_made_question_asks_another_relation_or_begins_elsewhere():
+    def row(split: str, *evidence: tuple[str, str, str]) -> dict[str, Any]:
+        told = {"evidence": list(map(list, evidence)), "gold": [s for s, *_ in evidence]}
+        return {"id": split, "split": split, **told}
+
+    first = row("train", ("Kite", "director", "Mira"), ("Mira", "place of death", "Turin"))
+    other = row("dev", ("Iris", "director", "Mira"), ("Mira", "date of birth", "4 May 1894"))
+    assert {q.question: (q.answers, q.gold) for q in made([first, other], first)} == {
+        "When was the director of film Kite born?": (("4 May 1894",), ("Kite", "Mira")),
+        "Where did the director of film Iris die?": (("Turin",), ("Iris", "Mira")),
     }
 
 
-def test_words_shared_with_lessons_leave_out_those_of_the_question():
-    lessons = "Quote the default value and name its parameter."
-    # "cutoff" is the question's; of "default", "float" and "quote" two stand in the lessons.
-    assert shared("cutoff default float quote", lessons, "the cutoff?") == pytest.approx(2 / 3)
-    assert shared("cutoff", lessons, "the cutoff?") is None
+def led_by(name: str, *sources: str) -> Episode:
+    given = tuple(
+        Pointer(source=source, title=f"{name} {source}", location=name, digest=name, tool="search",
+                query=f"{name}?")
+        for source in sources
+    )  # fmt: skip
+    return episode(f"{name}?", name, pointers=given)
 
 
-def test_the_control_is_the_next_item_that_was_neither_recalled_nor_barred():
-    order = ["a", "b", "c", "d"]
-    assert other_item(order, ["b"], []) == "c"
-    assert other_item(order, ["b"], ["c"]) == "d"
-    assert other_item(order, ["d"], ["a"]) == "b"
-    assert other_item(order, ["a", "b"], ["c", "d"]) == ""
+async def test_shuffled_pointers_are_anothers_and_offered_for_the_same_lookups(tmp_path: Path):
+    bank = bank_in(tmp_path)
+    one, other = led_by("one", "S1", "S2"), led_by("other", "S4")
+    for each in (one, other, led_by("later", "S1")):
+        await bank.put(each)
+    asked = BankRecaller(bank, generation=2, kinds="episodes")
+    led = await BlockRecaller(episodes=asked, instead={"one": other}).recall("one?")
+    [match] = [match for match in led.episodes if match.own]
+    assert [(p.source, p.title) for p in match.episode.pointers] == [
+        ("S1", "other S4"), ("S2", "other S4")
+    ]  # fmt: skip
+    later = await BlockRecaller(episodes=asked).recall("later?")
+    assert "later" not in later.ids
 
 
-def test_a_run_is_counted_by_its_fact_its_cites_and_its_scores():
-    said = (
-        '<cite id="S1">Without maxsize the cache grows without bound.</cite> Then it <b>sleeps</b>.'
+async def test_a_study_fills_the_bank_and_then_asks_in_every_arm_and_goes_on(tmp_path: Path):
+    kept = Kept(tmp_path)
+    kept.model = SmallModel(Filling(plan=DIRECTED, finds=("Mira Holt", "Turin")))
+    asking = Researcher(
+        kept.model, ForcedDecoder(), Decoding.FORCED, kept.search, RunStore(tmp_path), Ask("")
     )
-    stages = [
-        StageScore(stage=Stage.PLAN, score=0.5),
-        StageScore(stage=Stage.RESEARCH, score=1.0),
-        StageScore(stage=Stage.REVIEW, unscored_reason="the judge failed"),
-        StageScore(stage=Stage.ANSWER, score=0.0),
-    ]
-    judgement = Judgement(trajectory_id="run-1", judge="j", stages=tuple(stages))
-    row = row_of(trajectory(said), "without bound", judgement)
-    assert (row["fact"], row["cites"], row["searches"]) == (1.0, 1.0, 1.0)
-    assert (row["score_review"], row["score_mean"]) == (None, 0.5)
-    assert (row["tokens"], row["prompt_tokens"], row["seconds"]) == (80.0, 1200.0, 65.2)
-    nothing = row_of(trajectory(), "without bound", None)
-    assert (nothing["fact"], nothing["support"], nothing["score_mean"]) == (0.0, None, None)
-
-
-def test_use_is_told_beside_another_items_lessons_and_a_run_without_memory():
-    run = trajectory("Check the default value.", question="How?")
-    row = use_of(run, trajectory("Rome is old.", question="How?"), "check value", "old rome", 0.7)
-    # The plan's rubric of both runs: "Names the rule", "Names the default".
-    assert row["plan_overlap"] == row["plan_overlap_without"] == 0.0
-    assert row["answer_overlap"] == pytest.approx(2 / 3)
-    assert (row["answer_overlap_other"], row["answer_overlap_without"]) == (0.0, 0.0)
-    values = use_values("second", [row], 4)
-    assert (values["recalled_share_second"], values["similarity_second"]) == (0.25, 0.7)
-    assert values["answer_overlap_other_second_difference"] == pytest.approx(0.6667)
-    assert use_values("first", [], 4) == {"recalled_share_first": 0.0}
-
-
-def arms_of(question: str, *arms: str) -> dict[str, Trajectory]:
-    return {arm: trajectory("Rome is old.", question=question) for arm in arms}
-
-
-def test_figures_are_of_each_arm_and_never_take_the_own_item_as_control():
-    own, other = reflection("How?", "own", "rome"), reflection("What?", "other", "paris")
-    runs = arms_of("How?", "off", "first", "second")
-    given = Recollection(id="own", question="How?", own=True, score=0.75)
-    runs["second"] = runs["second"].model_copy(
-        update={"recalled": ("own",), "recollections": (given,)}
-    )
-    similar = arms_of("Who?", "similar_off", "similar")
-    items = [BankItem(record=r, since=n) for n, r in enumerate((own, other), 1)]
-    found = [Runs("rome", runs, {}), Runs("paris", similar, {})]
-    values, rows = figures(found, items, VARIANTS["product"].lessons)
-    assert (values["n"], values["learnt"]) == (1, 2)
-    assert (values["fact_second"], values["fact_similar"]) == (1.0, 0.0)
-    assert values["fact_second_difference"] == 0.0
-    (use,) = rows["uses"]["second"]
-    assert use["answer_overlap"] == 0.5 and use["answer_overlap_other"] == 0.0
-    assert values["recalled_share_first"] == 0.0
-    assert (values["same_without_recall_first"], values["same_without_recall_second"]) == (1, None)
-
-
-def test_variants_leave_out_one_part_of_every_reflection_and_nothing_else():
-    own, similar = reflection("a?", "1", "- own lesson"), reflection("b?", "2", "- other lesson")
-    block = reference_block(own, [similar], 4000)
-    short = VARIANTS["takeaways"].left_out
-    rubrics = VARIANTS["rubrics"].left_out
-    assert short and rubrics
-    without = short.sub("", block)
-    assert "guessing" not in without and without.count("lesson") == 2
-    without = rubrics.sub("", block)
-    assert "lesson" not in without and without.count("guessing") == 2
-    assert "A similar question: b?" in without and without.endswith("</reference_examples>\n\n")
-    assert VARIANTS["takeaways"].lessons(own) == "- own lesson"
-    assert VARIANTS["rubrics"].lessons(own) == "Pitfalls: guessing"
-
-
-async def test_a_shortened_recall_names_the_same_items():
-    class Fixed:
-        async def recall(self, question: str) -> Recall:
-            given = Recollection(id="r1", question="What?", own=False)
-            block = reference_block(None, [reflection("What?", "r1")], 4000)
-            return Recall((given,), block)
-
-        async def used(self, run: Trajectory) -> None:
-            """Nobody counts here."""
-
-    found = await VARIANTS["takeaways"].shown(Fixed()).recall("How?")
-    assert found.ids == ("r1",) and "Pitfalls" not in found.block
-    assert isinstance(VARIANTS["product"].shown(Fixed()), Fixed)
-
-
-def test_every_variant_is_one_that_the_settings_know():
-    for variant in VARIANTS.values():
-        settings = load_settings(dict(variant.flags))
-        assert all(getattr(settings, name) == value for name, value in variant.flags.items())
-
-
-def test_the_pairs_are_twelve_and_ask_different_things_with_facts_of_their_own():
-    pairs = questions()
-    assert len(pairs) == 12
-    asked = [one.question for pair in pairs for one in pair]
-    assert len(set(asked)) == 24
-    assert all(one.fact != other.fact for one, other in pairs)
-
-
-ROWS = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["symbol"])
-def test_the_fact_of_a_similar_question_stands_in_what_is_installed(row: dict[str, str]):
-    parent, _, name = row["symbol"].rpartition(".")
-    try:
-        text = inspect.getdoc(pkgutil.resolve_name(row["symbol"])) or ""
-    except AttributeError:
-        # Documented where it is declared, not in the running object.
-        source = inspect.getsource(pkgutil.resolve_name(parent))
-        text = source[source.index(f"{name}:") :][:1500]
-    assert re.search(row["fact"], text, re.I | re.S)
-
-
-class Tallied(Counted):
-    calls = 0
-
-    async def chat(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        stop: StopPredicate | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        self.calls += 1
-        return await super().chat(messages, sampling, stop, on_text)
-
-
-async def test_a_benchmark_that_was_ended_goes_on_with_what_is_there(tmp_path: Path):
-    asked = Asked(3, QUESTION, "unbounded", ("off",))
-    setup = setup_of(load_settings({"data_dir": tmp_path / "product"}))
-    model = Tallied()
-    with ScriptedServer(list(RUN)) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            study = Study(setup, VARIANTS["product"], researcher, model, tmp_path / "off")
-            run = await study.run("off", asked)
-            judged = await study.judged(asked, {"off": run})
-            asked_so_far = model.calls
-            again = Study(setup, VARIANTS["product"], researcher, model, tmp_path / "off")
-            # The server has no further reply.
-            assert await again.run("off", asked) == run
-            assert await again.judged(asked, {"off": run}) == judged
-    assert model.calls == asked_so_far > 0
-    assert (tmp_path / "off" / "runs" / "off-03" / "trajectory.json").exists()
-
-
-async def test_each_arm_has_its_own_judgement_whatever_the_order_shown(tmp_path: Path):
+    question = EvalQuestion(id="1", question=CHAIN, answers=("Turin",), gold=("Mira Holt", "X"))
+    near = question.model_copy(update={"id": "2", "question": "Who directed The Paper Kite?"})
     setup = setup_of(load_settings({"data_dir": tmp_path}))
-    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        study = Study(setup, VARIANTS["product"], researcher, Counted(), tmp_path)
-        arms = ("off", "first", "second")
-        for number in range(3):
-            asked = Asked(number, "How?", "rome", arms)
-            runs = {arm: replace_id(trajectory("x", question="How?"), arm) for arm in arms}
-            judged = await study.judged(asked, runs)
-            assert {arm: one.trajectory_id for arm, one in judged.items()} == {a: a for a in arms}
+    experiment = Experiment(setup, QuestionSet("x", (question, near)), (), tmp_path)
+    parts = EvalParts(experiment, setup, asking, None, None)
+    block = Block(0, (question,), (near,), ())
+    arms = ("off", "episodes")
+    for again in (False, True):
+        with open_rows(tmp_path / "rows.jsonl", EffectRow) as rows:
+            study = Study(parts, arms, rows)
+            # No embedding model is loaded for a bank that the names lead to.
+            study.bank = lambda name: bank_in(tmp_path / name)  # type: ignore[method-assign]
+            searched = len(kept.search.queries)
+            await study.through(block)
+            found = {key: (row.type, row.led, row.grade.evidence) for key, row in rows.held.items()}
+        assert (len(kept.search.queries) == searched) == again
+        assert len(study.filled) == 1
+        assert found == {
+            ("1", "off"): ("again", 0, 0.5), ("1", "episodes"): ("again", 0, 0.5),
+            ("2", "off"): ("bridge", 0, 0.5), ("2", "episodes"): ("bridge", 0, 0.5),
+        }  # fmt: skip
 
 
-async def test_every_variant_is_judged_from_the_same_first_criteria(tmp_path: Path):
-    held = buffer_of(QUESTION).model_copy(update={"version": 1})
-    BufferStore(tmp_path / "off" / "buffers").save(held)
-    runs = {"off": trajectory("x", question=QUESTION)}
-    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        for name in ("product", "takeaways"):
-            setup = setup_of(load_settings({"data_dir": tmp_path / name}))
-            study = Study(setup, VARIANTS[name], researcher, Counted(), tmp_path / "off")
-            judged = await study.judged(Asked(0, QUESTION, "", ("off",)), runs)
-            assert judged["off"].rubric_version == held.label
-            assert judged["off"].score(Stage.PLAN) is not None
+def effect(part: str, arm: str, number: int, evidence: float, cpu: float = 1.0) -> EffectRow:
+    return EffectRow(
+        id=f"{part}{number}", arm=arm, question="?", type=part, thread="t", block=number, cpu=cpu,
+        status=Status.FINISHED, grade=EvalGrade(evidence=evidence, f1=0.5), led=number % 2,
+    )  # fmt: skip
 
 
-def replace_id(run: Trajectory, name: str) -> Trajectory:
-    return run.model_copy(update={"id": name})
+def measured(gain: dict[tuple[str, str], float], cpu: float = 1.0) -> dict[str, Any]:
+    rows = [effect(part, "off", n, 0.5) for part in ("again", "bridge", "other") for n in range(4)]
+    rows += [effect(part, arm, n, 0.5 + more, cpu)
+             for (part, arm), more in gain.items() for n in range(4)]  # fmt: skip
+    return values_of(rows)
+
+
+MET = {("again", "episodes"): 0.25, ("bridge", "episodes"): 0.25, ("bridge", "shuffled"): 0.0,
+       ("other", "episodes"): 0.0}  # fmt: skip
+
+
+def test_gains_are_paired_with_off_and_told_in_the_order_of_filling():
+    values = measured(MET)
+    assert (values["again_off_evidence"], values["again_episodes_evidence"]) == (0.5, 0.75)
+    assert values["bridge_episodes_evidence_gain"] == values["bridge_episodes_evidence_low"] == 0.25
+    assert values["again_episodes_curve"] == "+0.250, +0.250, +0.250, +0.250"
+    assert (values["again_episodes_led"], values["again_episodes_all_gold_gain"]) == (0.5, 0.0)
+    assert effect_holds(values)
+
+
+@pytest.mark.parametrize(
+    ("gain", "cpu"),
+    [({("again", "episodes"): 0.125}, 1.0), ({("bridge", "episodes"): 0.0}, 1.0),
+     ({("bridge", "shuffled"): 0.25}, 1.0), ({("other", "episodes"): -0.25}, 1.0), ({}, 2.0)],
+)  # fmt: skip
+def test_each_target_of_the_effect_can_be_missed(gain: dict[tuple[str, str], float], cpu: float):
+    assert not effect_holds(measured(MET | gain, cpu))
 
 
 class CountedCalls:
@@ -342,6 +257,16 @@ def test_each_target_can_be_missed(name: str, value: float | str):
     }  # fmt: skip
     assert holds(good)
     assert not holds(good | {name: value})
+
+
+async def test_episodes_are_found_by_a_rare_name_and_by_one_that_many_share(tmp_path: Path):
+    questions = [f"question {n}" for n in range(40 + ASKED)]
+    figures = await measure_episodes(tmp_path, questions, unit_rows(len(questions)))
+    assert figures["rare_found"] == 1.0
+    assert all(float(figures[f"{kind}_{call}_cpu_ms"] or 0) > 0
+               for kind in ("rare", "shared") for call in ("recall", "meet"))  # fmt: skip
+    slow = figures | {"shared_recall_p95_ms": 31.0, "rare_recall_p95_ms": 1.0}
+    assert not episodes_hold(slow) and episodes_hold(slow | {"shared_recall_p95_ms": 30.0})
 
 
 def test_a_text_without_a_vector_is_a_mistake_of_the_benchmark():
