@@ -147,7 +147,7 @@ async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> No
         tell(came.said)
         return came
 
-    if not why and not setup.model.embedded:
+    if not why and not setup.reflecting.embedded:
         queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
         if queue.put(trajectory.thread, lesson):
             return

@@ -134,6 +134,16 @@ class Kept(Value):
     written_at: datetime
 
 
+class Basis(Value):
+    """What in its run a lesson rests on, as code found it there."""
+
+    kind: Literal["stage", "source", "query"]
+    name: str
+    """the stage, the source's id in that run, or the query, case folded"""
+    mark: str = ""
+    """of a source the SHA-256 of its text; of a query `hit` or `miss`"""
+
+
 class Reflection(Kept):
     """What a judged run teaches: rubrics for such a question, and portable takeaways."""
 
@@ -146,6 +156,8 @@ class Reflection(Kept):
     """of the run it is about, in the order of the stages; None: unscored"""
     reflection_score: ReflectionScore | None = None
     """the parts of `score`, where a judge gave them"""
+    rests_on: tuple[Basis, ...] = ()
+    """of the takeaways in their order; none of what a person or an earlier version wrote"""
 
 
 class Pointer(Value):
@@ -619,6 +631,8 @@ class ReflectionCandidate(Value):
     """the prompt (with the trajectory in it), then what the policy wrote; ids where it has them"""
     rubrics: str = ""
     takeaways: str = ""
+    rests_on: tuple[Basis, ...] = ()
+    """of the takeaways in their order"""
     fault: str = ""
     """why its format is not valid; such a candidate is never kept in the bank"""
     held: bool = False

@@ -125,7 +125,7 @@ PARTIAL, INTERRUPTED = 3, 130
 @click.command()
 @click.argument("question", nargs=-1)
 @setting_flags("model", "base_url", "source", "format", "decoding", "retrieval", "memory")
-@setting_flags("allow_host", *BUDGET_FLAGS, "review_returns")
+@setting_flags("reflect_model", "allow_host", *BUDGET_FLAGS, "review_returns")
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @click.option("--clarify", is_flag=True, default=None, help="Let the model ask you one question.")
 @setting_flags("verify", "temperature", "seed")

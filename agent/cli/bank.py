@@ -43,7 +43,7 @@ from rubricem.agent.cli.terminal import Interrupts, edited_in_place, shown_doing
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.transcript.question import checked
-from rubricem.memory.bank import NEVER, BankItem, Imported, Record, Released, RubricBank
+from rubricem.memory.bank import NEVER, BankItem, BankStats, Imported, Record, Released, RubricBank
 from rubricem.memory.bank.events import kind_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import write_atomically
@@ -149,6 +149,11 @@ def _judged(item: BankItem) -> Iterator[tuple[str, str]]:
     reflection = item.reflection
     stages = zip(Stage, reflection.stage_scores, strict=False)
     yield "judge", _versioned(reflection.judge, reflection.judge_version)
+    named = (f"{basis.kind} {one_line(basis.name, 80)}" for basis in reflection.rests_on)
+    yield "rests on", "; ".join(named)
+    for told in item.counts:
+        in_runs = f"{told.used} of {told.shown} held up in {counted(told.runs, 'run')}"
+        yield "lessons", f"{in_runs} on its question"
     yield "stages", ", ".join(f"{stage} {_score(score).strip()}" for stage, score in stages)
     yield from _scores(item)
 
@@ -337,11 +342,19 @@ def stats(as_json: bool) -> None:
             ("replaced", f"{held.replaced:,}"),
             ("removed", f"{held.removed:,}"),
             ("uses", counted(held.uses, "run") + " given something"),
+            ("lessons", _lessons(held)),
             ("embedder", one_line(held.embedder, 80) or "none yet: nothing was looked up"),
             ("generation", f"{held.generation:,}"),
             ("on disk", f"{_size(held.journal_bytes)} journal, {_size(held.index_bytes)} index"),
         ]
     )
+
+
+def _lessons(held: BankStats) -> str:
+    if not held.lessons:
+        return "none was put to the test by a run on its own question"
+    share = f"{held.lessons_held / held.lessons:.0%}"
+    return f"{held.lessons_held:,} of {held.lessons:,} held up when asked again ({share})"
 
 
 def _size(size: int) -> str:

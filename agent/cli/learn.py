@@ -131,6 +131,8 @@ def learn_all(
 ) -> list[Lesson]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     given = {name: value for name, value in flags.items() if value is not None}
+    if model := given.get("model"):
+        given["reflect_model"] = model
     groups: dict[tuple[str, str], list[str]] = {}
     for thread in threads:
         groups.setdefault(("", "") if given else models_of(store, thread), []).append(thread)
@@ -172,7 +174,7 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
     try:
         if why := enter(store, trajectory):
             tell.aside(why)
-        elif setup.model.embedded:
+        elif setup.reflecting.embedded:
             _offer(store, tell)
         else:
             learn_with(setup, [trajectory.thread], tell)

@@ -61,6 +61,11 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"type": click.Choice(["on", "off", "read-only"])},
     ),
     (
+        "reflect_model",
+        "Who judges runs and reflects on them, in place of the model that answers.",
+        {"metavar": "NAME"},
+    ),
+    (
         "allow_host",
         "A private host whose pages may be read; repeatable.",
         {"multiple": True, "metavar": "HOST"},

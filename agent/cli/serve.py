@@ -50,7 +50,7 @@ NO_TOKEN = click.option(
     metavar="ADDRESS",
     help="Believe this proxy on who asks (X-Forwarded-For); repeatable.",
 )
-@setting_flags(*BUDGET_FLAGS, "verify")
+@setting_flags("reflect_model", *BUDGET_FLAGS, "verify")
 def serve(
     host: str,
     port: int,

@@ -38,6 +38,7 @@ from rubricem.agent.models.policy import (
     call_scope,
     journaled,
 )
+from rubricem.agent.research.recall import note_lessons
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
 from rubricem.agent.transcript.events import Tell, hush
@@ -249,11 +250,15 @@ class RunLearner:
 async def open_learner(
     setup: Setup, tell: Tell = hush, policy: Policy | None = None
 ) -> AsyncIterator[RunLearner]:
-    """The policy, unless one is open already, and the judge; what was opened is freed then."""
+    """Who reflects, and the judge; what was opened is freed then.
+
+    `policy` is open already, and reflects where no other model is to.
+    """
+    choice = setup.reflecting
     async with AsyncExitStack() as stack:
-        if policy is None:
-            policy = await stack.enter_async_context(setup.model.open_policy(tell))
-        opening = setup.model.open_judge(tell, policy.reader)
+        if policy is None or choice != setup.model:
+            policy = await stack.enter_async_context(choice.open_policy(tell))
+        opening = choice.open_judge(tell, policy.reader)
         model = await stack.enter_async_context(opening)
         yield RunLearner(setup, policy, model, setup.stores.open_bank(tell), tell)
 
@@ -341,6 +346,8 @@ class _LearningWork:
         judgement = await self._judgement(again=bool(written))
         if self.ended.recalled:
             await note_scores(learner.bank, [judgement])
+            scores = {stage.stage: stage.score for stage in judgement.stages}
+            await note_lessons(learner.bank, self.ended, scores)
         reflector = Reflector(
             journaled(learner.policy, self.calls),
             reflection_judge(self._model()),

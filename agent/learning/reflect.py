@@ -8,6 +8,7 @@ minimum score on, may enter the bank. Source: RubricEM, arXiv:2605.10899, sectio
 """
 
 import hashlib
+import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, bases_of, founded, harmless
 from rubricem.agent.transcript.scaffold import template
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
@@ -62,6 +63,7 @@ _SHORTENED: tuple[Callable[[Author, Stage | None], bool], ...] = (
     lambda author, stage: True,
 )
 """which pieces are shortened: these first, then more, at last all"""
+_BREAKS = re.compile(r"[\[\]<\n]")
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 
 
@@ -121,7 +123,7 @@ class Reflector:
 
         candidates = await together(write(number) for number in range(self.m))
         if not self.policy.retokenised and all(candidate.fault for candidate in candidates):
-            candidates.append(await write(self.m, form_grammar()))
+            candidates.append(await write(self.m, form_grammar(trajectory)))
         return candidates
 
     async def choose(
@@ -158,6 +160,7 @@ class Reflector:
         written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
         text, cut_off = storable(written.text), CUT_OFF.format(tokens=self.tokens)
         parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
+        takeaways, rests_on, stray = founded(parsed.takeaways, trajectory)
         answer = Segment(
             author=Author.POLICY,
             turn=1,
@@ -171,8 +174,9 @@ class Reflector:
             question=trajectory.question,
             segments=(prompt, answer),
             rubrics=parsed.rubrics,
-            takeaways=parsed.takeaways,
-            fault=parsed.fault,
+            takeaways=takeaways,
+            rests_on=rests_on,
+            fault=parsed.fault or stray,
             held=held,
             unscored_reason=cut_off if written.stop_reason == "length" else "",
         )
@@ -224,6 +228,7 @@ def accepted(
         judge_version=judgement.rubric_version if judgement else "",
         stage_scores=tuple(stage.score for stage in judgement.stages) if judgement else (),
         reflection_score=best.score,
+        rests_on=best.rests_on,
         flags=(*safe.flags, *doubts),
         written_at=datetime.now(UTC),
     )
@@ -286,14 +291,21 @@ def _middle_cut(text: str, characters: int) -> str:
     return f"{text[:half]} [...] {text[-half:]}"
 
 
-def form_grammar() -> str:
-    """GBNF that holds a small model to the form: a line for each heading, one or two lessons."""
+def form_grammar(run: Trajectory) -> str:
+    """GBNF that holds a small model to the form: a line for each heading, one or two lessons.
+
+    Each of these ends with something that the run has.
+    """
     lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
+    # JSON's texts are GBNF's; a bracket or a break in one would end it for those who read it.
+    named = " | ".join(json.dumps(name) for name in bases_of(run) if not _BREAKS.search(name))
     return (
-        f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n- " line "\\n" '
-        f'("- " line "\\n")? "</{TAKEAWAYS}>"\n'
+        f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n" lesson '
+        f'lesson? "</{TAKEAWAYS}>"\n'
+        'lesson ::= "- " line " [" named "]\\n"\n'
         'line ::= [A-Za-z`] word? (" " word){4,35}\n'
-        "word ::= [^ <\\n]+\n"
+        "word ::= [^ <\\n\\[]+\n"
+        f"named ::= {named}\n"
     )
 
 

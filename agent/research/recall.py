@@ -10,23 +10,35 @@ question: `episodes` says what becomes of them.
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rubricem.agent.research.episodes import (
+    digest_of,
     episode_of,
     kept,
     match_of,
     recollection_of,
+    supported,
     uses_of,
 )
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, RubricBank
+from rubricem.agent.transcript.words import folded
+from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, ItemUse, RubricBank
 from rubricem.memory.bank.events import Recalled, RecalledEpisodes
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import Recollection, Reflection, Trajectory
+from rubricem.memory.schema import (
+    Basis,
+    Recollection,
+    Reflection,
+    Source,
+    Stage,
+    Status,
+    Trajectory,
+)
 from rubricem.memory.screening import LONGEST, stripped
 from rubricem.memory.text import storable
 
@@ -190,6 +202,7 @@ class BankRecaller:
         try:
             await self._bank.used(trajectory.id, trajectory.recalled, trajectory.question)
             await self._bank.contributed(uses_of(trajectory))
+            await note_lessons(self._bank, trajectory)
         except RubricemError as error:
             self._tell(f"that it was recalled is not counted: {error}")
 
@@ -261,3 +274,95 @@ def _cut(text: str, characters: int) -> str:
     if len(text) <= characters:
         return text
     return f"{text[: max(characters - len(_MORE), 0)].rstrip()}{_MORE}"
+
+
+_LESSON = re.compile(r"^\s*(?:[-*\u2022]|\d+[.)])\s+", re.M)
+_NAMED = re.compile(r"\s*\[([^\[\]]+)\]\s*\.?\s*\Z")
+STRAY = "A takeaway names nothing of the run that it rests on."
+StageScores = Mapping[Stage, float | None]
+
+
+def founded(takeaways: str, run: Trajectory) -> tuple[str, tuple[Basis, ...], str]:
+    """The lessons without what they rest on, that of each, and the fault of one without any.
+
+    A lesson ends with a stage, the id of a source or a query of the run, in square brackets. They
+    are taken off, since a later run has other sources by these ids.
+    """
+    begins = [found.start() for found in _LESSON.finditer(takeaways)] or [0]
+    lessons, bases, fault = [takeaways[: begins[0]]], list[Basis](), ""
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        lesson = takeaways[begin:end].rstrip()
+        if (named := _NAMED.search(lesson)) and (basis := basis_in(run, named[1])):
+            bases.append(basis)
+            lessons.append(f"{lesson[: named.start()]}\n")
+        else:
+            fault = fault or STRAY
+            lessons.append(f"{lesson}\n")
+    return "".join(lessons).strip(), tuple(bases), fault
+
+
+def basis_in(run: Trajectory, named: str) -> Basis | None:
+    """The first thing named that there is in a run; of several they stand between commas."""
+    cited = {folded(source.query) for source in _cited(run)}
+    asked = {*(use.asked for use in run.searched), *(folded(s.query) for s in run.sources)}
+    sources = {source.id.casefold(): source for source in run.sources}
+    for each in (named, *re.split(r"[,;]", named)):
+        name = folded(each.strip("\"'` \u201c\u201d"))
+        if name in asked:
+            return Basis(kind="query", name=name, mark="hit" if name in cited else "miss")
+        if source := sources.get(name):
+            return Basis(kind="source", name=source.id, mark=digest_of(source.text))
+        if name in [stage.value for stage in Stage]:
+            return Basis(kind="stage", name=name)
+    return None
+
+
+def bases_of(run: Trajectory) -> list[str]:
+    """All that a lesson on a run can rest on, by its names."""
+    queries = dict.fromkeys([*(s.query for s in run.sources), *(u.asked for u in run.searched)])
+    alike = {folded(query): query for query in reversed(queries)}
+    return [*(stage.value for stage in Stage), *(s.id for s in run.sources), *alike.values()]
+
+
+def held_up(item: Reflection, run: Trajectory, scores: StageScores) -> ItemUse | None:
+    """How many of a reflection's lessons hold of a later run on its question; None: untold.
+
+    One on a source holds where a supported claim rests on the same text again, one on a query where
+    it brought such a source, or none, as before; one on a stage where its score is no lower.
+    """
+    if run.status is Status.FAILED:
+        return None
+    before = dict(zip(Stage, item.stage_scores, strict=False))
+    told = [_holds(basis, run, before, scores) for basis in item.rests_on]
+    known = [one for one in told if one is not None]
+    if not known:
+        return None
+    return ItemUse(trajectory=run.id, item=item.id, use="lesson", shown=len(known), used=sum(known))
+
+
+def _holds(basis: Basis, run: Trajectory, before: StageScores, now: StageScores) -> bool | None:
+    """None where it was not put to the test: the query was not made, the stage not scored."""
+    if basis.kind == "source":
+        return any(digest_of(source.text) == basis.mark for source in _cited(run))
+    if basis.kind == "query":
+        hit = any(folded(source.query) == basis.name for source in _cited(run))
+        asked = any(use.asked == basis.name for use in run.searched)
+        return hit == (basis.mark == "hit") if asked or hit else None
+    was, score = before.get(Stage(basis.name)), now.get(Stage(basis.name))
+    return None if was is None or score is None else score >= was
+
+
+def _cited(run: Trajectory) -> Iterable[Source]:
+    """The sources that supported claims rest on."""
+    held = supported(run)
+    return [source for source in run.sources if source.id in held]
+
+
+async def note_lessons(
+    bank: RubricBank, run: Trajectory, scores: StageScores = MappingProxyType({})
+) -> None:
+    """Count what a run was taught about its own question, and whether it held up."""
+    own = [item.id for item in run.recollections if item.own and item.kind == "reflection"]
+    found = [await bank.item(identifier) for identifier in own]
+    told = [held_up(item.reflection, run, scores) for item in found if item is not None]
+    await bank.contributed([use for use in told if use is not None])

@@ -42,6 +42,8 @@ class Setup:
     """All that shapes an answer, but for the question."""
 
     model: PolicyChoice
+    reflecting: PolicyChoice
+    """what judges single runs and reflects on them; mostly `model`"""
     decoding: Decoding
     temperature: float
     """of free decoding"""

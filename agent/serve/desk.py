@@ -270,7 +270,7 @@ class Lessons:
     @property
     def at_once(self) -> bool:
         """Whether runs asked with memory on are learnt from as soon as they have ended."""
-        return not self._setup.model.embedded and self._setup.memory == "on"
+        return not self._setup.reflecting.embedded and self._setup.memory == "on"
 
     async def after(self, trajectory: Trajectory) -> None:
         """A run with memory on has ended: it waits, and its turn comes where models are served."""

@@ -147,6 +147,9 @@ class Settings(BaseSettings):
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
+    reflect_model: str | None = None
+    """judges single runs and reflects on them, in the policy's place: an embedded model, or one of
+    the same server; None: the policy's own, and of an embedded 0.5b the 1.5b"""
     reflection_tokens: int = Field(default=700, ge=16, le=65536)
     """of a reflection, thinking included: a model that thinks first needs more"""
     similarity_floor: float | None = Field(default=None, ge=-1, le=1)
@@ -190,7 +193,14 @@ class Settings(BaseSettings):
         return self._origins.get(name, DEFAULT_ORIGIN)
 
     @field_validator(
-        "model", "base_url", "api_key", "scholar_key", "checkpoints", "bank_server", mode="before"
+        "model",
+        "reflect_model",
+        "base_url",
+        "api_key",
+        "scholar_key",
+        "checkpoints",
+        "bank_server",
+        mode="before",
     )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:

@@ -55,6 +55,7 @@ def setup_of(settings: Settings) -> Setup:
     model = model_of(settings)
     return Setup(
         model=model,
+        reflecting=reflecting_of(settings, model),
         decoding=decoding_of(settings, model),
         temperature=1.0 if settings.temperature is None else settings.temperature,
         attempts=settings.attempts,
@@ -110,6 +111,22 @@ def model_of(settings: Settings) -> PolicyChoice:
             "the embedded models are 1.5b and 0.5b.",
         )
     return _served(settings, OPENAI_URL, key)
+
+
+def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
+    """What judges the runs of a model and reflects on them.
+
+    Of the smaller embedded model's it is the larger one, unless somebody names another: of twelve
+    of its own reflections three reached the floor.
+    """
+    name = settings.reflect_model
+    if name is None:
+        small = model.embedded and known(model.name) not in (None, known(DEFAULT_MODEL))
+        name = DEFAULT_MODEL if small else None
+    if name is None or name == model.name:
+        return model
+    server = None if known(name) else settings.base_url
+    return model_of(settings.model_copy(update={"model": name, "base_url": server}))
 
 
 def is_embedded(model: str) -> bool:

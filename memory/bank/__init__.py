@@ -395,12 +395,15 @@ class RubricBank:
                 # What another process is just removing counts for nothing.
                 with suppress(FileNotFoundError):
                     size += os.stat(os.path.join(parent, name)).st_size
+        lessons, lessons_held = store.uses.of_use("lesson")
         with store.lock:
             generation, journal_bytes = store.catalogue.position()
             return BankStats(
                 generation=generation,
                 **store.catalogue.counts(),
                 uses=store.uses.count(),
+                lessons=lessons,
+                lessons_held=lessons_held,
                 embedder=IndexMark.read(folder).embedder,
                 journal_bytes=journal_bytes,
                 index_bytes=size,

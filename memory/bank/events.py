@@ -300,12 +300,12 @@ class UseCount(Value):
     """How one use of an item went, over the runs that were given it."""
 
     use: str
-    """of `Contribution`"""
+    """of `Contribution`; of a reflection `lesson`: what a run on its question put to the test"""
     runs: int = 0
     shown: int = 0
     used: int = 0
     """of those shown: the passage was cited with support; a query or a miss: the run found an
-    answer"""
+    answer; the lesson held up"""
     failed: int = 0
     """of those shown: gone, or changed so that it no longer bears what was cited"""
 
@@ -334,7 +334,7 @@ class BankItem(Value):
     mean_score: float | None = None
     """in [0, 1], over those of these runs that were scored; None: none was"""
     counts: tuple[UseCount, ...] = ()
-    """of an episode: what came of what it offered"""
+    """what came of what an episode offered, and of a reflection's lessons"""
     note: str = ""
     """why it is disabled, where code did that"""
 
@@ -443,6 +443,10 @@ class BankStats:
     removed: int
     uses: int
     """runs that were given something"""
+    lessons: int
+    """put to the test, each by each run on its own question that was given it"""
+    lessons_held: int
+    """of them"""
     embedder: str
     """whose vectors the index holds; "": there is none yet"""
     journal_bytes: int

@@ -8,6 +8,8 @@ The uses say which runs were given which items, and how these runs were scored:
     {"trajectory": ..., "mean": 0.7}                         its mean stage score, in [0, 1]
     {"trajectory": ..., "item": ..., "use": "pointer",       what an episode did in it
      "shown": 2, "used": 1, "failed": 0}
+                                                             or, by "lesson", which of a
+                                                             reflection's lessons held up
 
 They are no events of the bank, so that recalling makes no generations. A run told of twice is
 one use, and its last score counts: writing looks nothing up. One fsynced line each.
@@ -68,7 +70,7 @@ class ScoredUse(Value):
 
 
 class ItemUse(Value):
-    """What one use of an episode came to in one run; see `UseCount`."""
+    """What one use of an item came to in one run; see `UseCount`."""
 
     trajectory: str
     item: str
@@ -123,6 +125,13 @@ class BankUses:
             )
             for use in dict.fromkeys(one.use for one in told)
         )
+
+    def of_use(self, use: str) -> tuple[int, int]:
+        """What all items came to by one use, in all runs: shown, and of use."""
+        with self._lock:
+            self._read_on()
+            told = [u for each in self._uses.values() for u in each.values() if u.use == use]
+        return sum(one.shown for one in told), sum(one.used for one in told)
 
     def fails(self, identifier: str) -> bool:
         """Whether the last runs that were offered its passages had no use for any."""
@@ -242,6 +251,7 @@ class BankStore:
                     "takeaways": takeaways,
                     "origin": "hand",
                     "replaces": old.id,
+                    "rests_on": (),
                     "flags": (),
                     "written_at": datetime.now(UTC),
                 }
@@ -361,7 +371,7 @@ class BankStore:
                 edited_by=put.by,
                 recalled=recalled,
                 mean_score=mean_score,
-                counts=self.uses.of_item(version.id) if version.kind == "episode" else (),
+                counts=self.uses.of_item(version.id),
                 note=decided.note if isinstance(decided, Decided) else "",
             )
 

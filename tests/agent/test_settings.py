@@ -327,6 +327,25 @@ def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_no
     assert "sk-secret" not in repr(chosen)
 
 
+@pytest.mark.parametrize(
+    ("settings", "reflecting"),
+    [
+        ({"model": "0.5b"}, DEFAULT),
+        ({"model": "0.5b", "reflect_model": "0.5b"}, "0.5b"),
+        ({"model": "1.5b"}, "1.5b"),
+        ({"model": "small", "base_url": SERVER}, "small"),
+        ({"model": "small", "base_url": SERVER, "reflect_model": "large"}, "large"),
+        ({"model": "small", "base_url": SERVER, "reflect_model": "1.5b"}, "1.5b"),
+    ],
+)
+def test_a_larger_model_than_the_one_that_answers_reflects(
+    settings: dict[str, Any], reflecting: str
+):
+    chosen = setup_of(Settings(**settings)).reflecting
+    assert chosen.name == reflecting
+    assert chosen.embedded == (reflecting in (DEFAULT, "0.5b", "1.5b"))
+
+
 def test_what_does_not_go_together_is_refused_with_its_remedies():
     with pytest.raises(SettingsError, match=r"'gpt-4\.1' is not an embedded one") as caught:
         model_of(Settings(model="gpt-4.1"))

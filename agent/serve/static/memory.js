@@ -97,7 +97,8 @@ function statsSaid(stats) {
   const shown = ["active", "quarantine", "disabled", "pinned"].filter(
     (name) => typeof stats[name] === "number" && stats[name] > 0
   );
-  return shown.map(
-    (name) => `${stats[name]} ${name === "quarantine" ? "in quarantine" : name}`
-  ).join(" · ");
+  return [
+    ...shown.map((name) => `${stats[name]} ${name === "quarantine" ? "in quarantine" : name}`),
+    stats.lessons && `${stats.lessons_held} of ${stats.lessons} lessons held up when asked again`,
+  ].filter(Boolean).join(" · ");
 }

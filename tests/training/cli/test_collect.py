@@ -39,7 +39,7 @@ from tests.support.waiting import Process, wait_for
 
 REFLECTION = (
     "<reflection_rubrics>\nCritical Requirement: name the bound.\n</reflection_rubrics>\n"
-    "<reflection_takeaways>\n- Read the documentation first.\n</reflection_takeaways>"
+    "<reflection_takeaways>\n- Read the documentation first. [plan]\n</reflection_takeaways>"
 )
 PROPOSAL = json.dumps(
     {
