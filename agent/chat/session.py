@@ -11,6 +11,7 @@ in either case.
 
 import asyncio
 import copy
+import select
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,13 @@ from rich.console import Console
 from rich.text import Text
 
 from rubricem.agent.cli.runs import UNFINISHED, listed
-from rubricem.agent.cli.terminal import Interrupts, person_here, shown_doing
+from rubricem.agent.cli.terminal import (
+    HUNG_UP,
+    Interrupts,
+    leave_by_force,
+    person_here,
+    shown_doing,
+)
 from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.display import live_view
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
@@ -97,7 +104,10 @@ class Terminal:
             yield ChatWatch(listen, stop, person)
 
     async def interruptible(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the work came to its end; False where ^C ended it."""
+        """Whether the work came to its end; False where ^C ended it.
+
+        Where the terminal is gone the program ends: a signal of that may be ignored, or never come.
+        """
         interrupts = self._interrupts = Interrupts(self.tell)
 
         async def done() -> None:
@@ -105,10 +115,15 @@ class Terminal:
                 await work()
 
         task = asyncio.create_task(done())
+        gone = asyncio.create_task(_hung_up()) if self.attended else task
         try:
-            await asyncio.wait({task})
+            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                leave_by_force(HUNG_UP)
+                raise SystemExit(HUNG_UP)
         finally:
             task.cancel()
+            gone.cancel()
             interrupts.survived()
         if task.cancelled():
             return False
@@ -122,6 +137,14 @@ class Terminal:
             yield
         finally:
             self._told = before
+
+
+async def _hung_up() -> None:
+    """Return once there is nobody at the terminal any more."""
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), 0)  # no event but that it is closed
+    while not watch.poll(0):
+        await asyncio.sleep(1.0)
 
 
 @contextmanager

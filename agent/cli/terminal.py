@@ -31,7 +31,7 @@ from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line, printable
 
-INTERRUPTED = 130
+HUNG_UP, INTERRUPTED = 129, 130
 GRACE = 2.0
 """seconds that cancelled work gets to end by itself"""
 
@@ -105,15 +105,23 @@ class Interrupts:
             self.stop.set()
             return
 
-        def leave() -> None:
-            self.tell("Stopped at once; what had finished is kept.")
-            os._exit(INTERRUPTED)
-
         if self._last_resort is None:
-            self._last_resort = threading.Timer(GRACE, leave)
-            self._last_resort.daemon = True
-            self._last_resort.start()
+            told = "Stopped at once; what had finished is kept."
+            self._last_resort = leave_by_force(INTERRUPTED, lambda: self.tell(told))
         task.cancel()
+
+
+def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> threading.Timer:
+    """End the process after some seconds, whatever does not let itself be cancelled."""
+
+    def leave() -> None:
+        tell()
+        os._exit(status)
+
+    timer = threading.Timer(GRACE, leave)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 async def edited_in_place(path: Path) -> str:

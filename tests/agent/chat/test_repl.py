@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,24 @@ def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
             chat.expect("It never evicts [1] there either.")
         # The answer and the check of its citation; the plan stood in the journal.
         assert len(server.requests) == before + 2
+
+
+def test_a_question_ends_with_its_terminal_though_the_signal_is_ignored(
+    documents: Path, data: Path
+):
+    with ScriptedServer(terminal.silent) as server:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        chat = terminal.Session(*terminal.where(server, documents))
+        signal.signal(signal.SIGHUP, before)
+        try:
+            chat.ask(terminal.QUESTION, 1)
+            chat.ask(terminal.FOLLOW_UP, 2)
+            while len(server.requests) < 5:
+                chat._more(0.1)
+            chat.hang_up()
+            assert chat.process.wait() == 129
+        finally:
+            chat.close()
 
 
 @pytest.mark.slow
