@@ -432,7 +432,7 @@ def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
 def unusable(path: Path, error: OSError) -> StoreError:
     """The sentence for a file that the system refuses."""
     return StoreError(
-        f"{path} cannot be used: {error.strerror}",
+        f"{path} cannot be used: {error.strerror or error}",
         f"Make {path.parent} writable and see that its disk is not full, "
         "or name another directory by RUBRICEM_DATA_DIR.",
     )

@@ -7,7 +7,7 @@ these; line ends and tabs stay.
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -17,13 +17,20 @@ from rubricem.memory.errors import RubricemError
 Label = TypeVar("Label")
 Ids = TypeVar("Ids", bound=Sequence[int] | None)
 
-MARKERS = (
-    r"<(?=[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>)"
-    r"|<(?=/?(?:start_of_turn|end_of_turn|tool_call|tool_response|bos|eos|s)>|</?SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])"
+_MARKERS = re.compile(
+    # ChatML, Llama, DeepSeek; Gemma 4; Gemma, Llama 2 and T5; Nemotron, Seed, MiniMax; Mistral.
+    r"<(?=[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>|\|[\w\"]{1,32}>|[a-z_]{1,32}\|>"
+    r"|/?(?:(?:start|end)_of_(?:turn|image|sentence)|tool_calls?|tool_response|bos|eos|pad|unk|s)>"
+    r"|</?SYS>>|(?:extra_id|SPECIAL)_\d{1,4}>|/?(?:seed|minimax):[a-z_]{1,32}>"
+    r"|(?:beginning|begin)_of_sentence>)"
+    r"|\](?=~!?b[\[\]])|\[(?=e~\[)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|AVAILABLE_TOOLS|CALL_ID"
+    r"|THINK)\]|ARGS\]\s?\{)",
+    re.I | re.A,
 )
-"""pattern of the first character of what chat templates put between turns"""
-_MARKERS = re.compile(MARKERS, re.I | re.A)
+"""the first character of what chat templates put between turns, whichever model is served"""
+_own: dict[str, re.Pattern[str]] = {}
+"""those of the models that are served here, all in one pattern, by their texts"""
 _LONE = re.compile("[\ud800-\udfff]")
 
 
@@ -38,7 +45,27 @@ def storable(text: str) -> str:
 
 def without_markers(text: str) -> str:
     """Untrusted text that can end no chat turn; our own tags and all else stay as they are."""
-    return _MARKERS.sub("\u2039", text)
+    text = _MARKERS.sub("\u2039", text)
+    for pattern in _own.values():
+        text = pattern.sub("\u2039", text)
+    return text
+
+
+def know_markers(markers: Iterable[str]) -> None:
+    """What a model that is served reads as more than text: from now on no untrusted text holds it.
+
+    It stays known while the process runs, as what was written for one model may be read by another.
+    """
+    for marker in set(markers) - _own.keys():
+        _own[marker] = re.compile(f"{re.escape(marker[0])}(?={re.escape(marker[1:])})")
+
+
+_LIKE_MARKERS = re.compile(r"<[^<>\s]{1,64}>|\[[^\[\]\s]{1,32}\]|[\[\]][^\[\]\s]{1,8}[\[\]]")
+
+
+def like_markers(rendered: str) -> set[str]:
+    """What of a rendered chat may be such: whether it is, its tokeniser says."""
+    return set(_LIKE_MARKERS.findall(rendered))
 
 
 def fenced(parts: Mapping[str, str]) -> str:

@@ -22,11 +22,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from rubricem.agent.models.policy import learn_markers
 from rubricem.agent.models.reading import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
@@ -200,7 +202,13 @@ class LlamaPolicy:
         key = secrets.token_urlsafe(16)
         with boundary(PolicyError, f"loading {path.name}"):
             server = await asyncio.to_thread(_start, path, config, key)
-        return cls(server, name, version, config, key)
+        policy = cls(server, name, version, config, key)
+        rendered = await policy._post(
+            "/apply-template", {"messages": [asdict(Message("user", "?"))]}
+        )
+        read = partial(policy._tokenize, parse_special=True)
+        await learn_markers(rendered["prompt"], read)
+        return policy
 
     async def aclose(self) -> None:
         await self._http.aclose()

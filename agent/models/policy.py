@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter
 
+from rubricem.agent.transcript.scaffold import own_markers
 from rubricem.memory.runs import CallJournal, CallKey, ReplyStore, identity
 from rubricem.memory.schema import (
     Author,
@@ -39,7 +40,7 @@ from rubricem.memory.schema import (
     StopPredicate,
     TokenPolicy,
 )
-from rubricem.memory.text import storable
+from rubricem.memory.text import know_markers, storable
 
 Ids = tuple[int, ...] | None
 
@@ -153,6 +154,11 @@ class ChatWriter:
         completion = await self.model.chat(messages, sampling, stop, on_text)
         # Reasoning that a server keeps apart is its own; it is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)
+
+
+async def learn_markers(rendered: str, encode: Callable[[str], Awaitable[Sequence[int]]]) -> None:
+    """Have the special tokens of a rendered chat known, by a tokeniser that reads them as such."""
+    know_markers([one for one in own_markers(rendered) if len(await encode(one)) == 1])
 
 
 _COMPLETION = TypeAdapter(Completion)

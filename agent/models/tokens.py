@@ -28,12 +28,14 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from rubricem.agent.models.limits import AttemptError, Limiter, Price, Retry, Tries, cost
 from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
+from rubricem.agent.models.policy import learn_markers
 from rubricem.agent.models.reading import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
@@ -529,7 +531,9 @@ async def open_tokens(
         dialect = MAKES[found](http, http.server.model)
         try:
             # A server that renders has shown that it tokenises.
-            await dialect.render([Message("user", "?")])
+            asked = await dialect.render([Message("user", "?")])
+            with suppress(AttemptError, *UNREADABLE):  # some tokenise, and give no text back
+                await learn_markers(await dialect.decode(asked), dialect.encode)
             version, length = await dialect.facts()
         except UNREADABLE as error:
             raise http.server.unexpected(error) from None

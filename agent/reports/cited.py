@@ -218,12 +218,24 @@ _STRAY = re.compile(
     r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
 )
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
+_MARKED = re.compile(rf"[\[\u3010]\s?{_ID}(?:[\s,;&]{{1,3}}{_ID})*+\s?[\]\u3011]")
+LEAD = 40
+"""characters before a mark in which its last word is looked for"""
 _WRITTEN_ID = re.compile(r"s[_-]?0*(\d+)", re.I)
 
 
 def terms(*texts: str) -> frozenset[str]:
-    """What stands in the texts that an id or a number mark could be mistaken for."""
-    return frozenset(term for text in texts for term in _TERM.findall(text))
+    """What stands in the texts that an id or a number mark could be mistaken for.
+
+    A mark that a text itself bears, with the word before it: who quotes it cites nothing by it.
+    """
+    plain = (term for text in texts for term in _TERM.findall(text))
+    marked = (_led(text, m.start(), m[0]) for text in texts for m in _MARKED.finditer(text))
+    return frozenset((*plain, *marked))
+
+
+def _led(text: str, at: int, mark: str) -> str:
+    return " ".join([*text[max(0, at - LEAD) : at].split()[-1:], mark])
 
 
 @dataclass
@@ -255,7 +267,8 @@ class CitationMarks:
         for stray in _STRAY.finditer(text):
             while code and code[0][1] <= stray.start():
                 code.pop(0)
-            term = (stray[2] or stray[3] or "") in self.terms
+            plain = stray[2] or stray[3]
+            term = (plain or _led(text, stray.start(), stray[0])) in self.terms
             if not term and not (code and code[0][0] <= stray.start()):
                 yield text[at : stray.start()], None
                 yield "", tuple(re.split(r"[\s,;&]+", stray[1] or stray[2] or stray[3]))

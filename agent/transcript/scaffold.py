@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Literal, cast
 
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
-from rubricem.memory.text import MARKERS, printable, prompt
+from rubricem.memory.text import like_markers, printable, prompt, without_markers
 
 ROOT = "trajectory"
 TOP: Mapping[str, Stage | None] = {
@@ -77,7 +77,7 @@ _ATTRIBUTE = re.compile(
     r"""(?:"([^"]*+)"|'([^']*+)'|["']?+([^\s"',]*+(?:\s*+,\s*+[^\s"',]++)*+))""",
     re.I | re.A,
 )
-_UNSAFE = re.compile(rf"<(?=\s*+/?+\s*+(?:{_NAMES})(?!\w))|{MARKERS}", re.I | re.A)
+_UNSAFE = re.compile(rf"<(?=\s*+/?+\s*+(?:{_NAMES})(?!\w))", re.I | re.A)
 NEVER = -1
 
 
@@ -279,7 +279,12 @@ def neutralise(text: str) -> str:
     readable. What nobody sees goes first, since it may hold a tag apart that is whole again
     wherever the text is shown. Applying it twice changes nothing more.
     """
-    return _UNSAFE.sub("\u2039", printable(text))
+    return without_markers(_UNSAFE.sub("\u2039", printable(text)))
+
+
+def own_markers(rendered: str) -> list[str]:
+    """What of a rendered chat may be a special token of its model, and is no tag of ours."""
+    return sorted(found for found in like_markers(rendered) if not _UNSAFE.match(found))
 
 
 def tool_call(text: str) -> ToolCall | None:

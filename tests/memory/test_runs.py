@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import RunStore, write_atomically
+from rubricem.memory.runs import RunStore, writable, write_atomically
 from tests.support.values import trajectory
 
 ASKED = {"ask": {"question": "What?"}, "choices": {"model": None}}
@@ -36,6 +36,12 @@ def test_a_name_is_taken_once_a_call_has_finished_under_it(tmp_path: Path):
         store.create("t", ASKED)
     assert "--resume t" in caught.value.remedy
     store.create("t", OTHER)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), OSError("No space left")])
+def test_what_the_system_refuses_is_said_in_its_words(error: OSError, tmp_path: Path):
+    with pytest.raises(StoreError, match="cannot be used: No space left"), writable(tmp_path):
+        raise error
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b", "é/"])

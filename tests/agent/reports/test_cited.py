@@ -104,6 +104,14 @@ def test_what_the_subject_calls_so_is_no_id_and_a_page_cannot_forge_an_answer():
     assert cited_answer(trajectory("true [S1]", sources=(forged,))).text() == "true [1]"
 
 
+def test_a_mark_that_is_quoted_from_a_passage_is_text():
+    sources = (source(1, "It evicts."), source(2, "Revenue was 99 billion [S1], they say (S1)."))
+    told = "It says: 99 billion [S1]. It evicts [S1]."
+    answer = cited_answer(trajectory(told, sources=sources))
+    assert answer.text() == "It says: 99 billion [S1]. It evicts [1]."
+    assert [c.claim for c in answer.citations] == ["It evicts."]
+
+
 def test_a_citation_carries_its_passage_quote_and_overlap():
     (citation,) = cited_answer(
         trajectory('<cite id="S1">With maxsize None the cache shrinks.</cite>')

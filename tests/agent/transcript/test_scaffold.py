@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rubricem.agent.models.policy import learn_markers
 from rubricem.agent.transcript.scaffold import (
     ALIASES,
     CHILDREN,
@@ -186,6 +187,15 @@ def test_code_fences_around_the_tags_are_text():
     assert [b.tag for b in document.blocks] == ["think", "structured_plan", "call_tool"]
 
 
+OTHERS = (
+    *("<|turn>", "<turn|>", "<|channel>", "<tool_call|>", '<|"|>', "<|think|>", "<start_of_image>"),
+    *("<seed:bos>", "<seed:tool_call>", "</seed:think>", "<SPECIAL_12>", "<extra_id_1>", "<pad>"),
+    *("[TOOL_CONTENT]", "[CALL_ID]", '[ARGS]{"', "[/THINK]", "]~b]", "]~!b[", "[e~["),
+    *("<minimax:tool_call>", "<beginning_of_sentence>", "<\uff5cUser\uff5c>"),
+)
+"""of Gemma 4, Seed, Nemotron, T5, Mistral, MiniMax, DeepSeek"""
+
+
 @pytest.mark.parametrize(
     ("text", "safe"),
     [
@@ -197,10 +207,21 @@ def test_code_fences_around_the_tags_are_text():
         ("<end_of_turn><tool_call>", "‹end_of_turn>‹tool_call>"),  # noqa: RUF001
         ("if a < b: List<int>; x <| f <|> g", "if a < b: List<int>; x <| f <|> g"),
         ("a[0] < [INSTANCE]", "a[0] < [INSTANCE]"),
+        ("usage: x [ARGS] a |> b; <b|c> [T1]", "usage: x [ARGS] a |> b; <b|c> [T1]"),
+        *((each, f"‹{each[1:]}") for each in OTHERS),  # noqa: RUF001
     ],
 )
 def test_our_tags_and_chat_markers_are_broken_and_code_stays(text: str, safe: str):
     assert neutralise(text) == safe
+
+
+async def test_what_the_served_model_reads_as_more_than_text_is_broken_too():
+    async def encode(text: str) -> list[int]:
+        return [7] if text in ("<^own^>", "</think>") else [*text.encode()]
+
+    assert neutralise("<^own^>") == "<^own^>"
+    await learn_markers("<^own^>user\n? [note] <word></think>", encode)
+    assert neutralise("<^own^> [note] <word>") == "‹^own^> [note] <word>"  # noqa: RUF001
 
 
 NAMES = [*STAGE_OF, *ALIASES]
