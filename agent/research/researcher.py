@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.models.tracing import is_on, traced
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 # Runs that begin in step stay in step, and wait for one core together at every turn's end.
 STARTING = 4
+_PLACES = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
 
 @dataclass
@@ -92,7 +94,6 @@ class Researcher:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
         self,
@@ -132,9 +133,11 @@ class Researcher:
                 ended.append(event.trajectory)
             listener(event)
 
-        await self._places.acquire()
+        # Of all researchers: each `research()` has one of its own.
+        places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
+        await places.acquire()
         with ExitStack() as beginning:
-            beginning.callback(self._places.release)
+            beginning.callback(places.release)
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop

@@ -14,7 +14,7 @@ import asyncio
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -284,7 +284,7 @@ class Fetcher:
         declared = response.headers.get("content-length", "")
         if declared.isdigit() and int(declared) > self.limits.bytes:
             raise self._too_large(target)
-        packing = packing_of(response)
+        packing = packing_of(response.headers)
         body = bytearray()
         async for piece in response.aiter_raw():
             body += piece
@@ -309,9 +309,9 @@ def _request(client: httpx.AsyncClient, target: Target, number: str) -> httpx.Re
     )
 
 
-def packing_of(response: httpx.Response) -> str:
+def packing_of(headers: Mapping[str, str]) -> str:
     """How a body is packed, "" where it is not; raises SourceError for what was not asked for."""
-    packing = response.headers.get("content-encoding", "").strip().lower()
+    packing = headers.get("content-encoding", "").strip().lower()
     if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise SourceError(f"The page is packed as {packing[:20]!r}, which was not asked for.")
     return str(packing).removeprefix("identity")

@@ -17,17 +17,18 @@ returned becomes passages: web addresses only, each page and text once.
 """
 
 import asyncio
+import math
 import random
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
-
-import httpx
+from urllib.request import getproxies
 
 from rubricem.agent.models.limits import (
     Endpoint,
@@ -44,6 +45,9 @@ from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 
+if TYPE_CHECKING:
+    import aiohttp
+
 LONGEST = 8000
 """characters kept of one result's text"""
 MOST_BYTES = 10_000_000
@@ -51,6 +55,8 @@ MOST_BYTES = 10_000_000
 QUOTED = 200
 """characters of a service's own words in an error"""
 SECONDS = 20.0
+MET_SECONDS = 60.0
+"""in which a service that answered is not asked again whether it does"""
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
 _LATER = "Search again later, or name another source."
 
@@ -205,14 +211,36 @@ class Service:
             raise self._garbled()
         return reply
 
+    async def meet(self, path: str) -> None:
+        """Raises SourceError where nothing answers; who asks meanwhile hears the same."""
+        held = await self._held()
+        if held.meeting is None and time.monotonic() > held.met + MET_SECONDS:
+            held.meeting = asyncio.create_task(self._met(path, held))
+        if held.meeting is not None:
+            await asyncio.shield(held.meeting)
+
+    async def _met(self, path: str, held: "_Held") -> None:
+        try:
+            await self.fetch(path)
+        except SearchRefused:
+            pass  # instances without this page still answer searches
+        finally:
+            held.meeting = None
+        held.met = time.monotonic()
+
+    async def _held(self) -> "_Held":
+        return await kept(f"search {self.url}", _Held)
+
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Fetched:
+        import aiohttp
+
         try:
             async with asyncio.timeout(self.seconds):
                 return await self._read(path, params)
-        except (TimeoutError, httpx.TimeoutException) as cause:
+        except TimeoutError as cause:
             late = f"{self.name} did not answer within {self.seconds:g} s."
             raise SourceError(late, _LATER) from cause
-        except httpx.HTTPError as cause:
+        except aiohttp.ClientError as cause:
             raise SourceError(
                 f"{self.name} cannot be reached at {self.url}.",
                 "Look whether it runs and whether this machine is connected, or name another "
@@ -231,25 +259,22 @@ class Service:
     async def _read(self, path: str, params: Mapping[str, str] | None) -> Fetched:
         # Packed alone as what is unpacked under limits.
         own = {"user-agent": "rubricem", "accept": "application/json", "accept-encoding": "gzip"}
-        http = await kept(f"search {self.url}", _client)
-        # Searches of one program are nobody's session.
-        http.cookies.clear()
-        call = http.stream(
-            "GET",
+        http = (await self._held()).http
+        call = http.get(
             self.url + path,
             params=params,
             headers={**own, **self.headers},
-            timeout=self.seconds,
+            allow_redirects=False,
         )
         async with call as reply:
-            packing = packing_of(reply)
+            packing = packing_of(reply.headers)
             content = bytearray()
-            async for piece in reply.aiter_raw():
+            async for piece in reply.content.iter_any():
                 content += piece
                 if len(content) > MOST_BYTES:
                     raise self._garbled()
         read = Fetched(self.url, reply.headers.get("content-type", ""), bytes(content), packing)
-        if not reply.is_success:
+        if not 200 <= reply.status < 300:
             raise self._refused(reply, await self._parsed(read) or {})
         return read
 
@@ -259,9 +284,9 @@ class Service:
             "Correct its address, or name another source.",
         )
 
-    def _refused(self, reply: httpx.Response, told: Mapping[str, Any]) -> SearchRefused:
+    def _refused(self, reply: "aiohttp.ClientResponse", told: Mapping[str, Any]) -> SearchRefused:
         """With the service's own words, where a field of a JSON reply holds them."""
-        status = reply.status_code
+        status = reply.status
         own = told.get("error") or told.get("message")
         words = " ".join(own.rstrip(".").split())[:QUOTED] if isinstance(own, str) else ""
         said = f": {words}" if words else ""
@@ -269,14 +294,34 @@ class Service:
         return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
 
 
-def _client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(verify=_trusted())
+class _Held:
+    """The connections to a service, and when it was last seen to answer."""
+
+    def __init__(self) -> None:
+        import aiohttp
+
+        self.met = -math.inf
+        self.meeting: asyncio.Task[None] | None = None
+        self.http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=_trusted()),
+            # Searches of one program are nobody's session.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(),
+            # Looking for a proxy takes as long as the rest of a request.
+            trust_env=bool(getproxies()),
+        )
+
+    async def aclose(self) -> None:
+        await self.http.close()
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 30 ms of CPU, which each service would take."""
-    return httpx.create_ssl_context()
+    from httpx import create_ssl_context
+
+    return create_ssl_context()
 
 
 class SearXNG:
@@ -312,10 +357,7 @@ class SearXNG:
 
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError where nothing answers, before a question is paid for."""
-        try:
-            await self._service.fetch("/healthz")
-        except SearchRefused:
-            return ()  # Instances without this page still answer searches.
+        await self._service.meet("/healthz")
         return ()
 
     async def search(self, query: str, limit: int) -> list[Passage]:

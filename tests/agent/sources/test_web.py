@@ -266,12 +266,21 @@ async def test_nobody_at_the_address_is_told_at_once_but_no_page_for_its_health_
     status: int,
 ) -> None:
     with JsonSite(Sent(b"OK", status)) as site:
-        tool = SearXNG(site.url)
-        assert await tool.prepare() == ()
+        assert await SearXNG(site.url).prepare() == ()
         assert [asked.path for asked in site.asked] == ["/healthz"]
-    with pytest.raises(SourceError, match="SearXNG cannot be reached at http://127") as caught:
-        await tool.prepare()
-    assert "runs" in caught.value.remedy
+    with JsonSite(Sent(b"OK")) as gone:
+        tool = SearXNG(gone.url)
+    for _ in range(2):  # a failure is not remembered
+        with pytest.raises(SourceError, match="SearXNG cannot be reached at http://127") as caught:
+            await tool.prepare()
+        assert "runs" in caught.value.remedy
+
+
+async def test_questions_asked_together_look_once_whether_a_service_answers() -> None:
+    with JsonSite(Sent(b"OK", delay=0.05)) as site:
+        await asyncio.gather(*(SearXNG(site.url).prepare() for _ in range(3)))
+        await SearXNG(site.url).prepare()
+    assert [asked.path for asked in site.asked] == ["/healthz"]
 
 
 async def test_a_password_in_the_address_is_sent_and_never_told() -> None:
