@@ -63,7 +63,7 @@ class Judged:
     verdict: CitationSupport
     reason: str = ""
     probability: float | None = None
-    """what the model gave "Yes", whatever the rules said"""
+    """what rules and model gave it, whatever fault the rules found"""
 
 
 def load_cases(path: Path = PAIRS) -> list[Case]:
@@ -83,7 +83,7 @@ def by_rules(cases: Sequence[Case]) -> list[Judged]:
 
 
 async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
-    """As the verify stage asks an embedded model; the model is asked of every pair."""
+    """As the verify stage asks an embedded model; no pair is left out for a fault."""
     settings = load_settings({"model": model})
     judged = []
     async with EmbeddedChoice(model, settings.weights_dir).open_tokens() as opened:
@@ -98,7 +98,7 @@ async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
 def combined(case: Case, probability: float) -> Judged:
     """The rules above the model's probability, as `ChoiceChecker` has it."""
     wrong = case.pair.fault()
-    found = finding_at(probability)
+    found = finding_at(case.pair, probability)
     return Judged(
         case, "unsupported" if wrong else found.verdict, wrong or found.reason, probability
     )

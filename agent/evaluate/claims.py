@@ -7,18 +7,19 @@ part among them, as LLM-AggreFact (arXiv:2404.10774) counts WiCE. The figure is 
 the mean of the shares of either class that were told right; a coin has 0.5. Its 95% interval is of
 a bootstrap within each class.
 
-The checkers are the verifier's own: the lexical rules alone, an embedded model whose probability of
-"Yes" is the score (0 where the rules find a fault first), or a server's model. A score needs a
-threshold: the product's is fixed; the best one is found on one half of the claims, by a hash of
-their ids, and reported on the other, which nothing was tuned on.
+The checkers are the verifier's own: the lexical rules alone, an embedded model with them, or a
+server's model. The first two give a score, 0 where the rules find a fault, which needs a threshold:
+the product's is fixed; the best one is found on one half of the claims, by a hash of their ids, and
+reported on the other.
 """
 
 import asyncio
 import hashlib
 import random
+import re
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,16 @@ from pydantic import BaseModel, ValidationError, field_validator
 from rubricem.agent.evaluate.experiment import ROWS, SETTINGS, alone_in, claim, open_rows
 from rubricem.agent.evaluate.questions import rows_of
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.reports.rules import NAME, ClaimFinding, LexicalChecker, Pair
-from rubricem.agent.reports.verifier import SUPPORTED, ChatChecker, ChoiceChecker, finding_at
+from rubricem.agent.reports.rules import NAME, Checker, LexicalChecker, Pair
+from rubricem.agent.reports.verifier import ChatChecker, ChoiceChecker
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import CitationSupport, LocalModel, Source, Value
 
 TITLE = "(meta data) TITLE: "
 """what WiCE puts before the title among a page's sentences"""
+_MARK = re.compile(r"\s?\[\d+\](?=[\s.,;:]|$)")
+"""of a citation, which AttributionBench leaves in its claims; it is no part of what is claimed"""
 DRAWS = 2000
 RIGHT_LABELS = ("supported", "attributable", "true", "yes", "1")
 WRONG_LABELS = ("partially_supported", "not_supported", "not attributable", "partial",
@@ -89,7 +92,7 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
             raise ValueError("it is no JSON object")
         evidence = row.get("evidence", row.get("references"))
         return cls.model_validate({
-            "claim": row.get("claim"),
+            "claim": _MARK.sub("", said) if isinstance(said := row.get("claim"), str) else said,
             "evidence": [evidence] if isinstance(evidence, str) else evidence,
             "label": row.get("label", row.get("attribution_label")),
             "id": row.get("id", (row.get("meta") or {}).get("id", "")),
@@ -152,28 +155,14 @@ class ClaimRow(Value):
         return self.id
 
 
-Said = tuple[ClaimFinding, float | None]
-"""of a pair what was found, and how likely it is supported, where the checker says so"""
-
-
 @asynccontextmanager
-async def open_checker(
-    choice: PolicyChoice | None,
-) -> AsyncIterator[Callable[[Pair], Awaitable[Said]]]:
-    """What says of a pair what a model makes of it; None: the rules."""
+async def open_checker(choice: PolicyChoice | None) -> AsyncIterator[Checker]:
+    """Who checks: the rules where no model is named."""
     async with choice.open_judge() if choice else nullcontext() as model:
-        reading = ChoiceChecker(model) if isinstance(model, LocalModel) else None
-        checker = reading or (LexicalChecker() if model is None else ChatChecker(model))
-
-        async def check(pair: Pair) -> Said:
-            if reading is None:
-                return (await checker.check([pair])).each[0], None
-            if fault := await asyncio.to_thread(pair.fault):
-                return ClaimFinding("unsupported", fault), 0.0
-            score = (await reading.probability(pair))[0]
-            return finding_at(score), score
-
-        yield check
+        if isinstance(model, LocalModel):
+            yield ChoiceChecker(model)
+        else:
+            yield LexicalChecker() if model is None else ChatChecker(model)
 
 
 OnClaim = Callable[[ClaimRow, int, int], None]
@@ -194,14 +183,15 @@ async def check_claims(
         with open_rows(out / ROWS, ClaimRow) as rows:
             left = [one for one in claims if one.id not in rows.held]
             if left:
-                async with open_checker(choice) as check, asyncio.TaskGroup() as tasks:
+                async with open_checker(choice) as checker, asyncio.TaskGroup() as tasks:
                     waiting = iter(left)
 
                     async def work() -> None:
                         for one in waiting:
                             began = time.monotonic()
-                            found, score = await check(one.pair())
+                            said = await checker.check([one.pair()])
                             took = round(time.monotonic() - began, 3)
+                            [found], [score] = said.each, said.chances or (None,)
                             row = ClaimRow(id=one.id, verdict=found.verdict, score=score,
                                            reason=found.reason, seconds=took)  # fmt: skip
                             await rows.append(row)
@@ -218,6 +208,7 @@ def claim_figures(
     """Balanced accuracies with their intervals, for whoever reads them and for programs."""
     both = list(zip(claims, rows, strict=True))
     at_verdict = [(one.supported, row.verdict == "supported") for one, row in both]
+    held_out = [(one, row) for one, row in both if not one.tuned_on]
     told: dict[str, Any] = {
         "checker": checker,
         "claims": len(claims),
@@ -225,14 +216,17 @@ def claim_figures(
         "all": _accuracies(at_verdict),
         "seconds": round(statistics.median(row.seconds for row in rows), 3),
     }
-    scored = [(one, row.score) for one, row in both if row.score is not None]
-    tuning = [(one.supported, score) for one, score in scored if one.tuned_on]
-    held_out = [(one.supported, score) for one, score in scored if not one.tuned_on]
-    if len(scored) == len(claims) and len({label for label, _ in tuning}) > 1:
+    tuning = [(one.supported, row.score) for one, row in both
+              if one.tuned_on and row.score is not None]  # fmt: skip
+    if held_out and len({label for label, _ in tuning}) > 1:
         best = best_threshold(tuning)
-        told["threshold"] = {"product": SUPPORTED, "tuned": round(best, 4)}
-        for name, at in (("product", SUPPORTED), ("tuned", best)):
-            told[f"held_out_{name}"] = _accuracies([(label, s >= at) for label, s in held_out])
+        told["threshold"] = round(best, 4)
+        told["held_out_product"] = _accuracies(
+            [(one.supported, row.verdict == "supported") for one, row in held_out]
+        )
+        told["held_out_tuned"] = _accuracies(
+            [(one.supported, (row.score or 0.0) >= best) for one, row in held_out]
+        )
     return told
 
 
@@ -279,7 +273,7 @@ def claim_lines(told: dict[str, Any]) -> list[str]:
         f"{told['claims']} claims, {told['supported']} supported; checked by {told['checker']}"
     ]
     named = {"all": "as the product decides, all claims",
-             "held_out_product": "the half not tuned on, at the product's threshold",
+             "held_out_product": "the half not tuned on, as the product decides",
              "held_out_tuned": "the half not tuned on, at the tuned threshold"}  # fmt: skip
     for key, label in named.items():
         if found := told.get(key):
@@ -289,5 +283,5 @@ def claim_lines(told: dict[str, Any]) -> list[str]:
                 f"{found['supported_right']:.3f}, rest {found['rest_right']:.3f}: {label}"
             )
     if at := told.get("threshold"):
-        lines.append(f"thresholds: product {at['product']}, tuned {at['tuned']}")
+        lines.append(f"the tuned threshold: {at}")
     return lines

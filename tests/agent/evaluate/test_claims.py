@@ -26,7 +26,7 @@ WICE = {"label": "partially_supported", "supporting_sentences": [[1]], "claim": 
         "evidence": ["(meta data) TITLE: Cache", "It is a cache.", "It grows."],
         "meta": {"id": "dev1", "claim_title": "Cache"}}  # fmt: skip
 NORMALISED = {"id": "dev2", "claim": "It grows.", "label": "supported", "evidence": ["It grows."]}
-ATTRIBUTION = {"question": "?", "claim": "A.", "claim_raw_string": "A.", "response": "A.",
+ATTRIBUTION = {"question": "?", "claim": "A [3].", "claim_raw_string": "A.", "response": "A.",
                "references": ["B.", "C."], "citation_links": [], "webpage_references": [],
                "attribution_label": "not attributable", "src_dataset": "x",
                "id": "x_1"}  # fmt: skip
@@ -44,7 +44,8 @@ def test_every_format_is_a_claim_with_a_text_and_a_class(tmp_path: Path):
     assert [(c.id, c.supported) for c in found[:3]] == [
         ("dev1", False), ("dev2", True), ("x_1", False)]  # fmt: skip
     assert (found[0].title, found[0].text) == ("Cache", "It is a cache.\nIt grows.")
-    assert found[2].text == "B.\nC." and found[3].supported and len(found[3].id) == 12
+    assert (found[2].claim, found[2].text) == ("A.", "B.\nC.")
+    assert found[3].supported and len(found[3].id) == 12
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,7 @@ async def test_the_rules_tell_a_claim_of_the_text_from_another(tmp_path: Path):
     assert [row.verdict for row in rows] == ["supported", "unsupported"]
     told = claim_figures(claims, rows, "rules")
     assert told["all"]["balanced_accuracy"] == 1.0 and "threshold" not in told
+    assert rows[0].score and rows[0].score > 0.5 and rows[1].score == 0.0
     assert "balanced accuracy 1.000" in claim_lines(told)[1]
 
 
@@ -117,6 +119,6 @@ def test_a_threshold_is_tuned_on_one_half_and_reported_on_the_other():
     told = claim_figures(claims, rows, "m")
     half = sum(not c.tuned_on for c in claims)
     assert 10 < half < 30 and told["held_out_tuned"]["n"] == half
-    assert told["threshold"] == {"product": 0.6, "tuned": 0.4}
+    assert told["threshold"] == 0.4
     assert told["held_out_tuned"]["balanced_accuracy"] == 1.0
     assert told["held_out_product"]["balanced_accuracy"] == told["all"]["balanced_accuracy"] == 0.5

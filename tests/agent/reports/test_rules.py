@@ -55,6 +55,8 @@ def test_numbers_are_the_same_however_they_are_written():
         ("5 billion", "5 million", ["5 billion"]),
         ("Python 3.9", "Python 3.10", ["3.9"]),
         ("two of them", "three of them", ["two"]),
+        ("the ninth of them", "the 9th of them", []),
+        ("on 1 March", "on 2017-03-01", []),
         ("12 of them", "12% of them", []),
     ],
 )
@@ -69,6 +71,8 @@ def test_a_quotation_must_stand_there_word_for_word():
     assert missing_quotations('They found it "better than  Expected."', text) == []
     assert missing_quotations('"She said \u2026 and left"', text) == []
     assert missing_quotations('They found it "much better"', text) == ["much better"]
+    assert missing_quotations('"Better Expected"', text) == []
+    assert missing_quotations('"Better Dancing"', text) == ["Better Dancing"]
 
 
 @pytest.mark.parametrize(
@@ -81,11 +85,13 @@ def test_a_quotation_must_stand_there_word_for_word():
         ("Call lru_cache_clear for it.", ["lru_cache_clear"]),
         ("It is an LRU cache.", []),
         ("It is an MRU cache.", ["MRU"]),
+        ("It is from Libya and Germany.", ["Germany"]),
+        ("It is a Swedish and a Danish key.", ["Danish"]),
         ("It returns None e.g. for Hopper's keys.", ["None"]),
     ],
 )
 def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
-    text = "Grace Hopper wrote lru_cache, which drops the least recently used key."
+    text = "Grace Hopper wrote lru_cache, which drops the least recently used Libyan key of Sweden."
     assert missing_names(claim, text) == missing
 
 
@@ -131,10 +137,15 @@ FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya
         ("Очередь растёт без границ.", QUEUE, "unchecked"),
         ("The queue holds 128 items.", "", "unsupported"),
         ("It holds 128 items.", "128", "unsupported"),
+        ("The queue was made in November 2018.", "The queue was made: 2018-11-10.", "supported"),
+        ("The queue was made in November 2018.", "The queue was made: Nov. 2018.", "supported"),
+        ("The queue was made in November 2018.", "The queue was made: 2018-10-11.", "unsupported"),
+        ("Readers take it first, and it grows.", QUEUE, "partial"),
     ],
     ids=[
         "a denying prefix denies", "no such word", "a number far from the claim's words",
         "a number near them", "no words", "another script", "an empty source", "no letters",
+        "a date in digits", "a month cut short", "another month", "a clause that is not there",
     ],
 )  # fmt: skip
 def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str, verdict: str):

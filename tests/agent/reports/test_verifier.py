@@ -9,9 +9,12 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.reports.rules import ClaimFinding
+from rubricem.agent.reports.rules import ClaimFinding, chance, log_odds
 from rubricem.agent.reports.verifier import (
     CHARACTERS,
+    MODEL_LEAN,
+    SAYS,
+    SAYS_MORE,
     AnswerVerifier,
     ChatChecker,
     ChoiceChecker,
@@ -45,23 +48,43 @@ UNBOUNDED = "With maxsize None there is no limit."
 
 @pytest.mark.parametrize(
     ("probability", "verdict"),
-    [(1.0, "supported"), (0.6, "supported"), (0.59, "partial"), (0.4, "partial"),
+    [(1.0, "supported"), (0.5, "supported"), (0.49, "partial"), (0.4, "partial"),
      (0.39, "unsupported"), (0.0, "unsupported")],
 )  # fmt: skip
 def test_a_probability_stands_for_a_verdict(probability: float, verdict: str):
-    assert finding_at(probability).verdict == verdict
+    assert finding_at(claim_pair("The cache grows."), probability).verdict == verdict
 
 
-async def test_an_embedded_model_is_asked_of_each_pair_that_the_rules_do_not_find_at_fault():
-    model = GivenModel(0.9)
-    claims = (UNBOUNDED, "It holds 128 calls.", "It holds 256 calls.")
+def test_a_claim_with_a_clause_that_is_not_there_is_held_in_part_however_sure_the_model():
+    pair = claim_pair("The cache grows without bound, and zebras gallop by night.")
+    assert {finding_at(pair, at).verdict for at in (0.0, 0.5, 1.0)} == {"partial"}
+
+
+async def test_an_embedded_model_is_asked_both_ways_of_what_the_rules_leave_open():
+    model = GivenModel(lambda shown: 0.2 if SAYS_MORE in shown else 0.9)
+    claims = (UNBOUNDED, "It holds 128 calls.", "It holds 256 calls.", "Zebras gallop by night.")
     found = await ChoiceChecker(model).check([claim_pair(claim) for claim in claims])
     fault = ClaimFinding("unsupported", 'the number "256" does not stand in the source')
-    assert found.each == (ClaimFinding("supported"), ClaimFinding("supported"), fault)
-    assert (found.usage.calls, found.usage.prompt_tokens) == (2, sum(map(len, model.read)))
-    assert "The closest sentence in it: If maxsize is None the cache" in model.read[0]
-    assert model.read[0].endswith("Does the passage say what the claim says? Yes or No?")
+    assert found.each[:3] == (ClaimFinding("supported"), ClaimFinding("supported"), fault)
+    assert found.each[3].verdict == "unsupported"
+    assert (found.usage.calls, found.usage.prompt_tokens) == (4, sum(map(len, model.read)))
+    assert [text.split("]\n")[-1] for text in model.read[:2]] == [
+        f"{SAYS} Yes or No?", f"{SAYS_MORE} Yes or No?"]  # fmt: skip
     assert model.read[0].count(GROWS) == 1
+
+
+@pytest.mark.parametrize("leaning", [0.05, 0.5, 0.95])
+async def test_a_model_that_says_yes_or_no_to_everything_changes_nothing(leaning: float):
+    pair = claim_pair("The cache grows without bound.")
+    found, _ = await ChoiceChecker(GivenModel(leaning)).probability(pair)
+    assert found == pytest.approx(chance(log_odds(pair) + MODEL_LEAN))
+
+
+async def test_of_a_long_page_the_model_is_shown_the_evidence_alone():
+    model = GivenModel()
+    page = "Filler text stands here. " * 200 + GROWS + " More of it follows." * 200
+    await ChoiceChecker(model).check([claim_pair("The cache grows without bound.", page)])
+    assert GROWS.split(". ")[0] in model.read[0] and "Filler" not in model.read[0]
 
 
 def test_of_a_long_passage_what_stands_around_the_closest_sentence_is_shown():
@@ -181,11 +204,13 @@ async def test_without_a_model_rules_check_and_it_is_said(
 
 
 async def test_the_embedded_model_checks_under_its_name(tmp_path: Path):
-    verifier = AnswerVerifier("mark", TokenWriter(GivenModel(0.5)))
+    verifier = AnswerVerifier(
+        "mark", TokenWriter(GivenModel(lambda shown: 0.58 if SAYS_MORE in shown else 0.4))
+    )
     found, used = await verified(verifier, trajectory(f"{GOOD} {BAD}"), tmp_path)
     assert found.checker == "given and lexical rules"
     assert [check.verdict for check in found.checks] == ["partial", "unsupported"]
-    assert used.calls == 1
+    assert used.calls == 2
 
 
 async def test_a_model_that_fails_is_replaced_by_rules_and_that_is_said(tmp_path: Path):
