@@ -27,11 +27,17 @@ if TYPE_CHECKING:
 
 
 async def _answer(
-    setup: "Setup", question: str, thread: str, quiet: bool, best_of: int = 1
+    setup: "Setup",
+    question: str,
+    thread: str,
+    quiet: bool,
+    best_of: int = 1,
+    announced: bool = False,
 ) -> "Trajectory":
     """Answer it; ^C once gives what there is, twice raises CancelledError.
 
     `best_of`: it is run so often, and a judge picks one; ^C then ends the run it is at.
+    `announced`: the question stands on the terminal.
     """
     import asyncio
 
@@ -39,7 +45,7 @@ async def _answer(
     from rubricem.agent.reports.display import live_view
     from rubricem.agent.research.setup import answer
 
-    if not quiet and _drawn():
+    if announced and _drawn():
         click.echo(ABOVE_IS_WIPED, err=True, nl=False)
 
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
@@ -49,7 +55,7 @@ async def _answer(
         if said:
             click.echo(said, err=True)
     try:
-        with interrupts.caught(), live_view(question, quiet=quiet, named=True) as listener:
+        with interrupts.caught(), live_view(question, quiet=quiet, named=announced) as listener:
             if best_of > 1:
                 from rubricem.agent.learning.best_of import ask_best
 
@@ -160,12 +166,9 @@ def ask(
     """Answer a research question with checked citations."""
     thread, resume = flags.pop("thread"), flags.pop("resume")
     asked, quiet = " ".join(question), quiet or as_json
-    if not quiet and (asked.strip() or resume):
-        _announce(
-            asked
-            if asked.strip()
-            else f"going on with {resume if resume != LATEST else 'the latest run'}"
-        )
+    announced = bool(asked.strip() and not quiet and not resume)
+    if announced:
+        _announce(asked)
 
     import asyncio
 
@@ -190,7 +193,7 @@ def ask(
     asked = checked(asked)
     setup = setup_of(with_default_source(settings))
     try:
-        trajectory = asyncio.run(_answer(setup, asked, thread, quiet, best_of))
+        trajectory = asyncio.run(_answer(setup, asked, thread, quiet, best_of, announced))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     _deliver(trajectory, out, as_json)
