@@ -5,21 +5,25 @@
 #   make loop          collect, judge, reflect, train and ask again, once: an hour or two
 #   make upstream OPENENV=DIR   OpenEnv's own rubric tests, from a checkout of it, on our rubrics
 #
-# TORCH_INDEX=URL takes torch from that index (say, the CPU builds); PYTHON=... names the Python.
+#   make lock        the versions and hashes that are installed, anew
+#
+# TORCH_INDEX=URL takes torch from that index (say, a build for CUDA); PYTHON=... names the Python.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question loop test test-all upstream check bench clean
+.PHONY: setup ask question loop test test-all upstream check bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 PYTHON ?=
-TORCH_INDEX ?=
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 ARGS ?=
-INPUTS := pyproject.toml constraints.txt
+LOCKED := $(PIP) install --no-deps --require-hashes -r
+OURS := $(PIP) install --no-deps --no-build-isolation -e .
+TORCH := torch==2.13.0
 # Tests wait for servers and processes more than they compute: several at once take half the time.
 WORKERS ?= auto
 SHARED := -n $(WORKERS) --dist worksteal
@@ -37,36 +41,52 @@ $(VENV)/base.stamp:
 	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
 	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	    echo "setting up $(VENV) with $$("$$python" --version)"; \
-	    "$$python" -m venv --clear $(VENV) && $(PIP) install --upgrade pip && touch $@ && exit 0; \
+	    "$$python" -m venv --clear $(VENV) && touch $@ && exit 0; \
 	    exit 1; \
 	  fi; \
 	done; \
 	echo 'error: no Python 3.11 or newer was found; install one, or name it: make PYTHON=/path/to/python3' >&2; \
 	exit 1
 
-$(VENV)/torch.stamp: constraints.txt | $(VENV)/base.stamp
-	@$(if $(TORCH_INDEX),echo "installing torch from TORCH_INDEX"; \
-	  $(PIP) install --no-deps -c constraints.txt --index-url "$(TORCH_INDEX)" torch)
+# The package index serves torch for Linux with gigabytes of CUDA libraries, so the CPU build is
+# looked for first. It is no part of the locked set: each build of a version has hashes of its own.
+$(VENV)/torch.stamp: Makefile | $(VENV)/base.stamp
+	@$(PIP) install --no-deps --retries 1 --index-url "$(TORCH_INDEX)" $(TORCH) || \
+	  { echo 'TORCH_INDEX has no torch: taking the build of the package index' >&2; \
+	    $(PIP) install $(TORCH); }
 	@touch $@
 
-$(VENV)/run.stamp: $(INPUTS) | $(VENV)/torch.stamp
-	@echo 'installing rubricem (a few minutes the first time)'
-	@$(PIP) install -c constraints.txt -e .
+$(VENV)/ask.stamp: pyproject.toml constraints-ask.txt | $(VENV)/base.stamp
+	@echo 'installing rubricem (a minute or two the first time)'
+	@$(LOCKED) constraints-ask.txt
+	@$(OURS)
 	@touch $@
 
-$(VENV)/dev.stamp: $(INPUTS) | $(VENV)/torch.stamp
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/torch.stamp
 	@echo 'installing rubricem and its checks (a few minutes the first time)'
-	@$(PIP) install -c constraints.txt -e '.[dev]'
-	@touch $(VENV)/run.stamp $@
+	@$(LOCKED) constraints.txt
+	@$(OURS)
+	@touch $(VENV)/ask.stamp $@
+
+# All published files of a version are accepted. Versions stay as they are; ARGS=--upgrade renews them.
+lock: $(VENV)/base.stamp
+	@$(PIP) install uv
+	@echo torch >$(VENV)/unlocked
+	@for part in 'dev constraints.txt' 'local constraints-ask.txt'; do \
+	  set -- $$part; \
+	  printf '%s\n' hatchling $$([[ $$1 = dev ]] && echo networkx sympy) | \
+	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-annotate --excludes $(VENV)/unlocked --extra $$1 -o $$2 $(ARGS) pyproject.toml -; \
+	done
 
 question:
 	@[[ -n "$${QUESTION//[[:space:]]/}" ]] || \
 	  { echo 'error: there is no question; ask one: make ask Q="How does ... ?"' >&2; exit 2; }
 
-ask: question $(VENV)/run.stamp
+ask: question $(VENV)/ask.stamp
 	@$(BIN)/rubricem ask $(ARGS) -- "$$QUESTION"
 
-loop: $(VENV)/run.stamp
+loop: setup
 	@$(BIN)/rubricem loop $(ARGS)
 
 test: setup
@@ -85,8 +105,8 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in house mutants ask_overhead peers startup corpus names embedded everyday unanswerable hops \
-	    credit verify resume plain_loop \
+	@for name in house mutants ask_overhead peers startup install corpus names embedded everyday \
+	    unanswerable hops credit verify resume plain_loop \
 	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
 	    collect_throughput collect_resume collect_embedded train_speed reflection_overlap learns \
 	    serve_load page; do \

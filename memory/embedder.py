@@ -1,5 +1,6 @@
-"""Embeddings by sentence-transformers, from a model's folder, without a network.
+"""Embeddings by a sentence-transformers model, from its folder, without a network.
 
+Models of MiniLM's kind run on onnxruntime (`bert`), all others on sentence-transformers and torch.
 Code that a model brings is never run (`trust_remote_code` stays off). The model is loaded by
 the first call that embeds something, as loading it takes seconds and most runs of the program
 never need it.
@@ -8,16 +9,19 @@ never need it.
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.errors import WeightsError
+from rubricem.memory import bert
+from rubricem.memory.errors import RubricemError, WeightsError, needed
 from rubricem.memory.schema import Embedder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+MEANING = "What searches and recalls by meaning"
 
 _BATCH = 32
 """Texts of like length per batch; larger ones gain nothing on a processor."""
@@ -30,7 +34,7 @@ class SentenceEmbedder:
         """`name` tells its vectors from those of any other model; by default the folder's."""
         self._folder = folder
         self._name = name or folder.name
-        self._loaded: SentenceTransformer | None = None
+        self._loaded: bert.BertEncoder | SentenceTransformer | None = None
         self._lock = threading.Lock()
 
     @property
@@ -44,6 +48,8 @@ class SentenceEmbedder:
         """
         with self._lock:
             model = self._loaded = self._loaded or self._load()
+            if isinstance(model, bert.BertEncoder):
+                return model.encode(texts, _BATCH)
             if not texts:
                 size = model.get_embedding_dimension() or 0
                 return np.empty((0, size), dtype=np.float32)
@@ -57,12 +63,15 @@ class SentenceEmbedder:
             )
         return np.asarray(vectors, dtype=np.float32)
 
-    def _load(self) -> "SentenceTransformer":
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # type: ignore[no-untyped-call]
+    def _load(self) -> Union["SentenceTransformer", bert.BertEncoder]:
         try:
+            if bert.runs(self._folder):
+                return bert.BertEncoder(self._folder)
+            needed("sentence_transformers", "embedders", f"The embedding model in {self._folder}")
+            from sentence_transformers import SentenceTransformer
+            from transformers.utils.logging import disable_progress_bar
+
+            disable_progress_bar()  # type: ignore[no-untyped-call]
             return SentenceTransformer(
                 str(self._folder),
                 device="cpu",
@@ -70,6 +79,8 @@ class SentenceEmbedder:
                 trust_remote_code=False,
                 model_kwargs={"dtype": "float32"},
             )
+        except RubricemError:
+            raise
         except Exception as cause:
             said = " ".join(str(cause).split())
             raise WeightsError(

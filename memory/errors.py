@@ -14,6 +14,7 @@ Extension code raises plain errors; `boundary` names the boundary they crossed, 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 
@@ -64,6 +65,22 @@ class JudgeError(RubricemError):
 
     away = False
     """the model that it asks serves nobody now: the same call can succeed later"""
+
+
+def needed(module: str, extra: str, what: str = "This", instead: str = "") -> Any:
+    """The module. Raises SettingsError that names the extra where it is not installed.
+
+    `what` needs it; `instead` is what else can be done.
+    """
+    try:
+        return import_module(module)
+    except ImportError as cause:
+        package = module.partition(".")[0].replace("_", "-")
+        command = f"Install it: pip install 'rubricem[{extra}]'"
+        raise SettingsError(
+            f"{what} needs {package}, which is not installed.",
+            f"{command}{instead and ', '}{instead}",
+        ) from cause
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from benchmarks.house import (
 )
 from tests.conftest import ROOT
 
-EXTRAS = ("postgres", "mcp", "trl", "verl")
+EXTRAS = ("embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
 HOUSE = House(ROOT)
 
 

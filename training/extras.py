@@ -1,26 +1,11 @@
-"""What long work needs: packages of extras, blocking work beside an event loop, the time left."""
+"""What long work needs: blocking work beside an event loop, and the time left."""
 
 import asyncio
-import importlib
 import time
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from rubricem.memory.errors import SettingsError
-
-
-def needed(module: str, extra: str = "data") -> Any:
-    """The module. Raises SettingsError that names the extra where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as cause:
-        raise SettingsError(
-            f"This needs {module.partition('.')[0]}, which is not installed.",
-            f"Install it: pip install 'rubricem[{extra}]'",
-        ) from cause
-
+from typing import TypeVar
 
 T = TypeVar("T")
 

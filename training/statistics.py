@@ -26,8 +26,8 @@ from statistics import fmean, pstdev
 import numpy as np
 
 from rubricem.judge.base import answer_text
+from rubricem.memory.errors import needed
 from rubricem.memory.schema import Embedder, Stage, Trajectory
-from rubricem.training.extras import needed
 from rubricem.training.rows.row import TrainRow
 
 Numbers = dict[str, float]

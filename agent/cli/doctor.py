@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +25,7 @@ import httpx
 from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
-from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings, local_settings, unknown_variables
 from rubricem.agent.settings.door import model_of, with_default_source
 from rubricem.agent.settings.trust import keep_trust, shown_wanted, untrusted
@@ -43,7 +42,8 @@ from rubricem.agent.sources.choice import (
 )
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, known
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.embedder import MEANING
+from rubricem.memory.errors import RubricemError, SettingsError, needed
 from rubricem.memory.text import one_line
 
 
@@ -194,8 +194,10 @@ def check_data_dir(folder: Path) -> Check:
 
 def check_llama() -> Check:
     try:
-        import_module("xllamacpp")
-    except (ImportError, OSError) as cause:
+        needed("xllamacpp", "local", "The embedded model", SERVER)
+    except SettingsError as error:
+        return fault_of("llama.cpp", error)
+    except OSError as cause:
         found = f"llama.cpp cannot be loaded: {cause}."
         return Check("llama.cpp", "fault", found, "Install it again: pip install xllamacpp")
     return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
@@ -316,8 +318,11 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
     if settings.retrieval == "lexical" and (not recallable or settings.memory == "off"):
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     try:
+        needed("tokenizers", "memory", MEANING)
         held = WeightsStore(settings.weights_dir).held_embedder(settings.embedder)
     except RubricemError as error:
+        if settings.retrieval == "lexical":  # a run goes on without what it would recall
+            return Check("embedder", "note", f"{error} Nothing is recalled.", error.remedy)
         return fault_of("embedder", error)
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from rubricem.agent.cli.options import BUDGET_FLAGS, Command, setting_flags
 from rubricem.agent.settings import load_settings
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import needed
 
 PORT, MCP_PORT = 8421, 8422
 
@@ -86,10 +85,7 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
 
     By HTTP the token of `rubricem serve` is asked for.
     """
-    if find_spec("mcp") is None:
-        raise SettingsError(
-            "The MCP server needs the extra `mcp`.", 'Install it: pip install "rubricem[mcp]"'
-        )
+    needed("mcp", "mcp", "The MCP server")
     from rubricem.agent.mcp.server import PATH, run
     from rubricem.agent.settings.door import setup_of, with_default_source
 

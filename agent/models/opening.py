@@ -24,11 +24,14 @@ from rubricem.agent.models.tracing import traced_model
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
-from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.errors import PolicyError, SettingsError, needed
 from rubricem.memory.schema import Embedder, LocalModel
 
 OpenPolicy = Callable[[], Awaitable[Policy]]
 """gives a model that is open already"""
+
+
+SERVER = "or name a model server: --base-url URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class EmbeddedChoice:
         from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
         from rubricem.agent.weights.store import WeightsStore
 
+        needed("xllamacpp", "local", "The embedded model", SERVER)
         store = WeightsStore(self.weights_dir, shares_told(tell))
         files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")

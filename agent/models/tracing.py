@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.transcript.events import Event, Listener, ToolCalled, ToolReturned
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.schema import Completion, Message, Sampling, Status, Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -100,17 +100,13 @@ def _tracer() -> "Tracer":
 
 def _export() -> None:
     """Set up a provider that sends what it gets where the standard variables say."""
+    needed("opentelemetry.exporter.otlp.proto.http", "otel", "Tracing")
     from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
-    except ImportError as cause:
-        raise SettingsError(
-            "Tracing needs the extra `otel`.", 'Install it: pip install "rubricem[otel]"'
-        ) from cause
     kind = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     if kind not in ("otlp", "console"):
         raise SettingsError(

@@ -32,7 +32,7 @@ from rubricem.agent.reports import report
 from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, cited_answer, doubt
 from rubricem.agent.transcript.scaffold import Block, parse
 from rubricem.judge.evaluation.report import Share
-from rubricem.memory.errors import SettingsError, StoreError, boundary
+from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
@@ -275,12 +275,7 @@ def check_pdf() -> None:
 
 def _weasyprint() -> Any:
     try:
-        return importlib.import_module("weasyprint")
-    except ImportError as cause:
-        raise SettingsError(
-            "A PDF needs weasyprint, which is not installed.",
-            "Install it: pip install 'rubricem[pdf]'",
-        ) from cause
+        return needed("weasyprint", "pdf", "A PDF")
     except OSError as cause:
         # It looks for its libraries while it is imported.
         raise SettingsError(

@@ -41,7 +41,7 @@ from rubricem.agent.transcript.question import (
     Person,
     checked,
 )
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallJournal, Runs, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -347,14 +347,9 @@ async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
             "checkpoints names no PostgreSQL database.",
             "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
         )
-    try:
-        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-        from psycopg import Error
-    except ImportError as cause:
-        raise SettingsError(
-            "Checkpoints in PostgreSQL need the extra `postgres`.",
-            'Install it: pip install "rubricem[postgres]"',
-        ) from cause
+    Error = needed("psycopg", "postgres", "A database of checkpoints").Error
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+
     opening = AsyncPostgresSaver.from_conn_string(address)
     try:
         saver = await opening.__aenter__()

@@ -8,7 +8,8 @@ from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.recall import BankRecaller, RecalledKinds
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.embedder import CountedEmbedder
+from rubricem.memory.embedder import MEANING, CountedEmbedder
+from rubricem.memory.errors import needed
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Embedder
 
@@ -30,6 +31,7 @@ class Stores:
         return RunStore(self.data_dir)
 
     async def open_embedder(self, tell: Tell = hush) -> Embedder:
+        needed("tokenizers", "memory", MEANING)  # before anything is fetched
         return await embedder_in(self.weights_dir, tell, self.embedder)
 
     def open_bank(

@@ -34,7 +34,7 @@ from rubricem.agent.sources.fetch import AddressGuard, Target, normal
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.memory.errors import RubricemError, SettingsError, SourceError
+from rubricem.memory.errors import RubricemError, SourceError, needed
 from rubricem.memory.schema import Passage, SearchTool
 from rubricem.memory.text import one_line, printable
 
@@ -45,13 +45,9 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
     """A client that has shaken hands with the server. Raises whatever went wrong with that."""
-    try:
-        from mcp import Client, Implementation
-    except ImportError as cause:
-        raise SettingsError(
-            f"The MCP server {name} needs the extra `mcp`.",
-            'Install it: pip install "rubricem[mcp]"',
-        ) from cause
+    needed("mcp", "mcp", f"The MCP server {name}")
+    from mcp import Client, Implementation
+
     told = Implementation(name="rubricem", version="1")
     transport: Any = _program(server) if server.command else _http(server)
     async with Client(transport, client_info=told, cache=None) as client:

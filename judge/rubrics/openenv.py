@@ -8,11 +8,10 @@ were registered.
 import inspect
 from collections.abc import Awaitable, Mapping
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from rubricem.judge.rubrics.core import Rubric
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import needed
 
 
 def to_openenv(rubric: Rubric, *, waits: bool | None = None) -> Any:
@@ -78,12 +77,7 @@ def _outward_classes() -> tuple[type[Any], type[Any]]:
 
     They are made here because their base is there only where the package is.
     """
-    try:
-        base = import_module("openenv.core.rubrics").Rubric
-    except ImportError as cause:
-        raise SettingsError(
-            "The package openenv is not installed.", "Run: pip install 'rubricem[openenv]'"
-        ) from cause
+    base = needed("openenv.core.rubrics", "openenv").Rubric
 
     def begin(self: Any, ours: Rubric) -> None:
         base.__init__(self)

@@ -45,7 +45,8 @@ from pydantic import ValidationError
 from rubricem.memory.bank.catalogue import Version
 from rubricem.memory.bank.events import Match, question_key
 from rubricem.memory.bank.store import BankStore
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.embedder import MEANING
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import Embedder, ItemKind, Value
 
@@ -529,8 +530,7 @@ class FolderChroma(Chroma):
         return self._folder / _OPENING
 
     def _open(self, place: str) -> None:
-        import chromadb
-
+        chromadb = needed("chromadb", "memory", MEANING)
         self._client = chromadb.PersistentClient(self._folder / place, settings=settings())
 
 
@@ -581,9 +581,9 @@ class ServerChroma(Chroma):
     def _open(self) -> None:
         if self._client is not None:
             return
-        import chromadb
         import httpx
 
+        chromadb = needed("chromadb", "memory", MEANING)
         # By itself the client waits for a silent server for ever.
         httpx.get(f"{self._url}/api/v2/heartbeat", timeout=_SECONDS).raise_for_status()
         url = urlsplit(self._url)

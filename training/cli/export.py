@@ -19,6 +19,7 @@ import click
 from rubricem.agent.cli.options import one_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
+from rubricem.training.cli.running import can_train
 
 FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
 
@@ -120,7 +121,14 @@ def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_jso
 
 
 @click.command()
-@click.option("--out", type=Path, default=Path("loop"), metavar="LOOP", help="Its folder (loop).")
+@click.option(
+    "--out",
+    type=Path,
+    default=Path("loop"),
+    metavar="LOOP",
+    callback=can_train,
+    help="Its folder (loop).",
+)
 def loop(out: Path) -> None:
     """Warm a small model up, collect, judge, reflect, train, and ask again; an hour or two.
 

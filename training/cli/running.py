@@ -9,10 +9,18 @@ from typing import Any, TypeVar
 import click
 
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
+from rubricem.memory.errors import needed
 
 T = TypeVar("T")
 PARTIAL = 3
 """exit status of what its limit of money ended"""
+
+
+def can_train(ctx: click.Context, param: click.Parameter, given: T) -> T:
+    """What was given, where there is what trains: torch, and what reads and writes weights."""
+    for module in ("torch", "transformers", "safetensors", "gguf"):
+        needed(module, "train", "Training")
+    return given
 
 
 def run(

@@ -14,7 +14,7 @@ import click
 
 from rubricem.agent.cli.options import ONLY_JSON
 from rubricem.agent.cli.terminal import Interrupts
-from rubricem.training.cli.running import echo, is_first, run, tell
+from rubricem.training.cli.running import can_train, echo, is_first, run, tell
 
 if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rubricem.training.rounds.rounds import RoundsDone
     from rubricem.training.show.events import Watch
 
-CONFIG = click.argument("config", type=click.Path(path_type=Path))
+PATH = click.Path(path_type=Path)
+CONFIG = click.argument("config", type=PATH, callback=can_train)
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
 """what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
@@ -200,8 +201,8 @@ def ss_grpo(config: Path, as_json: bool) -> None:
 
 
 @train.command()
-@click.argument("checkpoint", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("checkpoint", type=PATH, callback=can_train)
+@click.argument("out", type=PATH)
 def export(checkpoint: Path, out: Path) -> None:
     """Write the whole model of CHECKPOINT into the new folder OUT, its adapter merged.
 

@@ -32,11 +32,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.transcript.question import checked
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import storable
 from rubricem.training.collect.directory import Question, Selection
-from rubricem.training.extras import needed
 
 T = TypeVar("T")
 COLUMN = "question"
@@ -391,7 +390,7 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
 
 
 def parquet_rows(path: Path, column: str) -> Iterator[Row]:
-    arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+    arrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
     held = io.BytesIO(content(path))
     try:
         file = parquet.ParquetFile(held)
@@ -409,7 +408,7 @@ def parquet_rows(path: Path, column: str) -> Iterator[Row]:
 
 def dataset_rows(named: str, column: str) -> Iterator[Row]:
     """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
-    datasets = needed("datasets")
+    datasets = needed("datasets", "data")
     name, _, split = named.removeprefix(HUB).partition(":")
     if not name:
         raise SettingsError(
@@ -450,7 +449,7 @@ def _split_of(found: Any, name: str, split: str) -> Any:
 
 
 def _readable(schema: Any) -> list[str]:
-    types = needed("pyarrow").types
+    types = needed("pyarrow", "data").types
 
     def plain(kind: Any) -> bool:
         return bool(

@@ -30,11 +30,10 @@ from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallKey, Journal, Reply
 from rubricem.memory.schema import NO_USAGE, Completion, Trajectory, Usage
 from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy
-from rubricem.training.extras import needed
 
 T = TypeVar("T")
 

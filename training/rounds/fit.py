@@ -19,10 +19,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.extras import in_thread, needed
+from rubricem.training.extras import in_thread
 from rubricem.training.local.learner import Metrics
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import (

@@ -35,11 +35,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 
 from rubricem.agent.transcript.scaffold import Rule
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import Decoding, Trajectory, Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.extras import needed
 from rubricem.training.rows.compile import (
     By,
     ChatMessage,
@@ -172,7 +171,7 @@ _PLAIN = (int, float, str, bool)
 
 def arrow_schema(kind: type[Value]) -> Any:
     """A `pyarrow.Schema` with a column for each field, in order."""
-    pyarrow = needed("pyarrow")
+    pyarrow = needed("pyarrow", "data")
     fields = [(name, _arrow(field.annotation)) for name, field in kind.model_fields.items()]
     return pyarrow.schema([pyarrow.field(name, arrow) for name, arrow in fields])
 
@@ -190,7 +189,7 @@ def packed(value: Any) -> Any:
 
 
 def _arrow(annotation: Any) -> Any:
-    pyarrow, kind = needed("pyarrow"), _without_none(annotation)
+    pyarrow, kind = needed("pyarrow", "data"), _without_none(annotation)
     if (items := _items(kind)) is not None:
         return pyarrow.list_(_arrow(items))
     if isinstance(kind, type) and issubclass(kind, Value):
@@ -219,7 +218,7 @@ V = TypeVar("V", bound=Versioned)
 
 def write_parquet(path: Path, values: Iterable[V], kind: type[V]) -> int:
     """Write values as one file, which takes an older one's place; returns how many they are."""
-    parquet, count = needed("pyarrow.parquet"), 0
+    parquet, count = needed("pyarrow.parquet", "data"), 0
     schema = arrow_schema(kind)
     with _replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         for batch in _batches(values, kind):
@@ -235,7 +234,7 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
     """
     if folder.exists():
         raise SettingsError(f"{folder} exists already.", "Name another folder by --out.")
-    ipc, datasets, count = needed("pyarrow.ipc"), needed("datasets"), 0
+    ipc, datasets, count = needed("pyarrow.ipc", "data"), needed("datasets", "data"), 0
     schema = arrow_schema(kind)
     with _replacing(folder) as temporary:
         # As a file, which a dataset maps into memory: values in memory would all be there at once.
@@ -250,7 +249,7 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
 
 
 def _batches(values: Iterable[V], kind: type[V]) -> Iterator[Any]:
-    pyarrow, schema, left = needed("pyarrow"), arrow_schema(kind), iter(values)
+    pyarrow, schema, left = needed("pyarrow", "data"), arrow_schema(kind), iter(values)
     while part := [packed(value) for value in islice(left, AT_ONCE)]:
         yield pyarrow.RecordBatch.from_pylist(part, schema=schema)
 

@@ -26,7 +26,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import MODEL
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import SettingsError, WeightsError, boundary
+from rubricem.memory.errors import SettingsError, WeightsError, boundary, needed
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
 STAGES = tuple(Stage)
@@ -223,14 +223,13 @@ def is_folder(model: str) -> bool:
 
 def read_tokeniser(folder: Path) -> FolderTokeniser:
     """The tokenizer of a folder with a config.json. Raises SettingsError where it has none."""
-    from transformers import AutoTokenizer
-
+    transformers = needed("transformers", "train", f"The tokenizer of {folder}")
     missing = SettingsError(
         f"{folder} has no tokenizer that can be read, and text has to be encoded for its model.",
         "Put the model's tokenizer.json, tokenizer_config.json and chat template there.",
     )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
         found = FolderTokeniser(folder, tokenizer)
     except Exception as cause:
         raise missing from cause

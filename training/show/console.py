@@ -24,10 +24,11 @@ from rich.text import Text
 
 from rubricem.agent.reports.display import headed
 from rubricem.agent.reports.report import decimal, duration, price
+from rubricem.memory.errors import needed
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Stage, Usage
 from rubricem.memory.text import one_line
-from rubricem.training.extras import Pace, lasting, needed
+from rubricem.training.extras import Pace, lasting
 from rubricem.training.show.collected import (
     RunNumbers,
     StepNumbers,

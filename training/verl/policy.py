@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from rubricem.agent.models.reading import PART, Piece, TokenReading
-from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.errors import JudgeError, PolicyError, needed
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     Completion,
@@ -32,7 +32,6 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.training.collect.questions import question_of, read_rows
-from rubricem.training.extras import needed
 from rubricem.training.verl.codes import Told, told
 
 PIECE = 128
@@ -186,7 +185,7 @@ AGENT = "rubricem"
 
 def write_parquet(questions: Path, out: Path) -> int:
     """Write a file of questions for verl; returns how many there are."""
-    pyarrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+    pyarrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
     rows = [
         {
             "prompt": [{"role": "user", "content": question.question}],

@@ -243,3 +243,26 @@ def test_the_budgets_of_the_server_are_those_of_its_questions(tmp_path: Path):
         defaults = httpx.get(f"{found[0]}api/status", timeout=60).json()["defaults"]
     wanted = {name: float(value) for name, (_, value) in BUDGETS.items()}
     assert {name: defaults[name] for name in BUDGETS} == wanted
+
+
+SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "python")
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [
+        ("xllamacpp", "local", ("ask", "--source", "python", "Why?")),
+        ("tokenizers", "memory", ("ask", *SERVER, "--retrieval", "hybrid", "Why?")),
+        ("torch", "train", ("train", "sft", "train.toml")),
+        ("gguf", "train", ("loop",)),
+        ("mcp", "mcp", ("mcp", *SERVER)),
+        ("weasyprint", "pdf", ("ask", *SERVER, "--out", "report.pdf", "Why?")),
+    ],
+)
+def test_what_an_extra_brings_is_named_where_it_is_missing(
+    package: str, extra: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    told = rubricem(*command, code=2).stderr
+    assert f" needs {package}, which is not installed.\n" in told
+    assert f"pip install 'rubricem[{extra}]'" in told

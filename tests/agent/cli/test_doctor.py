@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,15 @@ def test_sources_are_opened(folder: Path):
     (folder / "docs" / "deep" / "Read.MD").touch()
     checks = [check_source(name) for name in ("docs", "python", "nowhere", "docs/picture.png")]
     assert states(*checks) == ["ok", "ok", "fault", "fault"]
+
+
+def test_what_recall_lacks_is_a_note_and_what_hybrid_lacks_a_fault(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    checks = [check_embedder(Settings(), 1), check_embedder(Settings(retrieval="hybrid"))]
+    assert states(*checks) == ["note", "fault"]
+    assert all(check.remedy == "Install it: pip install 'rubricem[memory]'" for check in checks)
 
 
 def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path):
