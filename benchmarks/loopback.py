@@ -19,7 +19,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -143,10 +143,11 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
     return last + b"data: [DONE]\n\n"
 
 
-async def events(request: Mapping[str, Any], delay: float, chunks: int) -> AsyncIterator[bytes]:
+async def events(
+    request: Mapping[str, Any], text: str, delay: float, chunks: int
+) -> AsyncIterator[bytes]:
     """The turn's events, piece i at `delay * i / N` after the start of the call."""
     start = time.monotonic()
-    text = reply_to(request)
     parts = pieces(text, chunks)
     for i, part in enumerate(parts, 1):
         await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
@@ -154,9 +155,8 @@ async def events(request: Mapping[str, Any], delay: float, chunks: int) -> Async
     yield ending(request, text)
 
 
-async def whole(request: Mapping[str, Any], delay: float) -> dict[str, Any]:
+async def whole(request: Mapping[str, Any], text: str, delay: float) -> dict[str, Any]:
     await asyncio.sleep(delay)
-    text = reply_to(request)
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = usage_of(request, text)
@@ -180,10 +180,11 @@ def chunked(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Loopback:
-    """The server: one canned run, its pace, and what it counted."""
+    """The server: what it replies, by default one canned run, its pace, and what it counted."""
 
     delay: float
     chunks: int
+    reply: Callable[[Mapping[str, Any]], str] = reply_to
     counts: Counts = field(default_factory=Counts)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -192,7 +193,7 @@ class Loopback:
             while True:
                 path, body = await read_request(reader)
                 await self.answer(path, body, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
@@ -215,11 +216,12 @@ class Loopback:
         self, request: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
         self.counts.begin(body)
+        text = self.reply(request)
         if not request.get("stream"):
-            writer.write(json_response(await whole(request, self.delay)))
+            writer.write(json_response(await whole(request, text, self.delay)))
         else:
             writer.write(STREAM_HEAD)
-            async for data in events(request, self.delay, self.chunks):
+            async for data in events(request, text, self.delay, self.chunks):
                 writer.write(chunked(data))
                 self.counts.pieces += 1
                 await writer.drain()

@@ -93,7 +93,7 @@ def report_hops(plan: HopsPlan, done: bool, plot: Path | None, out: Path | None)
         {"task": "hops", "all_done": done, **told},
         {},
         True,
-        f"{plan.model} taught by {plan.teacher}; per arm and seed at most {sizes.rounds} rounds of "
+        f"{plan.model} taught by the facts; per arm and seed at most {sizes.rounds} rounds of "
         f"{sizes.per_round} x {sizes.group}, ended by {sizes.held_out} held-out questions; "
         f"{len(plan.test())} questions of the dev split at temperature 1; no targets",
     )
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="goes on with what lies here; for --full needed")
     parser.add_argument("--only", choices=PHASES, help="this phase alone")
     parser.add_argument("--minutes", type=float, help="end the sitting after so long")
-    parser.add_argument("--teacher", help="1.5b; 0.5b with --quick")
+    parser.add_argument("--teacher", help="of facts: 1.5b; 0.5b with --quick")
     parser.add_argument("--model", default="0.5b")
     parser.add_argument("--judge-model", help="1.5b; 0.5b with --quick")
     parser.add_argument("--judge-base-url", metavar="URL")
@@ -127,7 +127,6 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
         hops = HopsPlan(
             keep=keep,
             sizes=HopsSizes() if asked.full else HOPS_QUICK,
-            teacher=asked.teacher or larger,
             model=asked.model,
         )
         done = asyncio.run(work(hops, asked.only, asked.minutes))

@@ -3,7 +3,7 @@
 Each arm goes on from the same imitated checkpoint of a small model, under the same seeds, questions
 and number of rollouts; `training/recipes/hops` is what is asked, scored and configured:
 
-imitation   of the teacher's forced traces, and nothing after it
+imitation   of a teacher that is code and knows the facts (`facts.py`), and nothing after it
 answer      GRPO on the answer's reward alone
 sum         the sum of the stage rewards, the same for every token: dense, without credit
 stages      SS-GRPO: each stage by its own reward and those of later ones (dependence matrix)
@@ -16,6 +16,7 @@ share, searches, by type; differences are paired by question, each the mean over
 95% interval of the bootstrap.
 """
 
+import asyncio
 import json
 import random
 import statistics
@@ -25,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hops import corpus, questions_of, rows_of
+from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.phases import Phases
 from benchmarks.learns.plan import Plan, Sizes
+from benchmarks.loopback import MODEL, Loopback
 from benchmarks.report import Value
 from rubricem.agent.evaluate.grades import bootstrap_mean, grade
 from rubricem.agent.evaluate.questions import EvalQuestion
@@ -68,9 +71,12 @@ SHOWN = {"kl_reference": "divergence from imitation (nats a token)",
 class HopsSizes(Sizes):
     """How much of everything; `held_out` and `questions` are of the train split."""
 
+    traces: int = 64
     questions: int = 380
     rounds: int = 94
-    """at most; with 8 x 4 rollouts each that is 3,008 an arm"""
+    """at most; with 4 x 8 rollouts each that is 3,008 an arm"""
+    per_round: int = 4
+    group: int = 8
     held_out: int = 40
     every: int = 10
     """rounds between two askings of the held-out questions"""
@@ -113,7 +119,8 @@ class HopsPlan(Plan):
         shown = read_toml(RECIPE / "rounds.toml")["rounds"]
         names = ("system_prompt", "passages", "passage_words", "tool_calls")
         told = {name: shown[name] for name in names}
-        return {**Plan.tracing(self), **told, "source": [str(self.documents)]}
+        told |= {"model": MODEL, "decoding": "free", "source": [str(self.documents)]}
+        return Plan.tracing(self) | told
 
     def sft(self) -> dict[str, Any]:
         folders = {"out": str(self.keep / "sft"), "rows": [str(self.keep / "traces")]}
@@ -198,6 +205,14 @@ class HopsPhases(Phases):
         self.plan.write()
         return {"traces": self.traces, "sft": self.sft, "arms": self.arms, "test": self.test}
 
+    async def traces(self, teacher: str | None = None) -> None:
+        plan, searches = self.plan, self.plan.tracing()["tool_calls"]
+        facts = FactsTeacher.of(plan.training(), searches)
+        server = await asyncio.start_server(Loopback(0, 1, reply=facts).serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            await Phases.traces(self, f"http://127.0.0.1:{port}/v1")
+
     async def arms(self) -> None:
         for seed in range(self.plan.sizes.seeds):
             for name in ARMS:
@@ -227,7 +242,8 @@ class HopsPhases(Phases):
                 assert job.rounds is not None
                 rounds = job.rounds.model_copy(update={"judge": "none"})
                 best = TrainingFolder(plan.out(name, seed)).best
-                sampled = Sampled(rounds, job.config, RoundFolders(folder, folder), self.tell)
+                folders = RoundFolders(folder, plan.keep / "data")
+                sampled = Sampled(rounds, job.config, folders, self.tell)
                 run = RunDirectory(folder / f"{name}-{seed}")
                 checkpoint = best if best.exists() else start
                 async with sampled.held_out(run, Selected(asked), checkpoint) as collector:

@@ -41,12 +41,16 @@ class Phases:
         """By name, in the order in which they are done."""
         return {"traces": self.traces, BEFORE: self.before, "sft": self.sft, "rounds": self.rounds}
 
-    async def traces(self) -> None:
+    async def traces(self, teacher: str | None = None) -> None:
+        """`teacher`: the address of a server that writes them; None: forced traces of a model."""
         plan, run = self.plan, RunDirectory(self.plan.keep / "traces")
         if accepted(run) >= plan.sizes.traces:
             return
-        settings = load_settings(plan.tracing())
-        options = CollectOptions(group_size=1, step_size=1, judge="none", reflections=0)
+        settings = load_settings({**plan.tracing(), "base_url": teacher})
+        taught = teacher is not None
+        options = CollectOptions(
+            group_size=1, step_size=1, judge="none", reflections=0, taught=taught
+        )
         enough = asyncio.Event()
 
         def tell(line: str) -> None:

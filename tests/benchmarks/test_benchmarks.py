@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from benchmarks.learns.__main__ import main
+from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.figures import Asked, Asking, askings, values
 from benchmarks.learns.hops import (
     ARMS,
@@ -39,8 +40,15 @@ from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_ca
 from rubricem.agent.evaluate.arms import PlainDecoder
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.question import Ask
+from rubricem.agent.transcript.scaffold import (
+    answer_text,
+    missing_items,
+    parse,
+    tool_call,
+    turn_faults,
+)
 from rubricem.memory.schema import CitationSupport, Stage, Status
-from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.collected import Opened
@@ -136,6 +144,41 @@ def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_u
     titles = [path.read_text().splitlines()[0] for path in plan.documents.iterdir()]
     gold = {f"# {title}" for q in plan.training() for title in (q.facts or {})["gold"]}
     assert gold <= set(titles) and len(titles) < 70
+
+
+LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
+BERG = ("S2", "Ada Berg", "Ada Berg made films. She died in Oslo.")
+
+
+@pytest.mark.parametrize(
+    ("shown", "query", "missing", "answer"),
+    [
+        ((), "Lantern director", [], ""),
+        (([LANTERN],), "Ada Berg place of death", [], ""),
+        (([LANTERN], []), "", ["place of death of Ada Berg"],
+         '<cite id="S1">It was directed by Ada Berg.</cite>\nnot found'),
+        (([LANTERN, BERG],), "", [], '<cite id="S1">It was directed by Ada Berg.</cite> '
+         '<cite id="S2">She died in Oslo.</cite>\nOslo'),
+    ],
+)  # fmt: skip
+def test_the_teacher_that_knows_the_facts_writes_what_the_passages_allow(
+    shown: tuple[list[tuple[str, str, str]], ...], query: str, missing: list[str], answer: str
+):
+    asked = "Where did the director of film Lantern die?"
+    evidence = [["Lantern", "director", "Ada Berg"], ["Ada Berg", "place of death", "Oslo"]]
+    facts = {"answer": "Oslo", "gold": ["Lantern", "Ada Berg"], "evidence": evidence}
+    teacher = FactsTeacher.of([Question(id="0", question=asked, facts=facts)], searches=2)
+    snippets = (
+        "".join(f'<snippet id="{i}">\n{title}\n{text}\n</snippet>\n' for i, title, text in found)
+        for found in shown
+    )
+    outputs = [f"<tool_output>\n{found}</tool_output>\n" for found in snippets]
+    users = [{"role": "user", "content": said} for said in (f"{asked}\n\nShortly.", *outputs)]
+    turn = teacher({"messages": [{"role": "system", "content": "x"}, *users]})
+    document, call = parse(turn), tool_call(turn)
+    assert turn_faults(turn, len(users)) == []
+    assert (call.query if call else "") == query
+    assert (missing_items(document), answer_text(document)) == (missing, answer)
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,8 @@ class CollectOptions:
     """the policy's model is a teacher, whose rollouts are imitated"""
     ray: RayOptions | None = None
     """where rollouts are written; None: in this process"""
+    buffers: Path | None = None
+    """the folder of the rubrics that judging makes; None: that of the data directory"""
 
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
@@ -299,7 +301,7 @@ async def open_collector(
         collector = Collector(
             run=run,
             rollouts=rollouts,
-            buffers=BufferStore(setup.stores.data_dir / "buffers"),
+            buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             flow=flow,
             memory=memory,
             at_once=_at_once(setup.model, options),
@@ -311,6 +313,12 @@ async def open_collector(
             judges = _judges(flow, model, opened.policy, chain, setup, options)
             collector.judge, collector.reflecting = judges
         yield collector
+
+
+def _all_code(options: CollectOptions) -> bool:
+    """Whether rubrics of one's own score every stage, and no model is asked."""
+    own = options.judge.startswith(RUBRIC) and not options.reflections
+    return own and set(compositions_of(options.judge)) == set(Stage)
 
 
 def _judges(
@@ -368,9 +376,10 @@ def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
 
 
 def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
-    """The judge's model: the policy's, unless another one is named."""
+    """The judge's model: the policy's, unless another one is named and is asked at all."""
     same = options.judge_model in (None, settings.model)
-    if same and options.judge_base_url in (None, settings.base_url):
+    same = same and options.judge_base_url in (None, settings.base_url)
+    if same or _all_code(options):
         return setup.model
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return model_of(settings.model_copy(update=named))

@@ -130,9 +130,10 @@ class Sampled:
     ) -> AsyncIterator[Collector]:
         """The collector of one asking of the held-out questions: always with the same seeds."""
         settings = await self._settings(
-            checkpoint, memory="off", data_dir=self.folders.held_out_data, seed=self.training.seed
+            checkpoint, memory="off", data_dir=self.folders.data, seed=self.training.seed
         )
-        options = self._options(len(asked.questions), group_size=1, reflections=0)
+        buffers = self.folders.held_out_data / "buffers"
+        options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
         tell = self._telling("held-out questions")
         async with open_collector(settings, options, run, asked, tell, self.purse) as collector:
             yield collector
@@ -167,7 +168,7 @@ class Sampled:
                 "system_prompt": config.system_prompt, "passages": config.passages,
                 "passage_words": config.passage_words,
                 "least_reflection_score": config.least_reflection_score,
-                "reflection_tokens": config.reflection_tokens,
+                "reflection_tokens": config.reflection_tokens, "slots": config.slots,
                 "decoding": "free", "temperature": 1.0, "attempts": 1, **chosen,
             }
         )  # fmt: skip

@@ -36,7 +36,7 @@ from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 TABLE = "rounds"
 CHANGEABLE = {
     "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
-    "max_run_cost",
+    "max_run_cost", "slots",
 }  # fmt: skip
 """what may differ when the rounds of a folder go on"""
 
@@ -128,6 +128,8 @@ class RoundsConfig(TableConfig):
     prices are by the models' names, and a checkpoint's is that of `model`"""
     ahead: int = Field(default=1, ge=0, le=1)
     """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
+    slots: int | None = Field(default=None, ge=1, le=64)
+    """as in the settings: rollouts at the same time on the embedded model"""
     max_staleness: int = Field(default=2, ge=0)
     """updates between the policy that wrote a row and the one it trains; older rows are dropped"""
 

@@ -19,7 +19,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import Wanted
 from rubricem.judge.composed import ComposedJudge, StageView
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.schema import Author, Decoding, Stage
 from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.questions import Selected
@@ -322,6 +322,20 @@ ASKED = Selected((ONE,))
 
 async def test_free_rollouts_of_an_embedded_model_are_fit_to_train_on(tmp_path: Path, tiny: Path):
     await fit_to_train_on(tmp_path, str(tiny))
+
+
+async def test_no_model_is_loaded_to_judge_what_rubrics_of_ones_own_score(here: Path, tiny: Path):
+    (here / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
+    settings = load_settings({"model": str(tiny), "source": (str(here),), "decoding": "free"})
+    judged = {"judge_model": "none.gguf", "reflections": 0}
+    run = RunDirectory(here / "run")
+    options = CollectOptions(judge="rubric:own_rubrics:Long", **judged)
+    async with open_collector(settings, options, run, ASKED, lambda line: None):
+        assert run.exists
+    others = CollectOptions(judge="rubric:own_rubrics:answers", **judged)
+    with pytest.raises(WeightsError, match=r"none\.gguf"):
+        async with open_collector(settings, others, run, ASKED, lambda line: None):
+            pass
 
 
 @pytest.mark.slow

@@ -106,14 +106,14 @@ class PlanReward(Rubric):
         found_by: dict[str, int] = {}
         total = 0.0
         for subject, relation, found in evidence:
-            refers = f"[{found_by.get(normal_answer(subject), 0)}]"
+            refers = f"[{found_by.get(plain_title(subject), 0)}]"
             scores = [
                 (_named(subject, line) or refers in line) / 2 + _related(relation, line) / 2
                 for line in lines
             ]
             best = max(scores, default=0.0)
             if best == 1.0:
-                found_by[normal_answer(found)] = items.index(lines[scores.index(best)]) + 1
+                found_by[plain_title(found)] = items.index(lines[scores.index(best)]) + 1
             total += best
         surplus = max(len(lines) - len(evidence), 0)
         return max(total / len(evidence) - SURPLUS * surplus, 0.0) if evidence else math.nan
@@ -191,8 +191,13 @@ def shares_found(trajectory: Trajectory, gold: Sequence[str]) -> list[float] | N
     return shares
 
 
+def plain_title(title: str) -> str:
+    """A title as texts say it: normal, and without what tells it from others of its name."""
+    return normal_answer(title.partition(" (")[0])
+
+
 def _named(subject: str, line: str) -> bool:
-    return f" {normal_answer(subject)} " in f" {normal_answer(line)} "
+    return f" {plain_title(subject)} " in f" {normal_answer(line)} "
 
 
 def _related(relation: str, line: str) -> bool:
