@@ -30,7 +30,7 @@ def installed_mb(extra: str, folder: Path) -> tuple[float, int]:
     constraints.write_text(pins)
     python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     wanted = f"{ROOT}[{extra}]" if extra else str(ROOT)
-    command = [python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "-c", constraints]
+    command = [python, "-m", "pip", "install", "--quiet", "-c", constraints]
     subprocess.run([*map(str, command), wanted], check=True, stdout=sys.stderr)
     packages = next(folder.glob("**/site-packages"))
     files = [

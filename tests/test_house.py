@@ -1,6 +1,7 @@
 """The house stays in order: the rules of CONTRIBUTING, held against the text of the rooms."""
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -134,6 +135,24 @@ def test_every_package_that_is_imported_is_a_declared_dependency():
                 continue
             owners = {_normal(owner) for owner in distributions.get(name, [name])}
             assert owners & declared, f"{module.name} imports {name}: not declared"
+
+
+@pytest.mark.parametrize(
+    ("file", "extra"), [("constraints.txt", "dev"), ("constraints-ask.txt", "local")]
+)
+def test_every_declared_package_is_locked_by_hashes(file: str, extra: str):
+    """`make lock` writes them; torch has another hash for each build and stands in the Makefile."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted, waiting = set(), [*project["dependencies"], f"rubricem[{extra}]"]
+    while waiting:
+        requirement = waiting.pop()
+        wanted.add(_normal(requirement))
+        for name in requirement.partition("[")[2].partition("]")[0].split(","):
+            if _normal(requirement) == PACKAGE:
+                waiting += project["optional-dependencies"][name]
+    blocks = re.split(r"\n(?=\S)", (ROOT / file).read_text(encoding="utf-8").strip())
+    assert all("==" in block and "--hash=sha256:" in block for block in blocks)
+    assert wanted - {_normal(block) for block in blocks} <= {PACKAGE, "torch"}
 
 
 def _normal(requirement: str) -> str:
