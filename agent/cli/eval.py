@@ -31,6 +31,7 @@ from rubricem.memory.errors import SettingsError
 if TYPE_CHECKING:
     from rubricem.agent.evaluate import EvalRow, Experiment
     from rubricem.agent.models.opening import PolicyChoice
+    from rubricem.agent.reports.entailment import EntailmentChoice
     from rubricem.agent.settings import Settings
 
 OWN = (
@@ -61,7 +62,7 @@ AT_ONCE = 8
 @click.option("--judge-url", metavar="URL", help="The server of the judge's model.")
 @click.option("--claims", type=EXISTING, metavar="FILE", help="Check labelled claims instead.")
 @click.option("--checker", metavar="NAME",
-              help="Of claims: rules, or a model such as 0.5b (rules).")  # fmt: skip
+              help="Of claims: rules, a model such as 0.5b, or a classifier (rules).")  # fmt: skip
 @click.option("--own-passages", is_flag=True, help="Search what came with the questions.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N questions.")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
@@ -134,7 +135,7 @@ def _print_claims(
     claims = read_claims(path)[: given["limit"]]
     named = given["checker"] or "rules"
     settings = load_settings(flags)
-    choice = None if named == "rules" else judge_model_of(settings, named, settings.base_url)
+    choice = None if named == "rules" else checker_of(settings, named)
     out = given["out"] or _folder(settings, f"{path.stem}-{named}", [c.id for c in claims])
     at_once = given["at_once"] or _at_once(choice)
     asked = check_claims(
@@ -154,7 +155,15 @@ def _folder(settings: "Settings", stem: str, what: object) -> Path:
     return settings.data_dir / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', stem)}-{digest}"
 
 
-def _at_once(model: "PolicyChoice | None") -> int:
+def checker_of(settings: "Settings", name: str) -> "PolicyChoice | EntailmentChoice | None":
+    """A classifier (MiniCheck or the like) where the name is that of one, else a model."""
+    from rubricem.agent.reports.entailment import EntailmentChoice
+
+    found = EntailmentChoice.named(name, settings.weights_dir) if not settings.base_url else None
+    return found or judge_model_of(settings, name, settings.base_url)
+
+
+def _at_once(model: "PolicyChoice | EntailmentChoice | None") -> int:
     if model is None:
         return 1
     return model.at_once if model.embedded else min(AT_ONCE, model.at_once)

@@ -7,8 +7,8 @@ part among them, as LLM-AggreFact (arXiv:2404.10774) counts WiCE. The figure is 
 the mean of the shares of either class that were told right; a coin has 0.5. Its 95% interval is of
 a bootstrap within each class.
 
-The checkers are the verifier's own: the lexical rules alone, an embedded model with them, or a
-server's model. The first two give a score, 0 where the rules find a fault, which needs a threshold:
+The checkers are the verifier's own (the lexical rules alone, an embedded model with them, a
+server's model) and published classifiers. All but a server's give a score, which needs a threshold:
 the product's is fixed; the best one is found on one half of the claims, by a hash of their ids, and
 reported on the other.
 """
@@ -29,6 +29,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 from rubricem.agent.evaluate.experiment import ROWS, SETTINGS, alone_in, claim, open_rows
 from rubricem.agent.evaluate.questions import rows_of
 from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.reports.entailment import EntailmentChoice
 from rubricem.agent.reports.rules import NAME, Checker, LexicalChecker, Pair
 from rubricem.agent.reports.verifier import ChatChecker, ChoiceChecker
 from rubricem.memory.asking import first_fault
@@ -156,8 +157,12 @@ class ClaimRow(Value):
 
 
 @asynccontextmanager
-async def open_checker(choice: PolicyChoice | None) -> AsyncIterator[Checker]:
+async def open_checker(choice: PolicyChoice | EntailmentChoice | None) -> AsyncIterator[Checker]:
     """Who checks: the rules where no model is named."""
+    if isinstance(choice, EntailmentChoice):
+        async with choice.open() as checker:
+            yield checker
+        return
     async with choice.open_judge() if choice else nullcontext() as model:
         if isinstance(model, LocalModel):
             yield ChoiceChecker(model)
@@ -170,7 +175,7 @@ OnClaim = Callable[[ClaimRow, int, int], None]
 
 async def check_claims(
     claims: Sequence[LabelledClaim],
-    choice: PolicyChoice | None,
+    choice: PolicyChoice | EntailmentChoice | None,
     out: Path,
     at_once: int = 1,
     on_row: OnClaim = lambda *told: None,

@@ -241,6 +241,14 @@ class WeightsStore:
             raise WeightsError(message, _REMEDY) from error
         return await asyncio.to_thread(_checked_embedder, folder)
 
+    async def classifier(self, name: str) -> Path:
+        """The folder of a classifier of the hub and its tokenizer, fetched if not on disk."""
+        repo, _ = _hub_name(name)
+        weights = self.on_hand(repo) or await _look_up(repo, classifier=True)
+        if weights.embedder or not weights.files[0].path.endswith(_WEIGHTS):
+            raise SettingsError(f"{repo} is no classifier.", "Name one that has a config.json.")
+        return await self.obtain(weights)
+
     def held_embedder(self, name: str) -> Weights | Path | None:
         """What the catalogue or the disk says of a name: weights, a folder; None: ask the hub."""
         weights = known(name)
@@ -430,7 +438,7 @@ def _hub_name(name: str) -> tuple[str, str | None]:
     return match["repo"], match["file"]
 
 
-async def _look_up(repo: str, file: str | None = None) -> Weights:
+async def _look_up(repo: str, file: str | None = None, *, classifier: bool = False) -> Weights:
     """What a hub name stands for: the named GGUF file, an embedder, else the q4_k_m file."""
     async with _client() as http, _hub_boundary(repo):
         reply = await http.get(f"/api/models/{repo}", params={"blobs": "true"})
@@ -438,8 +446,8 @@ async def _look_up(repo: str, file: str | None = None) -> Weights:
         info = reply.json()
         listed = {entry["rfilename"]: entry for entry in info["siblings"]}
         revision = str(info.get("sha") or "main")
-        if file is None and MODULES in listed:
-            files = await _embedder_files(http, repo, revision, listed)
+        if classifier or (file is None and MODULES in listed):
+            files = await _all_files(http, repo, revision, listed)
         else:
             path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
             url = f"/{repo}/resolve/{revision}/{path}"
@@ -448,7 +456,7 @@ async def _look_up(repo: str, file: str | None = None) -> Weights:
     return Weights(repo, licence, repo, revision, files)
 
 
-async def _embedder_files(
+async def _all_files(
     http: httpx.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
 ) -> tuple[WeightFile, ...]:
     """What has to be fetched, the weights first. `listed`: the hub's entry of each file."""
@@ -457,7 +465,7 @@ async def _embedder_files(
     if not names or not names[0].endswith(_WEIGHTS):
         raise WeightsError(
             f"{repo} has no safetensors weights.",
-            "Name another embedder: other formats may hold code that reading them runs.",
+            "Name another model: other formats may hold code that reading them runs.",
         )
     root = f"/{repo}/resolve/{revision}"
     return tuple([await _file(http, root, name, listed[name]) for name in names])
