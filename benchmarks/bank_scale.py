@@ -13,8 +13,9 @@ words and an empty bank must load neither Chroma nor an embedding model.
 
 `--episodes`: a bank of so many episodes instead. Each names three persons, whose first names many
 share, and every twentieth one more, which is 5,000 of 100,000. What is asked names one of those
-that few share (`rare`), or the one that 5,000 do (`shared`); `recall` is what a run calls before
-its question, by names and by meaning, `meet` what it calls at a search. CPU is the process's.
+that few share (`rare`), or the one that 5,000 do (`shared`). A run calls `recall` before its question, by
+names and by meaning, or `names` where no embedding model is loaded, and `meet` at a search. CPU is
+the process's, of all threads.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,7 @@ from rubricem.memory.schema import Episode, PastLookup, PastSearch, Pointer, Ref
 
 RESULTS = Path(__file__).parent / "results" / "bank_scale.json"
 QUICK, FULL = (1_000, 10_000), (1_000, 10_000, 100_000)
-TEXTS, ASKED = 4_000, 200
+TEXTS, FEWER, ASKED = 4_000, 400, 200
 PUT = 100
 """items of each bank that are put one by one; the others are brought in at once"""
 STARTS = 5
@@ -142,10 +144,13 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
     bank = bank_over(folder, VectorTable(rows, vectors))
     items = [episode_of_number(n, question) for n, question in enumerate(questions[:count])]
     bringing = await seconds(lambda: bank.bring_in(items))
-    await bank.episodes(questions[-1], by_meaning=True)
     figures: Figures = {"brought_in_per_s": round(count / bringing, 1)}
-    for kind, texts in asked.items():
-        for call, found in (("recall", bank.episodes), ("meet", bank.sharing)):
+    by_names = partial(bank.episodes, by_meaning=False)
+    for call, found in (("names", by_names), ("meet", bank.sharing), ("recall", bank.episodes)):
+        if call == "recall":
+            print(json.dumps({"items": count, **figures}), flush=True)
+            figures["indexing_s"] = round(await seconds(lambda: bank.episodes(questions[-1])), 1)
+        for kind, texts in asked.items():
             taken: list[float] = []
             began = time.process_time()
             for text in texts:
@@ -298,7 +303,7 @@ def holds(figures: Figures) -> bool:
 async def main(arguments: argparse.Namespace) -> None:
     counts = FULL if arguments.full else QUICK
     embedder = await embedder_in(load_settings().weights_dir)
-    texts = library_texts(TEXTS + ASKED)
+    texts = library_texts((FEWER if arguments.episodes else TEXTS) + ASKED)
     vectors = embedded(texts, embedder)
     asked = dict(zip(texts[:ASKED], vectors[:ASKED], strict=True))
     every: dict[int, Figures] = {}

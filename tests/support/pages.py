@@ -12,7 +12,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -33,8 +33,9 @@ from rubricem.agent.serve.refusals import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.schema import PastLookup, PastSearch, Pointer
 from tests.conftest import COMMAND, ROOT
-from tests.support.banks import bank_in, reflection
+from tests.support.banks import bank_in, episode, reflection
 from tests.support.collected import written_run
 from tests.support.scripted_server import Json, Reply, Script, Scripted, ScriptedServer
 from tests.support.tool_servers import serving_http
@@ -223,14 +224,42 @@ def website(
 
 def seeded(folder: Path) -> None:
     """A bank with an item in each state, a collected run and a training, for a site to show."""
-    with ThreadPoolExecutor(1) as aside:  # Playwright's own loop runs in the thread of the tests
-        aside.submit(lambda: asyncio.run(_fill_bank(folder / "data"))).result()
+    _aside(lambda: _fill_bank(folder / "data"))
     written_run(folder / "results" / "september")
     trained = folder / "results" / "adapter"
     trained.mkdir()
     (trained / "run.json").write_text('{"method": "ss-grpo", "model": "tiny"}')
     steps = [{"step": n, "loss": 1 / n, "kl": 0.01 * n, "note": "x"} for n in range(1, 7)]
     (trained / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+
+
+def _aside(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    with ThreadPoolExecutor(1) as aside:  # Playwright's own loop runs in the thread of the tests
+        aside.submit(lambda: asyncio.run(work())).result()
+
+
+LOST = "Memo of 2019"
+"""a source that the episode of `remembering` names, and nobody holds any more"""
+
+
+def remembering(folder: Path) -> None:
+    """A bank with an episode on `QUESTION`, for a site that reads it."""
+    second = "measured hits of a bounded cache"
+    led = episode(
+        QUESTION,
+        "led",
+        lookups=(PastLookup(asked="Who measured it?"),),
+        searches=(
+            PastSearch(tool="folder", query=second, passages=2, new=1, hit=True),
+            PastSearch(tool="folder", query="who measured it", passages=3, new=0, hit=False),
+        ),
+        pointers=(
+            Pointer(source="S1", title=LOST, location="memo.md", digest="0", tool="folder",
+                    query=second),
+        ),
+        missing=("Who measured it?",),
+    )  # fmt: skip
+    _aside(lambda: bank_in(folder / "data").put(led))
 
 
 async def _fill_bank(data_dir: Path) -> None:
