@@ -63,6 +63,8 @@ from rubricem.memory.bank import EpisodeMatch, RubricBank
 from rubricem.memory.schema import Episode, Status, Trajectory
 
 ARMS = ("off", "reflections", "episodes", "both", "shuffled")
+SOON = ("off", "episodes", "shuffled")
+"""arms that need nobody to reflect, which takes minutes a run on a few cores"""
 LED, LEARNT = ("episodes", "both", "shuffled"), ("reflections", "both")
 """arms that are given episodes; that are given reflections"""
 BLOCK, AWAY = 5, 2
@@ -285,6 +287,9 @@ class Study:
             if row.status is not Status.FAILED:
                 await self.fill(question, row.thread)
         recallers = {arm: self.recaller(arm) for arm in self.arms}
+        for recaller in filter(None, recallers.values()):
+            # An embedding model is loaded, and the block is indexed, at no question's cost.
+            await recaller.recall(block.again[0].question)
         for part, question in block.parts():
             for arm in self.arms:
                 await self.ask(block, part, question, arm, recallers[arm])
@@ -420,6 +425,7 @@ def holds(values: Mapping[str, Value]) -> bool:
 
 
 async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
+    arms = arguments.arms or (ARMS if arguments.full else SOON)
     settings = load_settings({
         "model": arguments.model, "base_url": arguments.base_url, "verify": "off",
         "memory": "off", "data_dir": out,
@@ -436,8 +442,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
         claim(out / SETTINGS, experiment.told())
         async with AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(experiment, print))
-            study = Study(parts, arguments.arms, rows)
-            if set(arguments.arms) & {*LEARNT}:
+            study = Study(parts, arms, rows)
+            if set(arms) & {*LEARNT}:
                 opening = open_learner(parts.setup, print, parts.researcher.policy)
                 learner = await stack.enter_async_context(opening)
                 study.learner = replace(learner, bank=study.bank("reflections"))
@@ -485,7 +491,7 @@ if __name__ == "__main__":
     size.add_argument("--full", action="store_true", help=f"{FULL} blocks; kept in results")
     parser.add_argument("--model", default="0.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
-    parser.add_argument("--arms", type=arms_of, default=ARMS, help=f"of {','.join(ARMS)}")
+    parser.add_argument("--arms", type=arms_of, help=f"of {','.join(ARMS)}; all if --full")
     parser.add_argument("--blocks", type=int, help=f"of {BLOCK} filling questions each")
     parser.add_argument("--out", type=Path, help="keep rows, runs and banks here, and go on there")
     asyncio.run(main(parser.parse_args()))

@@ -13,9 +13,9 @@ words and an empty bank must load neither Chroma nor an embedding model.
 
 `--episodes`: a bank of so many episodes instead. Each names three persons, whose first names many
 share, and every twentieth one more, which is 5,000 of 100,000. What is asked names one of those
-that few share (`rare`), or the one that 5,000 do (`shared`). A run calls `recall` before its question, by
-names and by meaning, or `names` where no embedding model is loaded, and `meet` at a search. CPU is
-the process's, of all threads.
+that few share (`rare`), or the one that 5,000 do (`shared`). A run calls `recall` before its
+question, by names and by meaning, or `names` where no embedding model is loaded, and `meet` at a
+search. CPU is the process's, of all threads.
 """
 
 import argparse
@@ -151,14 +151,14 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
             print(json.dumps({"items": count, **figures}), flush=True)
             figures["indexing_s"] = round(await seconds(lambda: bank.episodes(questions[-1])), 1)
         for kind, texts in asked.items():
-            taken: list[float] = []
-            began = time.process_time()
+            wall, cpu = list[float](), list[float]()
             for text in texts:
-                taken.append(1000 * await seconds(lambda f=found, t=text: f(t, 3)))  # type: ignore[misc]
-            cpu = 1000 * (time.process_time() - began) / len(texts)
-            figures[f"{kind}_{call}_p50_ms"] = percentile(taken, 50)
-            figures[f"{kind}_{call}_p95_ms"] = percentile(taken, 95)
-            figures[f"{kind}_{call}_cpu_ms"] = round(cpu, 2)
+                began = time.process_time()
+                wall.append(1000 * await seconds(lambda f=found, t=text: f(t, 3)))  # type: ignore[misc]
+                cpu.append(1000 * (time.process_time() - began))
+            for taken, unit in ((wall, "ms"), (cpu, "cpu_ms")):
+                figures[f"{kind}_{call}_p50_{unit}"] = percentile(taken, 50)
+                figures[f"{kind}_{call}_p95_{unit}"] = percentile(taken, 95)
     led = [await bank.sharing(text, 3) for text in asked["rare"]]
     right = [f"{number:012x}" for number in every][:ASKED]
     met = [{m.episode.id for m in matches} for matches in led]

@@ -44,8 +44,8 @@ class BankView {
     const tools = el("div", { class: "bank-tools" }, this.search, this.kind, this.state);
     this.element = view(
       "Memory",
-      "What judged runs taught. The best of it is put before similar questions; " +
-        "what looks like an attack waits in quarantine.",
+      "What runs taught and found. Lessons of judged runs are put before similar questions, and " +
+        "episodes lead searches; what looks like an attack waits in quarantine.",
       learning.element,
       tools,
       this.stats,

@@ -33,6 +33,10 @@ const lines = (label, texts) => texts.length > 0 && el(
   el("ul", { class: "bullets" }, texts.map((text) => el("li", { dir: "auto" }, text))),
 );
 
+const OFFERED = {
+  pointer: "Passages offered", query: "Queries tried", miss: "Searches left out",
+};
+
 /** What a run asked, found and missed: a record, to be read. */
 function record({ names, lookups, searches, pointers, missing, counts, note }) {
   const passages = (count) => counted(count, "passage");
@@ -49,7 +53,8 @@ function record({ names, lookups, searches, pointers, missing, counts, note }) {
     lines("Not found", missing),
     lines("What came of it", counts.map(
       ({ use, shown, runs, used, failed }) =>
-        `${use}: ${shown} in ${counted(runs, "run")}, ${used} of use, ${failed} led nowhere`
+        `${OFFERED[use] ?? use}: ${shown} in ${counted(runs, "run")}, ${used} of use` +
+          (failed ? `, ${failed} led nowhere` : "")
     )),
     lines("Names", names),
   ];
@@ -58,7 +63,7 @@ function record({ names, lookups, searches, pointers, missing, counts, note }) {
 /** An item as one of a list. */
 export function row(item) {
   const facts = [
-    el("span", {}, `score ${share(item.score)}`),
+    el("span", {}, `${item.kind === "episode" ? "found" : "score"} ${share(item.score)}`),
     item.similarity != null && el("span", {}, `likeness ${share(item.similarity)}`),
     el("span", {}, when(item.written_at)),
   ];
@@ -257,11 +262,16 @@ const ORIGINS = {
 };
 
 function provenance(item) {
+  const episode = item.kind === "episode";
   const parts = item.reflection_score;
+  const rests = item.rests_on?.map(({ kind, name }) => `${kind} ${name}`).join("; ");
+  const tested = item.counts?.filter(({ use }) => use === "lesson").map(
+    ({ shown, used }) => `${used} of ${shown} held up when asked again`
+  );
   const run = item.run ?? item.thread;
   const stages = item.stage_scores?.length ? item.stage_scores.map(share).join(" · ") : "";
   const facts = [
-    ["Score", share(item.score)],
+    [episode ? "Found of what it looked up" : "Score", share(item.score)],
     ...(
       parts ? [
         "diagnostic_accuracy",
@@ -269,16 +279,18 @@ function provenance(item) {
         "scope_and_balance",
       ].map((name) => [capital(name), share(parts[name])]) : []
     ),
-    ["Came from", ORIGINS[item.origin] ?? item.origin],
+    ["Came from", episode && item.origin === "run" ? "a run" : ORIGINS[item.origin] ?? item.origin],
     ["Written", when(item.written_at)],
     ["Model", item.policy],
     ["Judge", item.judge],
     ["Stages of its run", stages],
+    ["Its lessons rest on", rests],
+    ["Its lessons", tested?.join()],
     [
-      "Put before",
+      episode ? "Recalled by" : "Put before",
       item.uses == null ? "" : counted(
         typeof item.uses === "number" ? item.uses : item.uses.length,
-        "question",
+        episode ? "run" : "question",
       ),
     ],
     ["Replaces", item.replaces],

@@ -172,10 +172,13 @@ def test_an_episode_is_read_as_what_a_run_did_and_a_report_says_what_it_changed(
                 ("Searched", "who measured it (miss: 3 passages, 0 new)"),
                 ("Sources", f"{pages.LOST} · memo.md"),
                 ("Not found", "Who measured it?"),
-                ("What came of it", "pointer: 1 in 1 run, 0 of use, 1 led nowhere"),
+                ("What came of it", "Passages offered: 1 in 1 run, 0 of use, 1 led nowhere"),
             ):
                 titled = page.get_by_role("heading", name=heading, exact=True)
                 expect(page.locator("section", has=titled).last).to_contain_text(line)
+            told = page.locator("dl, section", has=page.get_by_text("Recalled by")).last
+            expect(told).to_contain_text("1 run")
+            expect(told).not_to_contain_text("judged")
             assert not faults(page)
             page.goto(f"{site.url}{pages.run_address(run)}")
             told = page.get_by_role("link", name=pages.QUESTION).last
