@@ -75,8 +75,9 @@ lock: $(VENV)/base.stamp
 	@for part in 'dev constraints.txt' 'local constraints-ask.txt'; do \
 	  set -- $$part; \
 	  printf '%s\n' hatchling $$([[ $$1 = dev ]] && echo networkx sympy) | \
-	    $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	    --no-annotate --excludes $(VENV)/unlocked --extra $$1 -o $$2 $(ARGS) pyproject.toml -; \
+	    UV_SYSTEM_CERTS=1 $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	    --generate-hashes --no-header --no-annotate --excludes $(VENV)/unlocked \
+	    --extra $$1 -o $$2 $(ARGS) pyproject.toml -; \
 	done
 
 question:
