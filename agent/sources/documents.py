@@ -1,8 +1,9 @@
 """A folder of documents as a source of passages: md, txt, rst, html, pdf and docx.
 
 The folder is indexed before the first search and looked at again by later ones: where a file was
-added, changed or removed, what changed is read and the index is made anew. What a file says is
-cached by the hash of its content. A file that cannot be read is a problem kept beside the
+added, changed or removed, what changed is read, and the part of the index that it stands in is
+made anew. Parts are by the hash of a file's path, so that all others stay as they are. What a file
+says is cached by the hash of its content. A file that cannot be read is a problem kept beside the
 others, with the remedy; it never stops the rest.
 """
 
@@ -12,8 +13,9 @@ import os
 import stat
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterator
+import zlib
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,10 +26,13 @@ from rubricem.agent.sources.index import (
     PATIENCE,
     HybridIndex,
     Indexed,
+    IndexSegment,
     LexicalIndex,
     OnProgress,
-    build_index,
-    open_index,
+    clear,
+    index_folder,
+    open_segment,
+    write_segment,
 )
 from rubricem.agent.sources.readers import READERS, Document, Section
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
@@ -37,6 +42,8 @@ from rubricem.memory.schema import Embedder, Passage
 from rubricem.memory.text import storable
 
 READERS_VERSION = 3
+PART_FILES = 1000
+"""about so many files share a segment of the index, at most"""
 BATCH_FILES = 32
 BATCH_BYTES = 2_000_000
 """after which no more files are read in one go"""
@@ -55,16 +62,6 @@ class FoundFile:
     size: int
     changed: int
     """time of its last change, in nanoseconds"""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFile:
-    """What a file's content came to: its passages, and what was the matter with it, if anything."""
-
-    location: str
-    digest: str
-    document: Document | None
-    problem: str = ""
 
 
 def found_files(root: Path) -> tuple[list[FoundFile], str]:
@@ -112,10 +109,13 @@ class DocumentCache:
         self._folder = folder
         self._digests: dict[tuple[str, int, int], str] = {}
 
-    def read(self, files: list[FoundFile], on_progress: OnProgress | None) -> list[ReadFile]:
-        """What each file says; only content not seen before is really read, some files ahead."""
+    def read(self, files: list[FoundFile], on_progress: OnProgress | None) -> dict[str, str]:
+        """Have at hand what each file says; location -> why, of those that cannot be read.
+
+        Only content not seen before is really read, some files ahead.
+        """
         ahead: deque[_Batch] = deque()
-        left, read = iter(files), list[ReadFile]()
+        left, done, failed = iter(files), 0, dict[str, str]()
         while len(ahead) < AHEAD and (batch := self._batch(left)).files:
             ahead.append(batch)
         while ahead:
@@ -125,19 +125,46 @@ class DocumentCache:
             replies = iter(batch.reading.result() if batch.reading else ())
             for file, known in batch.files:
                 if on_progress:
-                    on_progress(len(read), len(files), f"reading {file.location}")
-                read.append(
-                    known if isinstance(known, ReadFile) else self._kept(file, next(replies))
-                )
-        used = {file.digest for file in read}
+                    on_progress(done, len(files), f"reading {file.location}")
+                problem = self._kept(file, next(replies)) if known is None else known
+                if problem:
+                    failed[file.location] = problem
+                done += 1
+        used = {self.digest(file) for file in files if file.location not in failed}
         for path in self._folder.glob("*.json"):
             if path.stem not in used:
                 path.unlink(missing_ok=True)
-        return read
+        return failed
+
+    def document(self, file: FoundFile) -> Document | None:
+        """What a file said when it was read; one whose copy is damaged is read again.
+
+        None where that failed.
+        """
+        path = self._place(file)
+        for _ in range(2):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                known = json.loads(path.read_bytes())
+                sections = tuple(Section(**section) for section in known["sections"])
+                return Document(known["title"], sections, known["note"])
+            path.unlink(missing_ok=True)
+            self._kept(file, *readers().submit([_job(file)]).result())
+        return None
+
+    def digest(self, file: FoundFile) -> str:
+        """What names a file's content and how it is read; raises OSError."""
+        state = (file.location, file.size, file.changed)
+        if state not in self._digests:
+            suffix = file.path.suffix.lower().removeprefix(".")
+            self._digests[state] = f"{hash_of(file.path)[:40]}-{suffix}-{READERS_VERSION}"
+        return self._digests[state]
+
+    def _place(self, file: FoundFile) -> Path:
+        return self._folder / f"{self.digest(file)}.json"
 
     def _batch(self, files: Iterator[FoundFile]) -> "_Batch":
         """The next files, and the reading of those that are not known."""
-        found: list[tuple[FoundFile, ReadFile | None]] = []
+        found: list[tuple[FoundFile, str | None]] = []
         jobs: list[Job] = []
         size = 0
         for file in islice(files, BATCH_FILES):
@@ -149,47 +176,34 @@ class DocumentCache:
                 break
         return _Batch(found, readers().submit(jobs) if jobs else None)
 
-    def _known(self, file: FoundFile) -> ReadFile | None:
-        """What is known of a file without reading it."""
+    def _known(self, file: FoundFile) -> str | None:
+        """Why a file cannot be read, "" for one that was read before, None for a new one."""
         if file.size > MOST_BYTES:
-            too_large = f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
-            return ReadFile(file.location, f"large-{file.size}", None, too_large)
+            return f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
         try:
-            digest = self._digest(file)
+            return "" if self._place(file).exists() else None
         except OSError as cause:
-            said = f"{file.location} could not be opened: {cause.strerror}."
-            return ReadFile(file.location, "unreadable", None, said)
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return _read_file(file, digest, (self._folder / f"{digest}.json").read_bytes())
-        return None
+            return f"{file.location} could not be opened: {cause.strerror}."
 
-    def _kept(self, file: FoundFile, reply: Reply) -> ReadFile:
-        """What was read of a file, written down for the next time."""
-        digest = self._digest(file)
+    def _kept(self, file: FoundFile, reply: Reply) -> str:
+        """What was read of a file, written down for the next time; or why it was not read."""
         if isinstance(reply, SourceError):
             # Not cached: the remedy may lie outside the file, such as a missing library.
-            return ReadFile(file.location, digest, None, f"{file.location}: {reply.told()}")
+            return f"{file.location}: {reply.told()}"
         # Not synced, as write_atomically would: what is lost is read again.
         with writable(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("wb", dir=self._folder, delete=False) as kept:
                 kept.write(reply)
-            os.replace(kept.name, self._folder / f"{digest}.json")
-        return _read_file(file, digest, reply)
-
-    def _digest(self, file: FoundFile) -> str:
-        state = (file.location, file.size, file.changed)
-        if state not in self._digests:
-            suffix = file.path.suffix.lower().removeprefix(".")
-            self._digests[state] = f"{hash_of(file.path)[:40]}-{suffix}-{READERS_VERSION}"
-        return self._digests[state]
+            os.replace(kept.name, self._place(file))
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Files with what is known of each, and the reading of the others in their order."""
 
-    files: list[tuple[FoundFile, ReadFile | None]]
+    files: list[tuple[FoundFile, str | None]]
     reading: Future[list[Reply]] | None
 
 
@@ -204,13 +218,6 @@ def _job(file: FoundFile) -> Job:
         megabytes=MEGABYTES + 4 * megabytes,
         remedy="Split it, or take it out.",
     )
-
-
-def _read_file(file: FoundFile, digest: str, told: bytes) -> ReadFile:
-    known = json.loads(told)
-    sections = tuple(Section(**section) for section in known["sections"])
-    note = f"{file.location} is {known['note']}." if known["note"] else ""
-    return ReadFile(file.location, digest, Document(known["title"], sections, known["note"]), note)
 
 
 class Folder(Indexed):
@@ -244,32 +251,54 @@ class Folder(Indexed):
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
         files, left = found_files(self._root)
         if self._index is None or files != self._files:
-            read = self._documents.read(files, self._on_progress)
-            self.problems = tuple(filter(None, (left, *(file.problem for file in read))))
-            self._index = self._with_vectors(self._lexical(read))
+            failed = self._documents.read(files, self._on_progress)
+            lexical = self._lexical(files, failed)
+            said = sorted((*lexical.notes, *failed.values()))
+            self.problems = tuple(filter(None, (left, *said)))
+            if not lexical.passages:
+                raise self._nothing(files)
+            self._index = self._with_vectors(lexical)
             self._files = files
         self._looked = time.monotonic()
         return self._index
 
-    def _lexical(self, files: list[ReadFile]) -> LexicalIndex:
-        states = "\n".join(f"{f.location}\t{f.digest}\t{f.document is None}" for f in files)
+    def _lexical(self, files: list[FoundFile], failed: Mapping[str, str]) -> LexicalIndex:
+        """Over all files; their parts double in number as the folder does."""
+        parts: dict[int, list[FoundFile]] = defaultdict(list)
+        count = 1 << ((len(files) - 1) // PART_FILES).bit_length() if files else 1
+        for file in files:
+            parts[zlib.crc32(file.location.encode()) % count].append(file)
+        index = LexicalIndex(*(self._segment(part, failed) for part in parts.values()))
+        clear(self._cache_dir, "passages", [segment.folder for segment in index.segments])
+        return index
+
+    def _segment(self, files: list[FoundFile], failed: Mapping[str, str]) -> IndexSegment:
+        """A part of the index, written where it is not there as these files have it."""
+        well = [file for file in files if file.location not in failed]
+        states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in well)
         key = hashlib.sha256(states.encode()).hexdigest()
-        index = open_index(self._cache_dir, "passages", key)
-        if index is not None:
-            return index
-        passages = [
-            Passage(file.document.title, file.location, section.heading, section.text)
-            for file in files
-            if file.document is not None
-            for section in file.document.sections
-        ]
-        if passages:
-            return build_index(passages, self._cache_dir, "passages", key, pages=True)
+        place = index_folder(self._cache_dir, "passages", key)
+        if (segment := open_segment(place)) is not None:
+            return segment
+        passages, notes = list[Passage](), list[str]()
+        for file in well:
+            if (document := self._documents.document(file)) is None:
+                continue
+            passages += (
+                Passage(document.title, file.location, section.heading, section.text)
+                for section in document.sections
+            )
+            if document.note:
+                notes.append(f"{file.location} is {document.note}.")
+        write_segment(passages, place, notes=notes, pages=True)
+        return IndexSegment(place)
+
+    def _nothing(self, files: list[FoundFile]) -> SourceError:
         if files:
             remedy = " ".join(self.problems[:3]) or "Its documents are empty."
-            raise SourceError(
+            return SourceError(
                 f"None of the {len(files)} documents in {self._root} has text.", remedy
             )
         kinds = ", ".join(sorted(suffix.removeprefix(".") for suffix in READERS))
         remedy = f"Put documents in it ({kinds}), or name another folder."
-        raise SourceError(f"The folder {self._root} has no documents.", remedy)
+        return SourceError(f"The folder {self._root} has no documents.", remedy)

@@ -369,7 +369,8 @@ def _write_segment(
         rows["page"] = [firsts.setdefault(p.location, row) for row, p in enumerate(passages)]
         openings = [_opening(passages[row]) for row in firsts.values()]
         ids.extend(vocabulary.setdefault(w, len(vocabulary)) for each in openings for w in each)
-        row_of = np.append(row_of, np.repeat([*firsts.values()], [*map(len, openings)]))
+        first = np.array([*firsts.values()], dtype=row_of.dtype)
+        row_of = np.append(row_of, np.repeat(first, np.array([*map(len, openings)], dtype=int)))
     with open(folder / "passages.jsonl", "wb") as file:
         for row, passage in enumerate(passages):
             fields = (passage.title, passage.location, passage.place, passage.text)
@@ -415,13 +416,13 @@ def _word_ids(
     return found, lengths
 
 
-def _index_folder(cache_dir: Path, name: str, key: str) -> Path:
+def index_folder(cache_dir: Path, name: str, key: str) -> Path:
     return cache_dir / f"{name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
 
 
 def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     """The index of this name and key, or None where there is no whole one."""
-    segment = open_segment(_index_folder(cache_dir, name, key))
+    segment = open_segment(index_folder(cache_dir, name, key))
     return LexicalIndex(segment) if segment else None
 
 
@@ -471,12 +472,16 @@ def build_index(
     pages: bool = False,
 ) -> LexicalIndex:
     """The index of the passages alone, written to disk; older ones of the name go."""
-    place = _index_folder(cache_dir, name, key)
+    place = index_folder(cache_dir, name, key)
     write_segment(passages, place, weight, see, notes, pages)
-    for folder in cache_dir.glob(f"{name}-*"):
-        if folder != place:
-            shutil.rmtree(folder, ignore_errors=True)
+    clear(cache_dir, name, [place])
     return LexicalIndex(IndexSegment(place))
+
+
+def clear(cache_dir: Path, name: str, used: Sequence[Path]) -> None:
+    """Remove the folders of an index's name that it does not use."""
+    for folder in {*cache_dir.glob(f"{name}-*")}.difference(used):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _RANK_OFFSET = 60

@@ -9,6 +9,7 @@ can hold. Source: Broder (1997), On the resemblance and containment of documents
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from heapq import nsmallest
 
@@ -30,6 +31,7 @@ Shingles = frozenset[tuple[str, ...]]
 Sketch = Sequence[int]
 
 
+@lru_cache(64)  # a text is compared with others, and then kept to be compared with
 def shingles(text: str) -> Shingles:
     words = _WORD.findall(text.casefold())
     return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))

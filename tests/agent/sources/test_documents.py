@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.documents import Folder, found_files
+from rubricem.agent.sources.documents import PART_FILES, Folder, found_files
 from rubricem.memory.errors import SourceError
 
 
@@ -37,6 +37,39 @@ async def test_only_a_changed_file_is_read_again(documents: Path, tmp_path: Path
     assert "63" in found.text
     assert len(kept.items() & after.items()) == 1
     assert len(after) == 2
+
+
+async def test_a_changed_file_has_only_its_part_of_a_large_folder_indexed_again(
+    tmp_path: Path,
+) -> None:
+    root, cache = tmp_path / "notes", tmp_path / "cache"
+    root.mkdir()
+    for i in range(PART_FILES + 1):
+        (root / f"{i}.md").write_text(f"# Note {i}\n\nThe lamp number{i} is lit.\n")
+    (root / "alt.txt").write_bytes("Königin".encode("cp1252"))
+    source = Folder(root, cache)
+    assert len(await source.prepare()) == 1
+    before = {*cache.glob("*/passages-*")}
+    (root / "7.md").write_text("# Note 7\n\nThe lamp is broken.\n")
+    again = Folder(root, cache)
+    assert await again.prepare() == source.problems, "notes are kept with what they are about"
+    after = {*cache.glob("*/passages-*")}
+    assert (len(before), len(after), len(before & after)) == (2, 2, 1)
+    found = [(await again.search(q, 1))[0].location for q in ("broken", "number8", "number9")]
+    assert found == ["7.md", "8.md", "9.md"]
+    assert "lit" not in (await again.search("Note 7", 1))[0].text
+
+
+async def test_what_is_kept_of_a_file_is_read_again_where_it_is_damaged(
+    documents: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    await Folder(documents, cache).prepare()
+    for kept in cache.glob("*/documents/*.json"):
+        kept.write_text("{")
+    (documents / "new.md").write_text("# New\n\nA part of the index is made anew.\n")
+    (found,) = await Folder(documents, cache).search("honey", 1)
+    assert found.text == "Honey keeps for years."
 
 
 async def test_open_folder_sees_added_and_deleted_files(documents: Path, tmp_path: Path) -> None:
