@@ -215,19 +215,18 @@ class HopsPhases(Phases):
 
     async def arms(self) -> None:
         for seed in range(self.plan.sizes.seeds):
-            for name in ARMS:
-                await self._arm(name, seed)
+            while names := due(self.plan, seed):
+                await self._go_on(names[0], seed)
 
-    async def _arm(self, name: str, seed: int) -> None:
-        """From one asking of the held-out questions to the next, until they say that it ends."""
+    async def _go_on(self, name: str, seed: int) -> None:
+        """To the next asking of the held-out questions."""
         plan, sizes = self.plan, self.plan.sizes
-        while not ended(found := held_out_rewards(plan.out(name, seed)), sizes):
-            asked = max(len(found) - 1, 0) * sizes.every
-            job = plan.arm(name, seed, min(asked + sizes.every, sizes.rounds))
-            assert job.rounds is not None
-            self.tell(f"{name}, seed {seed}: rounds {asked + 1} to {job.rounds.rounds}")
-            weights = load_settings().weights_dir
-            await run_rounds(job.config, job.rounds, job.rule, self.tell, weights, self.stop)
+        asked = max(len(held_out_rewards(plan.out(name, seed))) - 1, 0) * sizes.every
+        job = plan.arm(name, seed, min(asked + sizes.every, sizes.rounds))
+        assert job.rounds is not None
+        self.tell(f"{name}, seed {seed}: rounds {asked + 1} to {job.rounds.rounds}")
+        weights = load_settings().weights_dir
+        await run_rounds(job.config, job.rounds, job.rule, self.tell, weights, self.stop)
 
     async def test(self) -> None:
         plan, folder = self.plan, self.plan.keep / "test"
@@ -248,6 +247,16 @@ class HopsPhases(Phases):
                 checkpoint = best if best.exists() else start
                 async with sampled.held_out(run, Selected(asked), checkpoint) as collector:
                     await collector.collect(self.stop)
+
+
+def due(plan: HopsPlan, seed: int) -> list[str]:
+    """The arms that have not ended, those with the fewest rounds first.
+
+    So they can be held against one another at equal rollouts wherever the experiment is stopped.
+    """
+    rewards = {name: held_out_rewards(plan.out(name, seed)) for name in ARMS}
+    going = (name for name in ARMS if not ended(rewards[name], plan.sizes))
+    return sorted(going, key=lambda name: len(rewards[name]))
 
 
 def held_out_rewards(out: Path) -> list[float]:

@@ -27,6 +27,7 @@ from benchmarks.learns.hops import (
     HopsPlan,
     HopsSizes,
     dev_values,
+    due,
     ended,
     mean_curve,
 )
@@ -195,6 +196,17 @@ def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
     rewards: list[float], over: bool
 ):
     assert ended(rewards, HopsSizes(rounds=30, every=10, patience=2)) is over
+
+
+def test_arms_go_on_by_turns_so_that_they_can_be_compared_wherever_it_is_stopped(tmp_path: Path):
+    plan = HopsPlan(tmp_path, HopsSizes(rounds=30, every=10, patience=2))
+    assert due(plan, 0) == [*ARMS]
+    for name, rewards in {"answer": [0.1, 0.2], "sum": [0.3, 0.2, 0.2], "stages": [0.1]}.items():
+        for number, reward in enumerate(rewards):
+            folder = plan.out(name, 0) / "held_out" / f"{10 * number:03d}"
+            folder.mkdir(parents=True)
+            (folder / "numbers.json").write_text(json.dumps({"reward/mean": reward}))
+    assert due(plan, 0) == ["branches", "stages", "answer"], "the sum has not risen twice: it ended"
 
 
 def dev_row(identifier: str, kind: str, evidence: float | None, f1: float) -> Answered:
