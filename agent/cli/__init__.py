@@ -21,12 +21,14 @@ from typing import Any
 
 import click
 
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.text import printable
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 SWEPT_EVERY = 20_000
 """new objects between two looks for garbage"""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""what a device says that takes nothing"""
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
 OUR_FAULT = "This is a fault of rubricem itself; --debug shows where, please report it."
 
@@ -111,6 +113,7 @@ class LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         # What is asked and found is nobody's but the user's, wherever it is written.
         os.umask(0o077)
+        _fill_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 # Answers hold any letter; a terminal that cannot show one shows a mark instead.
@@ -119,13 +122,35 @@ class LazyGroup(click.Group):
         # is left at the end, half a second to look through, is the operating system's to free.
         gc.set_threshold(SWEPT_EVERY)
         atexit.register(gc.freeze)
-        return super().main(*args, **kwargs)
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # of --help, which no command's context tells of
+            if (known := _known_error(error)) is None:
+                raise
+            click.echo(f"error: {known}\n{known.remedy}", err=True)
+            sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _errors_told(ctx):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
+
+
+def _fill_streams() -> None:
+    """Have descriptors 0 to 2 taken: output would else go into the file that is opened next.
+
+    Nothing is done where its output could go nowhere.
+    """
+    missing = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    for name in missing:
+        opened = os.open(os.devnull, os.O_RDONLY if name == "stdin" else os.O_WRONLY)
+        setattr(sys, name, os.fdopen(opened, "r" if name == "stdin" else "w"))
+    if "stdout" in missing:
+        click.echo(
+            "error: Standard output is closed.\nSend it to a file, or to /dev/null.", err=True
+        )
+        sys.exit(FAILED)
 
 
 @contextmanager
@@ -162,6 +187,14 @@ def _known_error(error: BaseException) -> RubricemError | None:
     """The first of our own errors in it; groups of tasks wrap theirs."""
     if isinstance(error, RubricemError):
         return error
+    if isinstance(error, OSError) and error.errno in FULL:
+        where = error.filename or "What was to be printed"
+        return StoreError(
+            f"{where} cannot be written: {error.strerror}.",
+            "Make room, or write elsewhere; `rubricem runs` has what was finished.",
+        )
+    if isinstance(error, RecursionError):
+        return SettingsError("What was read is nested too deeply.", "Name a file that is flatter.")
     if isinstance(error, BaseExceptionGroup):
         return next((known for e in error.exceptions if (known := _known_error(e))), None)
     return None

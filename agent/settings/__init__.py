@@ -8,6 +8,7 @@ a key that nothing else names.
 What is wrong with a setting is said in a sentence that shows no key and no password.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -39,6 +40,7 @@ from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat
+from rubricem.memory.text import one_line
 
 _SECRETS = {"api_key", "scholar_key", "checkpoints", "mcp_servers"}
 _NOT_SHOWN = _SECRETS | {"base_url", "source", "bank_server"}
@@ -192,6 +194,20 @@ class Settings(BaseSettings):
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_plain(cls, value: object) -> object:
+        try:
+            json.dumps(value, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError as cause:
+            raise ValueError("it holds what is no text in UTF-8") from cause
+        except RecursionError as cause:
+            raise ValueError("it is nested too deeply") from cause
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(each, (str, Path)) and os.path.expanduser(str(each)).startswith("~"):
+                raise ValueError("it begins with the home directory of nobody known here")
+        return value
+
     @field_validator(
         "model",
         "reflect_model",
@@ -206,6 +222,14 @@ class Settings(BaseSettings):
     def _empty_is_none(cls, value: object) -> object:
         # A key from a file may end in a line end, which no header can carry.
         return (value.strip() or None) if isinstance(value, str) else value
+
+    @field_validator("api_key", "scholar_key")
+    @classmethod
+    def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
+        key = value.get_secret_value() if value else ""
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("it must be one line of plain letters, as a header carries no others")
+        return value
 
     @field_validator("base_url", "bank_server")
     @classmethod
@@ -252,6 +276,20 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 
     Raises SettingsError that names the flag, variable or file at fault and what is allowed.
     """
+    try:
+        return _loaded(flags)
+    except FileNotFoundError as cause:
+        raise SettingsError(
+            "The working directory was deleted.", "Change to one that exists."
+        ) from cause
+    except RuntimeError as cause:
+        raise SettingsError(
+            "This user has no home directory.",
+            "Set HOME, or RUBRICEM_DATA_DIR and RUBRICEM_WEIGHTS_DIR.",
+        ) from cause
+
+
+def _loaded(flags: Mapping[str, Any] | None) -> Settings:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value, origin in _layers(flags or {}):
@@ -299,14 +337,14 @@ def _explain(
         return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(".toml") else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
+    got = "" if name in _NOT_SHOWN else " " + one_line(repr(values[name]), 200)
     wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
 
 
 def settings_file() -> Path | None:
     """The `rubricem.toml` that counts here, or None."""
-    folders = (Path.cwd(), _own_folder())
+    folders = filter(None, (Path.cwd(), _own_folder()))
     return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
 
 
@@ -327,8 +365,11 @@ def local_settings() -> tuple[Path | None, dict[str, Any]]:
     return path, said
 
 
-def _own_folder() -> Path:
-    return platformdirs.user_config_path("rubricem", appauthor=False)
+def _own_folder() -> Path | None:
+    try:
+        return platformdirs.user_config_path("rubricem", appauthor=False)
+    except RuntimeError:  # a user without a home
+        return None
 
 
 def unknown_variables() -> list[str]:
@@ -348,8 +389,11 @@ def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
             yield name, value, "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
     try:
         variables = _variables(tuple(each for each in os.environ.items() if _ours(each[0])))
-    except UnreadableEnvironment as cause:
-        name = next(name for name in _AS_JSON if name in str(cause))
+    except (UnreadableEnvironment, RecursionError) as cause:
+        size = {name: len(os.environ.get(PREFIX + name.upper(), "")) for name in _AS_JSON}
+        name = next(
+            (name for name in _AS_JSON if name in str(cause)), max(size, key=size.__getitem__)
+        )
         raise SettingsError(f"{PREFIX}{name.upper()} is not valid JSON.", _AS_JSON[name]) from cause
     for name, value in variables.items():
         yield name, value, PREFIX + name.upper()
@@ -368,12 +412,20 @@ def _variables(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     return EnvSettingsSource(Settings, env_ignore_empty=True)() if named else {}
 
 
+MOST_BYTES, MOST_DOTS = 262_144, 1000
+"""of a file, and of one of its lines: a key takes the square of its dots in time"""
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()[: MOST_BYTES + 1].decode()
+        if len(text) > MOST_BYTES or any(line.count(".") > MOST_DOTS for line in text.split("\n")):
+            raise ValueError("it is too large, or a line of it has too many dots")
+        return tomllib.loads(text)
     except OSError as cause:
         message = f"{path} cannot be read: {cause.strerror or cause}."
         raise SettingsError(message, "Make the file readable, or remove it.") from cause
-    except ValueError as cause:
-        message = f"{path} is not valid TOML: {cause}."
+    except (ValueError, RecursionError) as cause:
+        why = "it is nested too deeply" if isinstance(cause, RecursionError) else cause
+        message = f"{path} is not valid TOML: {why}."
         raise SettingsError(message, 'Write one setting a line, as in: model = "1.5b"') from cause

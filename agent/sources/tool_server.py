@@ -55,6 +55,9 @@ class ToolServer(BaseModel):
                 raise ValueError("the url must be an address such as http://localhost:8000/mcp")
         if not all(_HEADER.fullmatch(name) for name in self.headers):
             raise ValueError("a header has no such name")
+        said = "".join(value.get_secret_value() for value in self.headers.values())
+        if not (said.isascii() and said.isprintable()):
+            raise ValueError("a header is one line of plain letters")
         return self
 
     def told(self) -> dict[str, object]:

@@ -4,7 +4,10 @@ The door: which model answers, that no call is paid for by accident, what else s
 """
 
 import io
+import json
 import os
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from rubricem.agent.settings import Settings, load_settings, settings_file, unkn
 from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
-from tests.conftest import rubricem
+from tests.conftest import COMMAND, ROOT, rubricem
 
 
 @pytest.fixture(autouse=True)
@@ -271,6 +274,69 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path):
     path.unlink()
     path.mkdir()
     assert str(refusal()) == f"{path} cannot be read: Is a directory."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a = " + 5000 * "[" + 5000 * "]", 100_000 * "a." + "b = 1", 300_000 * "#", "seed = 1_" * 3],
+    ids=["nested", "dotted", "large", "wrong"],
+)
+def test_a_file_that_nobody_can_read_is_refused_soon(folder: Path, text: str):
+    path = write(folder, text)
+    begun = time.process_time()
+    assert str(refusal()).startswith(f"{path} is not valid TOML: ")
+    assert time.process_time() - begun < 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("MODEL", "a\udcff", "no text in UTF-8"),
+        ("PRICES", '{"\\ud800": [1, 2, 3]}', "no text in UTF-8"),
+        ("PRICES", 50_000 * "[" + 50_000 * "]", "RUBRICEM_PRICES is not valid JSON"),
+        ("API_KEY", "one\ntwo", "one line of plain letters"),
+        ("API_KEY", "k\xe9y", "one line of plain letters"),
+        ("SCHOLAR_KEY", "one\r\ntwo", "one line of plain letters"),
+        ("MCP_SERVERS", json.dumps({"w": {"url": "http://a.test", "tools": ["b"],
+          "headers": {"A": "one\ntwo"}}}), "one line of plain letters"),
+        ("DATA_DIR", "~nobodyatall", "home directory of nobody"),
+        ("SOURCE", "python,~nobodyatall/x", "home directory of nobody"),
+        ("MODEL", "~nobodyatall/x.gguf", "home directory of nobody"),
+    ],
+)  # fmt: skip
+def test_what_nothing_could_be_done_with_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+):
+    monkeypatch.setenv(f"RUBRICEM_{variable}", value)
+    error = refusal()
+    assert said in str(error) and f"RUBRICEM_{variable}" in str(error) and len(str(error)) < 400
+    assert "two" not in error.told()
+
+
+def test_a_working_directory_that_was_deleted_is_said_to_be(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (folder / "gone").mkdir()
+    monkeypatch.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+    assert str(refusal()) == "The working directory was deleted."
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody unknown")
+@pytest.mark.parametrize(("named", "status"), [({}, 2), ({"DATA": "/d", "WEIGHTS": "/w"}, 0)])
+def test_a_user_whom_nobody_knows_needs_a_home_or_names_its_folders(
+    named: dict[str, str], status: int
+):
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(("XDG_", "HOME"))}
+    kept |= {f"RUBRICEM_{name}_DIR": value for name, value in named.items()}
+    python, option, code = COMMAND
+    done = subprocess.run(
+        [python, option, f"import os; os.setreuid(54321, -1); {code}", "runs"],
+        cwd=ROOT, env=kept, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert done.stderr.startswith("error: This user has no home directory." if status else "")
 
 
 def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch):

@@ -4,8 +4,10 @@ Budgets are the same flags wherever questions are asked, and a server's hold for
 """
 
 import asyncio
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -178,6 +180,25 @@ def test_a_reader_that_goes_away_is_no_error():
     talking.stderr.close()
     assert talking.wait() == 1
     assert errors == b""
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("runs --json > /dev/full", 1, "What was to be printed cannot be written: No space left"),
+        ("--help > /dev/full", 1, "What was to be printed cannot be written: No space left"),
+        ("runs --json >&-", 1, "Standard output is closed."),
+        ("runs --json <&-", 0, ""),
+        ("runs --json 2>&-", 0, ""),
+    ],
+)
+def test_what_cannot_be_told_is_a_failure(tmp_path: Path, command: str, code: int, said: str):
+    shell = f"{shlex.join([sys.executable, '-c', RUN])} {command}"
+    done = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith(f"error: {said}" if said else "")
+    assert done.stderr.count("\n") == (2 if said else 0)
+    assert (json.loads(done.stdout) == {"runs": []}) if not said else not done.stdout
 
 
 def test_a_terminal_without_the_letters_gets_marks_instead_of_a_crash():
