@@ -316,11 +316,13 @@ class RunStore:
 
     def threads(self) -> list[str]:
         """Names of all runs, the latest last."""
-        if not self.folder.is_dir():
-            return []
-        requests = sorted(self.folder.glob("*/request.json"), key=lambda p: p.stat().st_mtime)
-        # A folder of another name, such as a copy that somebody made, is no run of ours.
-        return [p.parent.name for p in requests if _THREAD.fullmatch(p.parent.name)]
+        asked = list[tuple[int, str]]()
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
+            # A folder of another name, such as a copy that somebody made, is no run of ours.
+            for name in (entry.name for entry in entries if _THREAD.fullmatch(entry.name)):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    asked.append((os.stat(f"{self.folder}/{name}/request.json").st_mtime_ns, name))
+        return [name for _, name in sorted(asked)]
 
     def _folder_of(self, thread: str) -> Path:
         if not _THREAD.fullmatch(thread):

@@ -82,6 +82,8 @@ def _announce(line: str) -> None:
 
 LATEST = "-"
 """in the place of a thread: the latest run that has not come to its end"""
+LOOKED_THROUGH = 1000
+"""runs, the latest, among which that is sought: each is read"""
 
 
 def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Settings, str]":
@@ -115,11 +117,11 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Se
 
 def latest(store: "RunStore") -> str:
     """The run begun last of those that failed, ended early or were killed."""
-    for thread in reversed(store.threads()):
+    for thread in reversed(store.threads()[-LOOKED_THROUGH:]):
         if not store.whole(thread):
             return thread
     raise SettingsError(
-        "There is no run to go on with: all have come to their end.",
+        f"There is no run to go on with: the last {LOOKED_THROUGH:,} have come to their end.",
         "rubricem runs lists them; name one by --resume THREAD.",
     )
 

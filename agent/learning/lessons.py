@@ -21,9 +21,11 @@ whose turn has not come when the process ends, waits in its folder as it did bef
 
 import asyncio
 import logging
+import os
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -127,12 +129,30 @@ def enter(store: RunStore, trajectory: Trajectory) -> str:
     return ""
 
 
-def queued(store: RunStore, *, every: bool = False) -> list[str]:
+def queued(
+    store: RunStore, *, every: bool = False, settled: dict[str, int] | None = None
+) -> list[str]:
     """Threads of the runs that wait, the oldest first.
 
     `every`: also those that were asked without `--memory on`, and those that were skipped.
+    `settled`: who asks again and again keeps here which runs did not wait, and in what state of
+    their folders; every file that makes one wait is put there anew.
     """
-    return [thread for thread in store.threads() if _waits(store, thread, every)]
+    if settled is None:
+        return [thread for thread in store.threads() if _waits(store, thread, every)]
+    waiting = []
+    for thread in store.threads():
+        with suppress(FileNotFoundError):
+            state = os.stat(f"{store.folder}/{thread}").st_mtime_ns
+            if settled.get(thread) == state:
+                continue
+            # What comes within a tick of the clock leaves the folder's time as it was.
+            still = time.time_ns() - state > 10**9 and not store.running(thread)
+            if _waits(store, thread, every):
+                waiting.append(thread)
+            elif still:
+                settled[thread] = state
+    return waiting
 
 
 def models_of(store: RunStore, thread: str) -> tuple[str, str]:

@@ -263,6 +263,7 @@ class Lessons:
         self._store = setup.stores.runs
         self._researchers = researchers
         self._queue = lessons.LearningQueue()
+        self._settled: dict[str, int] = {}
         self._stack = AsyncExitStack()
         self._learner: lessons.RunLearner | None = None
         self._doing = ""
@@ -329,7 +330,7 @@ class Lessons:
         """Runs that wait: those of this model, and the others."""
         choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
-        waiting = lessons.queued(self._store)
+        waiting = lessons.queued(self._store, settled=self._settled)
         own = [run for run in waiting if lessons.models_of(self._store, run) == ours]
         return own, [run for run in waiting if run not in set(own)]
 

@@ -16,6 +16,7 @@ Above 600 lines since these are the links of one chain, and each knows the form 
 
 import asyncio
 import json
+import os
 import re
 from array import array
 from collections import deque
@@ -610,20 +611,35 @@ class Logs:
 
     def unfinished(self) -> list[str]:
         """Runs that were begun here and have not ended; reads files."""
-        found = sorted(self._folder.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime)
-        return [path.parent.name for path in found if _goes_on(path)]
+        with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
+            paths = [f"{entry.path}/{FILE_NAME}" for entry in entries]
+            found = [path for path in paths if _goes_on(path)]
+            return [Path(path).parent.name for path in sorted(found, key=os.path.getmtime)]
+        return []
 
     def close(self) -> None:
         self._executor.shutdown()
 
 
-def _goes_on(path: Path) -> bool:
+LAST = 4096
+"""bytes at the end of a file that hold its last event"""
+
+
+def _goes_on(path: str) -> bool:
+    end = f'"event":"{END}"'.encode()
     try:
-        lines = path.read_bytes().splitlines()
+        with open(path, "rb", buffering=0) as file:
+            # Of thousands of old runs no more is read than how they ended.
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - LAST, 0))
+            if end in file.read(LAST).rstrip().rpartition(b"\n")[2]:
+                return False
+            file.seek(0)
+            lines = file.readall().splitlines()
     except OSError:
         # A file that cannot be read keeps no other run from going on.
         return False
-    ends = [at for at, line in enumerate(lines, 1) if f'"event":"{END}"'.encode() in line]
+    ends = [at for at, line in enumerate(lines, 1) if end in line]
     since = lines[ends[-1] :] if ends else lines
     begun = sum(f'"event":"{RESTART}"'.encode() in line for line in since)
     return bool(since) and begun < MOST_RESTARTS

@@ -259,7 +259,7 @@ async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, An
     said = {"status": UNFINISHED, "reason": ""}
     for event in await log.read(max(log.told - 2, 0)):
         if event.name == "finished":
-            said = {name: str(event.data[name]) for name in said}
+            said = {name: str(event.data.get(name, "")) for name in said}
     return head | {"state": "ended", **said}
 
 

@@ -7,6 +7,7 @@ A follow-up is judged and learnt from with its thread, and recalled by what it m
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.learning.lessons import lesson_of, queued
+from rubricem.agent.learning.lessons import LearnMark, lesson_of, queued, set_mark
 from rubricem.agent.research.setup import open_researcher, reserve
 from rubricem.agent.research.threads import (
     FILE,
@@ -50,7 +51,7 @@ from tests.support.bank_cli import (
 from tests.support.banks import reflection
 from tests.support.policies import contents
 from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
-from tests.support.values import trajectory
+from tests.support.values import run_of, trajectory
 from tests.support.waiting import Process
 
 
@@ -332,6 +333,17 @@ def threaded(server: ScriptedServer, data: Path, *questions: str, **more: object
         return ended
 
     return asyncio.run(asked())
+
+
+def test_a_run_that_did_not_wait_is_looked_at_again_once_its_folder_changed(data: Path):
+    store, settled = RunStore(data), dict[str, int]()
+    store.create("a", {"ask": {"question": QUESTION}, "choices": {"memory": "off"}})
+    store.save(run_of(name="a"))
+    assert queued(store, settled=settled) == [] and not settled, "it may change within the tick"
+    os.utime(store.folder / "a", (1, 1))
+    assert queued(store, settled=settled) == [] and [*settled] == ["a"]
+    set_mark(store.folder / "a", LearnMark())
+    assert queued(store, settled=settled) == ["a"]
 
 
 def seen_by(server: ScriptedServer, system: str) -> str:

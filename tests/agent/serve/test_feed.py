@@ -7,6 +7,7 @@ import asyncio
 import json
 import resource
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -324,3 +325,17 @@ def test_a_checklist_of_hundreds_holds_nobody_up():
     assert time.process_time() - began < 6
     assert len(found) == feed.MOST and found[7]["note"].startswith("Item 7 ")
     assert {item["state"] for item in found} == {"met"}
+
+
+def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
+    (tmp_path / "old").mkdir()
+    with (tmp_path / "old" / feed.FILE_NAME).open("wb") as file:
+        file.truncate(1 << 27)
+        file.seek(0, 2)
+        file.write(b'\n{"id":9,"event":"end","data":{}}\n')
+    logs = feed.Logs(tmp_path)
+    tracemalloc.start()
+    assert logs.unfinished() == []
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    logs.close()
