@@ -92,7 +92,8 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Se
     from rubricem.agent.settings.door import UNNAMED, choices_of
     from rubricem.memory.runs import RunStore
 
-    store = RunStore(load_settings(flags).data_dir)
+    here = load_settings(flags)
+    store = RunStore(here.data_dir)
     thread = latest(store) if thread == LATEST else thread
     request = store.request(thread)
     if question and question != request["ask"]["question"]:
@@ -104,6 +105,9 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Se
     # What was not named then is not named now, whatever the environment has come to say.
     kept = {name: "" if value is None else value for name, value in request["choices"].items()}
     kept |= {"temperature": request["choices"]["temperature"], **limits_of(request)}
+    if kept.get("base_url") == here.base_url:
+        # Whoever names the server now says which keys it gets: a folder's file, its own alone.
+        del kept["base_url"]
     settings = load_settings({**UNNAMED, **kept, **limits, **given})
     choices = choices_of(settings)
     same = all(choices.get(name) == value for name, value in request["choices"].items())

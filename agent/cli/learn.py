@@ -136,9 +136,10 @@ def learn_all(
     groups: dict[tuple[str, str], list[str]] = {}
     for thread in threads:
         groups.setdefault(("", "") if given else models_of(store, thread), []).append(thread)
-    lessons = []
+    lessons, here = [], load_settings().base_url or ""
     for (model, base_url), group in groups.items():
-        named = given or {"model": model, "base_url": base_url}
+        # Whoever names the server now says which keys it gets: a folder's file, its own alone.
+        named = given or {"model": model} | ({"base_url": base_url} if base_url != here else {})
         lessons += learn_with(setup_of(load_settings(named)), group, tell)
     return lessons
 

@@ -349,6 +349,19 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
     assert "--resume t --max-total-tokens" in done.stderr
 
 
+def test_a_resume_gives_the_server_of_a_folders_file_no_key_either(
+    unchecked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBRICEM_API_KEY", "sk-users")
+    with ScriptedServer([plan(), Fault(401), *RUN[1:]]) as server:
+        (tmp_path / "rubricem.toml").write_text(f'base_url = "{server.base_url}"\n')
+        asked = ("--source", str(unchecked), "--thread", "mine", "--quiet")
+        rubricem("ask", QUESTION, *asked, code=1)
+        assert resumed("mine")["status"] == "finished"
+        assert "sk-users" not in str([request.headers for request in server.requests])
+
+
 def test_a_key_that_is_refused_half_way_can_be_mended(
     unchecked: Path, monkeypatch: pytest.MonkeyPatch
 ):
