@@ -49,6 +49,8 @@ def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
         return "base_url" not in said
     if name == "model":  # what is fetched, read or paid for; to a named server it is a word
         return "base_url" not in said and known(value.strip()) is None
+    if name == "reflect_model":
+        return known(value.strip()) is None
     if name == "source":
         names = value.split(",") if isinstance(value, str) else value
         return any(_lies_outside(each.strip(), folder) for each in names)
