@@ -202,6 +202,8 @@ class Connection:
 PASSAGE_WORDS = 160
 MOST_CHARACTERS = 1_000_000
 """of what one call returned"""
+MOST_JSON = 4_000_000
+"""of what is read as JSON: it is parsed here"""
 MOST_ROWS = 1000
 """of a list of results"""
 LONGEST_NAME = 200
@@ -243,8 +245,9 @@ def passages_of(
 
 
 def _json(text: str) -> Any:
+    listed = len(text) <= MOST_JSON and text.lstrip()[:1] in ("[", "{")
     try:
-        return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
+        return json.loads(text) if listed else None
     except (ValueError, RecursionError):
         return None
 

@@ -177,6 +177,8 @@ _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _BADGE = re.compile(
     r"\[?!\[[^\[\]]*+\]\([^()]*+\)(?:\]\([^()]*+\))?|<!--(?>(?:(?!<!--|-->).)*)-->|</?\w[^<>]*+>"
 )
+LONGEST_LINE = 100_000
+"""characters of a line of Markdown in which badges are looked for: no person wrote a longer one"""
 _LINES_EACH = 40
 
 
@@ -205,11 +207,12 @@ def _markdown_lines(text: str) -> Iterator[Line]:
         if fenced or _FENCE.match(line):
             yield 0, line
         elif heading := _ATX.match(line):
-            yield len(heading[1]), _BADGE.sub("", heading[2].rstrip().rstrip("#")).strip()
+            name = heading[2][:LONGEST_LINE].rstrip().rstrip("#")
+            yield len(heading[1]), _BADGE.sub("", name).strip()
         elif line.strip() and re.match(r"^(=+|-{3,})\s*$", below) and not line.startswith("|"):
             yield (1 if below[0] == "=" else 2), line.strip()
         elif not (re.match(r"^(=+|-{3,})\s*$", line) and i and lines[i - 1].strip()):
-            yield 0, _BADGE.sub("", line)
+            yield 0, _BADGE.sub("", line) if len(line) <= LONGEST_LINE else line
 
 
 def rst_sections(text: str) -> list[Section]:

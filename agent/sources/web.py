@@ -76,7 +76,7 @@ def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
 def row(title: object, address: object, text: object, place: str = "") -> Passage:
     """A passage from fields of a service's reply, which may be missing or of another type."""
     title, address, text = (
-        " ".join(value.split()) if isinstance(value, str) else ""
+        " ".join(value[: 2 * LONGEST].split()) if isinstance(value, str) else ""
         for value in (title, address, text)
     )
     return Passage(title or address, address, place, (text or title)[:LONGEST])

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
+from benchmarks.faults.__main__ import FULL as KILLS
+from benchmarks.faults.asking import CALLS, PIECES, SEARCHES, Trial, points
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.figures import Asked, Asking, askings, values
@@ -35,8 +37,6 @@ from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
 from benchmarks.plain_loop import row, summary
-from benchmarks.resume import CALLS, PIECES, POINTS, SEARCHES, Trial, points
-from benchmarks.resume import QUICK as ResumeQUICK
 from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_cases
 from rubricem.agent.evaluate.arms import PlainDecoder
 from rubricem.agent.reports.cited import cited_answer
@@ -250,7 +250,7 @@ def test_hours_of_work_need_a_folder(
 
 
 def test_kills_are_spread_over_the_whole_run_and_stand_at_each_calls_end():
-    for count in (POINTS, ResumeQUICK):
+    for count in (KILLS["ask"], CALLS + 1):
         chosen = points(count)
         assert len(set(chosen)) == count and chosen[0] == 1
         assert chosen[-1] == PIECES

@@ -229,6 +229,7 @@ def test_no_text_holds_its_reader_up_or_fails_it(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", READERS)
 def test_ten_thousand_texts_hold_no_reader_up(name: str) -> None:
     read_all(name, 10_000 // len(READERS) + 1)

@@ -1,6 +1,4 @@
-"""A question killed at twenty points and resumed: is any finished call made again?
-
-    python -m benchmarks.resume [--quick | --full]
+"""A question killed at points over its run and resumed: is any finished call made again?
 
 `rubricem ask` runs as a process against a loopback server that is both its model (three turns
 and the check of the answer's citation, in 20 pieces each) and its SearXNG, and counts every
@@ -12,25 +10,22 @@ not finished yet, are finished calls that were repeated. A call in flight at the
 again: that is no repetition, and is counted beside it.
 """
 
-import argparse
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.loopback import TURNS, serving
-from benchmarks.report import emit
 
-POINTS, QUICK = 20, 5
 CHUNKS, DELAY = 20, 0.4
 CALLS = len(TURNS) + 1
 """of the model: its turns, and one that checks the answer"""
@@ -39,12 +34,7 @@ PIECES = CALLS * (CHUNKS + 1)
 SEARCHES = 2
 JITTER = DELAY / CHUNKS
 """seconds that a kill may come after its piece: into the time when a reply is being kept"""
-COMMAND = (
-    sys.executable,
-    "-c",
-    "from rubricem.agent.cli import main; main(prog_name='rubricem')",
-    "ask",
-)
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +69,23 @@ def counts(address: str) -> dict[str, int]:
     return counted
 
 
-def kept(data: Path) -> list[dict[str, Any]]:
-    """The replies of whole lines of the journal."""
-    path = data / "runs" / "t" / "journal.jsonl"
+def settled(address: str) -> dict[str, int]:
+    """The counts once nothing more comes of a client that is gone: it may just have asked."""
+    before = counts(address)
+    while True:
+        time.sleep(DELAY)
+        if (now := counts(address)) == before:
+            return now
+        before = now
+
+
+def kept(folder: Path) -> Counter[str]:
+    """How many calls of the model and searches stand in whole lines of a folder's journal."""
+    path = folder / "journal.jsonl"
     lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
-    return [json.loads(line)["reply"] for line in lines]
+    replies = [json.loads(line)["reply"] for line in lines]
+    calls = sum("token_ids" in reply for reply in replies)
+    return Counter({"calls": calls, "searches": sum("passages" in reply for reply in replies)})
 
 
 def trial(at: int, wait: float) -> Trial:
@@ -93,23 +95,22 @@ def trial(at: int, wait: float) -> Trial:
         environment = {**os.environ, "RUBRICEM_DATA_DIR": folder, "RUBRICEM_MEMORY": "off"}
         searxng = f"searxng:{address.removesuffix('/v1')}"
         where = ("Which rule?", "--base-url", address, "--source", searxng, "--thread", "t")
-        begun = subprocess.Popen([*COMMAND, *where, "--quiet"], env=environment,
+        begun = subprocess.Popen([*COMMAND, "ask", *where, "--quiet"], env=environment,
                                  stdout=subprocess.DEVNULL)  # fmt: skip
         wait_for(address, at, begun)
         time.sleep(wait)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
-        before, replies = counts(address), kept(data)
-        turns = sum("token_ids" in reply for reply in replies)
-        resume = [*COMMAND, "--resume", "t", "--json"]
+        before, held = settled(address), kept(data / "runs" / "t")
+        resume = [*COMMAND, "ask", "--resume", "t", "--json"]
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
         after = counts(address)
         return Trial(
-            turns_kept=turns,
-            searches_kept=sum("passages" in reply for reply in replies),
+            turns_kept=held["calls"],
+            searches_kept=held["searches"],
             turns_after=after["calls"] - before["calls"],
             searches_after=after["searches"] - before["searches"],
-            in_flight=before["calls"] - turns,
+            in_flight=before["calls"] - held["calls"],
             finished=done.returncode == 0 and finished(json.loads(done.stdout)),
         )
 
@@ -123,36 +124,3 @@ def wait_for(address: str, pieces: int, process: "subprocess.Popen[bytes]") -> N
         if process.poll() is not None:
             raise RuntimeError(f"the process ended by itself with status {process.returncode}")
         time.sleep(0.002)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} kills (the default)")
-    size.add_argument("--full", action="store_true", help=f"{POINTS} kills")
-    chosen = points(POINTS if parser.parse_args().full else QUICK)
-    drawn = random.Random(0)
-    trials = []
-    for at in chosen:
-        trials.append(trial(at, drawn.uniform(0, JITTER)))
-        print(f"killed after piece {at}: {trials[-1]}", flush=True)
-    repeated = sum(one.repeated for one in trials)
-    resumed = sum(one.finished for one in trials)
-    emit(
-        "resume",
-        {
-            "kills": len(trials),
-            "finished_calls_kept": sum(one.turns_kept + one.searches_kept for one in trials),
-            "finished_calls_repeated": repeated,
-            "calls_in_flight_made_again": sum(one.in_flight for one in trials),
-            "resumed_to_the_end": resumed,
-        },
-        {"finished_calls_repeated": "0", "resumed_to_the_end": "all"},
-        repeated == 0 and resumed == len(trials),
-        f"SIGKILL after pieces {chosen} of {PIECES} and up to {JITTER * 1000:.0f} ms, "
-        f"seed 0; model and SearXNG on loopback count; {os.cpu_count()} cores",
-    )
-
-
-if __name__ == "__main__":
-    main()

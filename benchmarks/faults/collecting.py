@@ -1,7 +1,5 @@
 """A collecting run killed at random points and gone on with: is anything lost or done twice?
 
-    python -m benchmarks.collect_resume [--quick | --full]
-
 `rubricem collect` runs as a process against a loopback server that is its model, its stage judge
 and its SearXNG, and counts every request: three steps of one question, four rollouts each, all of
 them in flight at once. First one run is left alone. Then runs are killed (SIGKILL) when the server
@@ -13,18 +11,14 @@ that was left alone, but for names and times. All runs are served at one port: s
 calls' digests, in which the policy is named with its address.
 """
 
-import argparse
 import asyncio
 import json
 import os
-import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,24 +26,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.faults.asking import COMMAND, counts, kept, settled, wait_for
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
-from benchmarks.report import emit
-from benchmarks.resume import counts, wait_for
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Message, Value
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rows.compile import each_row
 
-KILLS, QUICK = 10, 3
 CHUNKS, DELAY = 20, 0.4
 JITTER = 2 * DELAY / CHUNKS
 """seconds that a kill may come after its piece: into the time when replies and parts are kept"""
 QUESTIONS = tuple(f"Which rule is number {number}?" for number in range(3))
 GROUP = 4
-COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 NAMES = ("id", "trajectory_id", "trajectory", "trajectories", "reflected")
-TIMES = ("started_at", "seconds")
+TIMES = ("started_at", "seconds", "spent")
 """fields that no two runs share"""
 
 
@@ -84,18 +75,6 @@ class Place:
             [*COMMAND, "collect", *named, *where, *shape],
             env=environment, stdout=subprocess.DEVNULL,
         )  # fmt: skip
-
-    def kept(self) -> Counter[str]:
-        """How many model calls and searches are in the journal's whole lines."""
-        path = self.run.folder / "journal.jsonl"
-        lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
-        replies = [json.loads(line)["reply"] for line in lines]
-        return Counter(
-            {
-                "calls": sum("token_ids" in reply for reply in replies),
-                "searches": sum("passages" in reply for reply in replies),
-            }
-        )
 
     def lines(self) -> dict[str, list[dict[str, Any]]]:
         """What the run's finished steps hold, without what no two runs share."""
@@ -169,57 +148,15 @@ def trial(
         time.sleep(wait)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before, kept = counts(killed.address), killed.kept()
+        before, held = settled(killed.address), kept(killed.run.folder)
         done = killed.begin().wait()
         after = counts(killed.address)
         names = ("calls", "searches")
         return Trial(
             repeated=sum(
-                max(after[name] - before[name] - (total[name] - kept[name]), 0) for name in names
+                max(after[name] - before[name] - (total[name] - held[name]), 0) for name in names
             ),
-            in_flight=sum(before[name] - kept[name] for name in names),
+            in_flight=sum(before[name] - held[name] for name in names),
             finished=len(killed.lines()["trajectories"]) if done == 0 else 0,
             same=done == 0 and killed.lines() == whole,
         )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} kills (the default)")
-    size.add_argument("--full", action="store_true", help=f"{KILLS} kills")
-    kills = KILLS if parser.parse_args().full else QUICK
-    total, whole = undisturbed()
-    drawn, trials = random.Random(0), []
-    for _ in range(kills):
-        at = drawn.randrange(1, total["pieces"])
-        trials.append(trial(at, drawn.uniform(0, JITTER), total, whole))
-        print(f"killed after piece {at}: {trials[-1]}", flush=True)
-    wanted = GROUP * len(QUESTIONS)
-    lost = sum(wanted - one.finished for one in trials)
-    repeated, same = sum(one.repeated for one in trials), sum(one.same for one in trials)
-    emit(
-        "collect_resume",
-        {
-            "kills": kills,
-            "rollouts_of_a_run": wanted,
-            "calls_of_a_run": total["calls"] + total["searches"],
-            "rollouts_lost": lost,
-            "finished_calls_repeated": repeated,
-            "calls_in_flight_made_again": sum(one.in_flight for one in trials),
-            "runs_as_if_nothing_happened": same,
-        },
-        {
-            "rollouts_lost": "0",
-            "finished_calls_repeated": "0",
-            "runs_as_if_nothing_happened": "all",
-        },
-        lost == 0 and repeated == 0 and same == kills,
-        f"SIGKILL after a piece drawn of {total['pieces']} (seed 0) and up to "
-        f"{JITTER * 1000:.0f} ms; model, judge and SearXNG on loopback count; "
-        f"{os.cpu_count()} cores",
-    )
-
-
-if __name__ == "__main__":
-    main()
