@@ -315,7 +315,10 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
     """Whether the embedding model is there, by which so many reflections can be recalled."""
     from rubricem.agent.weights.store import WeightsStore
 
-    if settings.retrieval == "lexical" and (not recallable or settings.memory == "off"):
+    by_words = settings.retrieval == "lexical" or (
+        settings.retrieval == "auto" and settings.base_url is not None
+    )
+    if by_words and (not recallable or settings.memory == "off"):
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     try:
         needed("tokenizers", "memory", MEANING)

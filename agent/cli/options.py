@@ -54,7 +54,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ),
     ("format", None, {"type": click.Choice(["long", "short", "exact"])}),
     ("decoding", None, {"type": click.Choice(["auto", "forced", "free"])}),
-    ("retrieval", None, {"type": click.Choice(["lexical", "hybrid"])}),
+    ("retrieval", None, {"type": click.Choice(["auto", "lexical", "rerank", "hybrid"])}),
     (
         "memory",
         "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",

@@ -252,6 +252,10 @@ def shares(claim: str, sentence: str) -> float:
     return len(words & (content_words(sentence) | denied)) / len(words) if words else 0.0
 
 
+LEAST_QUOTED = 3
+"""content words, from which a claim that stands in its source is a quotation of it"""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A claim and one of the sources it cites; `beside` are the others that it cites."""
@@ -259,6 +263,16 @@ class Pair:
     claim: str
     source: Source
     beside: tuple[Source, ...] = ()
+
+    def verbatim(self) -> bool:
+        """Whether the claim is whole sentences of the source, but for the space between words.
+
+        What is less than a sentence may be turned round by the rest of it.
+        """
+        claim, text = (" ".join(each.split()) for each in (self.claim, self.source.text))
+        told = (" ".join(said.split()).rstrip(".") for said in sentences(self.source.text))
+        whole = claim in text and any(claim.startswith(said) for said in told if said)
+        return whole and len(content_words(claim)) >= LEAST_QUOTED
 
     def fault(self) -> str:
         """Why it cannot be right, whatever a model thinks of it; "" if nothing says so."""

@@ -95,7 +95,9 @@ class ChoiceChecker:
         found, chances, usage = [], [], NO_USAGE
         for pair in pairs:
             finding, probability = ClaimFinding("unsupported", pair.fault()), 0.0
-            if not finding.reason:
+            if pair.verbatim():
+                finding, probability = ClaimFinding("supported"), 1.0
+            elif not finding.reason:
                 probability, used = await self.probability(pair)
                 finding = finding_at(pair, probability)
                 usage += used

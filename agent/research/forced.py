@@ -20,9 +20,10 @@ tools that come nearer to the question than that, or any where the search found 
 grammar holds it to a whole call, or to what would have come without one.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.research.lookups import (
@@ -32,12 +33,22 @@ from rubricem.agent.research.lookups import (
     asks_for,
     candidates,
     compare,
+    expects_words,
     names_stand,
     retry,
     subject_stands,
 )
-from rubricem.agent.research.plans import Lookup, complete, covered, numbered, outline, read_plan
+from rubricem.agent.research.plans import (
+    Lookup,
+    asks_one_thing,
+    complete,
+    covered,
+    numbered,
+    outline,
+    read_plan,
+)
 from rubricem.agent.research.run import Run
+from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.sources.offers import (
     CLOSING,
     NAMED,
@@ -57,6 +68,7 @@ from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, ru
 from rubricem.agent.transcript.words import (
     NAME,
     SIGNATURE,
+    STOP_WORDS,
     closest_sentence,
     content_words,
     names,
@@ -65,7 +77,17 @@ from rubricem.agent.transcript.words import (
     sentences,
 )
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Source, Stage, Status
+from rubricem.memory.schema import (
+    AnswerFormat,
+    Author,
+    Completion,
+    Embedder,
+    Message,
+    Sampling,
+    Source,
+    Stage,
+    Status,
+)
 
 PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
 GREEDY = Sampling(temperature=0.0)
@@ -88,6 +110,7 @@ class Slot:
 
 THINK = Slot("think", Stage.PLAN, 120, GREEDY, end="The same")
 RUBRIC = Slot("rubric", Stage.PLAN, 64, end="\n\n")
+QUERY = Slot("query", Stage.RESEARCH, 20, GREEDY, end="</call_tool>")
 TOOL_CALL = Slot("tool_call", Stage.RESEARCH, 120, GREEDY, end="</call_tool>")
 READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
 RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 12, GREEDY)
@@ -199,10 +222,22 @@ LEAST_TOLD, TOLD = 3, 0.4
 """words and share of a look-up's words beside the title's, from which a sentence may answer it"""
 LEAD = 6
 """words of a sentence by which it is chosen"""
+LEAST_WHOLE = 8
+"""words, below which a sentence tells little without the next one ("1000-59999:")"""
+OFFERED = 6
+"""sentences, the nearest in meaning, of which the model is asked"""
+LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
+"""that a sentence answers: for it to be taken after the last search, at once, without another"""
+EXPECTED, LEANING = 0.25, 0.15
+"""added to that where all that was expected is there, and taken off where it leans on another"""
+MOST_QUOTED = 2
+"""sentences for one look-up"""
 FAITHFUL = 0.7
 """share of a claim's words that its look-up, what was found and the source's title must hold"""
 WHOLE = 0.4
 """share of what was found that its claim must say"""
+RELATED = 0.5
+"""share of a look-up's words that a passage holds which is taken for what the model expected"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
 
@@ -220,6 +255,53 @@ def holds(source: Source, claim: str) -> bool:
     patterns = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in exact]
     exact_stand = all(re.search(p, text, re.I) for p in patterns)
     return exact_stand and names_stand(claim, text) and overlap(claim, text) >= SUPPORT
+
+
+def _relates(source: Source, question: str, guess: str) -> bool:
+    """Whether a source speaks of what is asked, whatever it has of what was expected."""
+    asked = content_words(question) - content_words(guess)
+    there = content_words(f"{source.title} {source.text}")
+    return len(asked & there) >= RELATED * len(asked)
+
+
+def _hoped(source: Source, said: str, question: str, guess: str) -> float:
+    """Share of what was expected of the answer, beside the question's words, in a sentence, 0 to 1.
+
+    None of it counts in a source that does not speak of what is asked.
+    """
+    hoped = content_words(guess) - content_words(question) - content_words(source.title)
+    if not hoped or not _relates(source, question, guess):
+        return 0.0
+    return len(hoped & content_words(said)) / len(hoped)
+
+
+_LEANING = re.compile(
+    r"\W*(?:(?:in|to|with|by|for) (?:such|this|that|these|those)|this|these|those|it|such|or,|thus|"
+    r"hence|so|also|then|otherwise|therefore|they|he|she)\b|[^.]*\bthe above\b",
+    re.I,
+)
+
+
+def _leans(said: str) -> bool:
+    """Whether a sentence says little without the one before it."""
+    return bool(_LEANING.match(said))
+
+
+def _told(text: str) -> Iterator[str]:
+    """The sentences of a text, where short ones and those that lead to the next are part of it."""
+    held = ""
+    for said in sentences(text):
+        held = f"{held} {said}".strip()
+        if not held.endswith(":") and len(held.split()) >= LEAST_WHOLE:
+            yield held
+            held = ""
+    if held:
+        yield held
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a text says something: code and headings have none of the words that bind."""
+    return any(word in STOP_WORDS for word in text.casefold().split())
 
 
 def adds(claim: str, said: list[str]) -> bool:
@@ -243,6 +325,8 @@ QUESTION_SHARE = 1 / 12
 """of the context that a question may fill, since it is repeated; at three characters a token"""
 BEGINNING = 35
 """words of a passage that are shown first"""
+PART = 60
+"""words of a passage, about what is asked, that are shown where it is known what to look for"""
 TRIES = 2
 """searches for one look-up"""
 SEARCH, REVIEW = '<call_tool name="search">', "<review>"
@@ -251,8 +335,22 @@ SEARCH, REVIEW = '<call_tool name="search">', "<review>"
 class ForcedDecoder:
     """Writes the four stages slot by slot. Needs a policy that continues tokens."""
 
-    def __init__(self, on_slot: OnSlot | None = None) -> None:
+    def __init__(self, on_slot: OnSlot | None = None, embedder: Embedder | None = None) -> None:
+        """With an embedder the sentences that may answer are those nearest in meaning."""
         self._on_slot = on_slot
+        self._embedder = embedder
+
+    async def _nearest(
+        self, sources: Sequence[Source], question: str, guess: str
+    ) -> list[tuple[Source, str]]:
+        """The sentences of the sources and where they stand, best first; [] with no embedder."""
+        told = [(source, said) for source in sources for said in _told(source.text)]
+        if self._embedder is None or not told:
+            return []
+        texts = [f"{source.title}: {said}" for source, said in told]
+        hoped = [question, f"{question} {guess}"]
+        order = await asyncio.to_thread(by_meaning, self._embedder, hoped, texts)
+        return [told[at] for at, _ in order]
 
     def system(self, run: Run) -> str:
         return template("forced")
@@ -271,10 +369,13 @@ class ForcedDecoder:
 
     async def plan(self, run: Run) -> str:
         """Write the plan and return the query of its first look-up."""
-        await run.prompt(Stage.PLAN, "<think>\n1.")
-        thought = await self._fill(run, THINK)
         alone = run.evidence.alone(run.ask.question)
-        thoughts = read_plan(f"1. {thought}", alone)
+        await run.prompt(Stage.PLAN, "<think>\n1.")
+        if expects_words(alone) and asks_one_thing(alone):
+            thoughts = read_plan("", alone)
+            await run.prompt(Stage.PLAN, f" {neutralise(thoughts[0].text)}")
+        else:
+            thoughts = read_plan(f"1. {await self._fill(run, THINK)}", alone)
         steps = complete(thoughts, alone)
         lead = f"\n</think>\n<structured_plan>\n<deep_analysis>{outline(steps)}</deep_analysis>"
         await run.prompt(Stage.PLAN, f"{lead}\n<rubric>\n-")
@@ -306,8 +407,15 @@ class ForcedDecoder:
         # What the thread before quoted is never found anew, but it may answer.
         quoted = (i for i in run.sources if i in run.evidence.background.by_id)
         run.lookups.show([*(source.id for source in found.sources), *quoted])
-        words = self._begin(run, found)
-        await run.prompt(Stage.RESEARCH, tool_output(found, words), Author.TOOL)
+        words, about = self._begin(run, found), dict[str, str]()
+        if guess := run.lookups.guesses.get(run.lookups.at):
+            words = min(words, PART)
+            asked = self._question(run, run.lookups.step(run.lookups.at))
+            about = dict.fromkeys(found.new, f"{asked} {guess}")
+            nearest = await self._nearest(found.sources, asked, guess)
+            # Best last, so that the best of each source stays.
+            about |= {source.id: said for source, said in reversed(nearest)}
+        await run.prompt(Stage.RESEARCH, tool_output(found, words, about), Author.TOOL)
 
     def _begin(self, run: Run, found: Found) -> int:
         """Words shown of each passage: its beginning where a name, a place or a date is asked for.
@@ -404,7 +512,8 @@ class ForcedDecoder:
         fit = {i: candidates(text, asked, question) for i, text in read.items()}
         finding: Finding | None = None
         if about and asked == "words":
-            finding = await self._read_words(run, about, question)
+            guess = run.lookups.guesses.get(step.number, "")
+            finding = await self._read_words(run, about, question, guess)
         elif any(fit.values()):
             finding = await self._read_candidate(run, fit)
         if finding is None:
@@ -417,22 +526,16 @@ class ForcedDecoder:
         offered = [
             f" {neutralise(s)}" for s in dict.fromkeys(s for each in fit.values() for s in each)
         ]
-        written = await self._weighed(run, READING, any_of([*offered, f" {NOT_FOUND}"]))
-        if written.text.strip() == NOT_FOUND:
-            instead = await self._weighed(run, READING, any_of(offered))
-            if written.logprobs and instead.logprobs:
-                # Where there is more to read "not found" may be said more easily.
-                doubt = 0 if run.lookups.begun else DOUBT
-                doubtful = instead.logprobs[0] > written.logprobs[0] - doubt
-                written = instead if doubtful else written
-        text = written.text
+        text = await self._found_of(run, offered)
         source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
         if not source:
             return None
         await run.keep_edited(READING.stage, text)
         return Finding(text.strip(), source)
 
-    async def _read_words(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
+    async def _read_words(
+        self, run: Run, about: Sequence[Source], question: str, guess: str
+    ) -> Finding | None:
         sampling = replace(READING.sampling, max_tokens=READING.cap)
         written = await run.write(
             READING.stage,
@@ -445,13 +548,85 @@ class ForcedDecoder:
         if self._on_slot:
             self._on_slot(READING, text, written)
         standing = [s for s in about if holds(s, text)]
+        if not adds(text, [question, guess]):
+            # It says again what it expected: what holds that must speak of what is asked, too.
+            related = [s for s in standing if _relates(s, question, guess)]
+            standing = related if self._embedder is None else []
         bare = not adds(text, [question, "yes no"]) or _only_signature(text, question)
         if NOT_FOUND in text.casefold() or not standing or bare:
+            if self._embedder is not None:
+                return await self._nearest_of(run, about, question, guess)
             quote = await self._quote_of(run, about, question)
-            return quote or await self._sentence_of(run, about, question)
+            return quote or await self._sentence_of(run, about, question, guess)
         await run.keep_edited(READING.stage, f" {text}")
         best = max(standing, key=lambda s: overlap(text, f"{s.title} {s.text}"))
         return Finding(text, best.id)
+
+    async def _nearest_of(
+        self, run: Run, about: Sequence[Source], question: str, guess: str
+    ) -> Finding | None:
+        """Of the sentences nearest in meaning the one of which the model says that it answers.
+
+        It is asked of each by itself: to choose among several it takes what it has just read.
+        """
+        chances = dict[Finding, float]()
+        for source, said in self._hopeful(
+            await self._nearest(about, question, guess), question, guess
+        ):
+            text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+            bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
+            if bare or any(text == other.text for other in chances):
+                continue
+            told = f"Question: {question}\nSentence: {neutralise(source.title)}: {text}"
+            messages = [
+                Message("system", template("answers")),
+                Message("user", f"{told}\nDoes the sentence answer the question?"),
+            ]
+            chance = await run.chance(Stage.RESEARCH, messages, READING.name)
+            # Of a model that cannot tell, the nearest.
+            chance = 1.0 if chance is None else chance
+            chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
+            chances[Finding(text, source.id, quoted=True)] = chance
+            if len(chances) == OFFERED or chance >= SURE:
+                break
+        # What the search before brought may still be the best.
+        known = run.lookups.likely.setdefault(run.lookups.at, {})
+        known |= chances
+        last = len(run.lookups.queries.get(run.lookups.at, ())) >= TRIES
+        least = LEAST_CHANCE if last else LIKELY
+        best = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
+        best = [
+            finding
+            for at, finding in enumerate(best)
+            if known[finding] > (LIKELY if at else least) and (not at or _is_prose(finding.text))
+        ]
+        if not best:
+            return None
+        await run.prompt(Stage.RESEARCH, f" {best[0].text}")
+        return replace(best[0], more=tuple(best[1:]))
+
+    @staticmethod
+    def _hopeful(
+        nearest: Sequence[tuple[Source, str]], question: str, guess: str
+    ) -> list[tuple[Source, str]]:
+        """The same, after the two of them that have most of what was expected."""
+        hoped = {told: _hoped(*told, question, guess) for told in nearest}
+        most = sorted((told for told in nearest if hoped[told] >= WHOLE), key=lambda t: -hoped[t])
+        return [*dict.fromkeys([*most[:2], *nearest])]
+
+    async def _found_of(self, run: Run, offered: Sequence[str]) -> str:
+        """What of these the model takes for the answer; "" if it finds none."""
+        if not offered:
+            return ""
+        written = await self._weighed(run, READING, any_of([*offered, f" {NOT_FOUND}"]))
+        if written.text.strip() == NOT_FOUND:
+            instead = await self._weighed(run, READING, any_of(offered))
+            if written.logprobs and instead.logprobs:
+                # Where there is more to read "not found" may be said more easily.
+                doubt = 0 if run.lookups.begun else DOUBT
+                doubtful = instead.logprobs[0] > written.logprobs[0] - doubt
+                written = instead if doubtful else written
+        return written.text if written.text in offered else ""
 
     async def _quote_of(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
         """The sentence that a look-up asks for nearly in its own words, where the model is lost."""
@@ -467,7 +642,7 @@ class ForcedDecoder:
         return None
 
     async def _sentence_of(
-        self, run: Run, about: Sequence[Source], question: str
+        self, run: Run, about: Sequence[Source], question: str, guess: str
     ) -> Finding | None:
         """The sentence that the model takes for the answer, of those that are on what is asked.
 
@@ -477,10 +652,12 @@ class ForcedDecoder:
         for source in about:
             beside = asked - content_words(source.title)
             least = max(LEAST_TOLD, TOLD * len(beside))
+            hoped = content_words(guess) - asked - content_words(source.title)
+            hoped = hoped if _relates(source, question, guess) else frozenset()
             for said in sentences(source.text):
-                if len(beside & content_words(said)) >= least and not _only_signature(
-                    said, question
-                ):
+                words = content_words(said)
+                near = len(beside & words) >= least or 2 * len(hoped & words) > len(hoped)
+                if near and not _only_signature(said, question):
                     text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
                     offered.setdefault(f" {' '.join(text.split()[:LEAD])}", (text, source.id))
         if not offered:
@@ -581,10 +758,11 @@ class ForcedDecoder:
         Where a budget ends meanwhile the sources are quoted, as that asks no model.
         """
         ended: RunCut | None = None
-        for number, finding in run.lookups.found.items():
+        found = run.lookups.found.items()
+        for number, finding in ((n, f) for n, first in found for f in (first, *first.more)):
             source, claim = run.sources[finding.source], ""
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
-            if ended is None:
+            if ended is None and not finding.quoted:
                 try:
                     claim = await self._claim(run)
                 except RunCut as cut:
@@ -593,7 +771,7 @@ class ForcedDecoder:
                 await run.keep_edited(Stage.ANSWER, claim)
             else:
                 # Code's, as what the model did not write is nothing to train it on.
-                await run.prompt(Stage.ANSWER, self._quote(run, number, source))
+                await run.prompt(Stage.ANSWER, await self._quote(run, number, finding))
             await run.prompt(Stage.ANSWER, "</cite>")
         if ended:
             raise ended
@@ -623,24 +801,43 @@ class ForcedDecoder:
         whole = len(found & words) >= WHOLE * len(found)
         said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
         signature = _only_signature(claim, asked)
-        return said and whole and not turned and not signature and holds(source, claim)
+        if not (said and whole) or turned or signature or not holds(source, claim):
+            return False
+        return _is_prose(claim) or asks_for(asked) != "words"
 
-    def _quote(self, run: Run, number: int, source: Source) -> str:
+    async def _quote(self, run: Run, number: int, finding: Finding) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""
-        finding = run.lookups.found[number].text
+        source = run.sources[finding.source]
         asked = run.lookups.resolved(run.lookups.step(number)) or ""
-        holding = [s for s in sentences(source.text) if finding in s]
-        said = closest_sentence(f"{asked} {finding}", "\n\n".join(holding) or source.text)
-        return neutralise(" ".join((said or finding).split())[:QUOTE_CHARACTERS])
+        told = [" ".join(said.split()) for said in _told(source.text)]
+        holding = [said for said in told if finding.text in neutralise(said)]
+        said = ""
+        if holding and finding.quoted:
+            said = holding[0]
+        elif not holding and asks_for(asked) == "words":
+            nearest = await self._nearest([source], asked, finding.text)
+            said = " ".join(nearest[0][1].split()) if nearest else ""
+        said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
+        return neutralise((said or finding.text)[:QUOTE_CHARACTERS])
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Nothing: a slot in progress is neither trimmed nor checked."""
 
     async def _call(self, run: Run, query: str) -> str:
-        """A search in the words of a look-up."""
+        """A search in the words of a look-up, and in those that the model expects of the answer.
+
+        A person's words are not the manual's ("undo", "--soft"), but the model often knows them;
+        the answer rests alone on what is found by them.
+        """
         lookups, query = run.lookups, neutralise(" ".join(query.split()))
-        lookups.queries.setdefault(lookups.at, []).append(query)
-        await run.prompt(Stage.RESEARCH, f"{SEARCH}{query}</call_tool>\n")
+        asked = lookups.queries.setdefault(lookups.at, [])
+        await run.prompt(Stage.RESEARCH, f"{SEARCH}{query}")
+        if not asked and expects_words(query):
+            guess = " ".join((await self._fill(run, QUERY)).split())
+            lookups.guesses[lookups.at] = guess
+            query = f"{query} {guess}".strip()
+        asked.append(query)
+        await run.prompt(Stage.RESEARCH, "</call_tool>\n")
         return query
 
     async def _choose(self, run: Run, slot: Slot, grammar: str) -> str:

@@ -53,6 +53,7 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
+    Embedder,
     Passage,
     Sampling,
     ScaffoldedPrompt,
@@ -265,13 +266,21 @@ class Decoder(Protocol):
 
 
 def decoder_of(
-    decoding: Decoding, temperature: float, attempts: int, *, short: bool = False
+    decoding: Decoding,
+    temperature: float,
+    attempts: int,
+    *,
+    short: bool = False,
+    embedder: Embedder | None = None,
 ) -> Decoder:
-    """What leads the policy through the stages; all but the first are of free decoding."""
+    """What leads the policy through the stages.
+
+    All but decoding and embedder, which is of forced decoding, are of free decoding.
+    """
     if decoding is Decoding.FORCED:
         from rubricem.agent.research.forced import ForcedDecoder
 
-        return ForcedDecoder()
+        return ForcedDecoder(embedder=embedder)
     from rubricem.agent.research.free import FreeDecoder
 
     return FreeDecoder(Sampling(temperature=temperature), attempts, short=short)

@@ -45,6 +45,10 @@ class Finding:
 
     text: str
     source: str
+    quoted: bool = False
+    """a whole sentence, which needs no other words"""
+    more: tuple["Finding", ...] = ()
+    """what else answers it"""
 
 
 @dataclass
@@ -57,6 +61,10 @@ class Lookups:
     found: dict[int, Finding] = field(default_factory=dict)
     queries: dict[int, list[str]] = field(default_factory=dict)
     """number of a look-up -> what was searched for it"""
+    guesses: dict[int, str] = field(default_factory=dict)
+    """number of a look-up -> the words that the model expected of its answer"""
+    likely: dict[int, dict[Finding, float]] = field(default_factory=dict)
+    """number of a look-up -> sentences read for it, with how likely each answers it, 0 to 1"""
     at: int = 0
     """number of the look-up that is being searched"""
     shown: tuple[str, ...] = ()
@@ -68,6 +76,7 @@ class Lookups:
 
     def begin(self, steps: Sequence[Lookup]) -> None:
         self.steps, self.found, self.queries, self.read = list(steps), {}, {}, {}
+        self.guesses, self.likely = {}, {}
         self.at = self.steps[0].number
 
     def show(self, ids: Iterable[str]) -> None:
@@ -128,9 +137,13 @@ LONGEST_NAME = 80
 def asks_for(question: str) -> Asked:
     """What kind of answer a look-up wants, by its question word."""
     text = question.casefold()
-    if re.search(r"\bwhen\b|\b(?:what|which) (?:year|date|day)\b|\bdate of\b", text):
+    if re.search(
+        r"\bwhen (?:was|were|did|has|had)\b|\b(?:what|which) (?:year|date|day)\b|\bdate of\b", text
+    ):
         return "date"
-    if re.match(r"\W*(?:from )?where\b|.*\b(?:place|city|town|country)\b", text):
+    # "Where do I put it?", "What takes the place of it?" ask for what a manual says.
+    of_somebody = names(question) and not re.search(r"\bwhere (?:do|does|can|should)\b", text)
+    if of_somebody and re.match(r"\W*(?:from )?where\b|.*\b(?:place|city|town|country)\b", text):
         return "place"
     first = re.match(r"\W*(?:in |from |by |of |to |at )?(who|whose|whom)\b", text)
     named = re.match(
@@ -139,6 +152,14 @@ def asks_for(question: str) -> Asked:
         text,
     )
     return "name" if first or named else "words"
+
+
+def expects_words(question: str) -> bool:
+    """Whether the answer is something that manuals say, which a model may know the words of.
+
+    Not what is asked of somebody or of a work, where it would name another.
+    """
+    return asks_for(question) == "words" and not any(" " in name for name in names(question))
 
 
 def candidates(text: str, asked: Asked, question: str) -> list[str]:
@@ -303,6 +324,7 @@ def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
     asked = set(map(folded, lookups.queries.get(step.number, ())))
     named, whole = " ".join(subjects(resolved)), " ".join(question.split())
     queries = [named, whole] if step.refers else [whole, named]
+    queries.append(lookups.guesses.get(step.number, ""))
     if folded(whole) in asked:
         queries = [*sorted(lookups.others, key=lambda q: -overlap(whole, q)), *queries]
     return next((query for query in queries if query and folded(query) not in asked), None)

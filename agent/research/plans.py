@@ -122,6 +122,8 @@ def _listed(numbers: Sequence[int]) -> str:
 def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     """The plan with what a small model leaves out of it."""
     question = " ".join(question.split())
+    if differ := _DIFFERENCE.search(question):
+        return [Lookup(n, f"What does {differ[n]} do?") for n in (1, 2)]
     sides = two_sides(question)
     chain = _side_chain(steps, sides, question) if sides else []
     if sides and chain:
@@ -138,6 +140,15 @@ _HOW = re.compile(
 
 def _asks_how(question: str) -> bool:
     return bool(_HOW.match(question))
+
+
+_DIFFERENCE = re.compile(r"\bdifferences? between (\S.*?) and (\S.*?)[ ?.]*$", re.I)
+
+
+def asks_one_thing(question: str) -> bool:
+    """Whether a question has no parts that a model would have to tell, or code tells them."""
+    whole = not re.search(r"[,;:?]\s|\band\b|\bor\b|\bthan\b", question.strip())
+    return whole or bool(_DIFFERENCE.search(question))
 
 
 def covered(text: str, known: Sequence[str]) -> bool:

@@ -50,6 +50,7 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.words import folded, phrase
+from rubricem.memory.asking import chance_of_yes
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
@@ -58,6 +59,7 @@ from rubricem.memory.schema import (
     Completion,
     Decoding,
     Ending,
+    Message,
     PageReader,
     Passage,
     Sampling,
@@ -363,6 +365,20 @@ class Run:
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
+
+    async def chance(self, stage: Stage, messages: Sequence[Message], slot: str) -> float | None:
+        """How likely the policy's model goes on with Yes, 0 to 1; None: it weighs no choices."""
+        reader = self.policy.reader
+        if reader is None:
+            return None
+
+        async def call() -> dict[str, Any]:
+            chance, used = await chance_of_yes(reader, messages)
+            return {"chance": chance, "usage": used.model_dump(mode="json")}
+
+        reply = await self.call(self.key(f"chance\0{messages}"), stage, call, of_policy=True)
+        self.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), slot)
+        return float(reply["chance"])
 
     async def call(
         self,

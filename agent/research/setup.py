@@ -28,7 +28,7 @@ from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Sources, web_answer
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.errors import SourceError
-from rubricem.memory.schema import Decoding, SearchTool, Trajectory
+from rubricem.memory.schema import Decoding, Embedder, SearchTool, Trajectory
 
 SOON = 0.5
 """seconds in which a source that cannot be used mostly shows it"""
@@ -87,11 +87,26 @@ class Setup:
     @asynccontextmanager
     async def open_sources(self, tell: Tell = hush) -> AsyncIterator[SearchTool]:
         """The named sources as one; folders and libraries are indexed when it is prepared."""
-        embedder = None
-        if self.sources.retrieval == "hybrid":
-            embedder = await self.stores.open_embedder(tell)
+        embedder = await self.open_embedder(tell)
         async with self.sources.open(self.stores.data_dir, embedder, tell) as tool:
             yield tool
+
+    async def open_embedder(self, tell: Tell = hush) -> Embedder | None:
+        """What tells texts by their meaning, where the sources are searched with it.
+
+        Where nobody named it, it is fetched with the model or used if it is there, which is told.
+        """
+        retrieval = self.sources.retrieval
+        if retrieval == "lexical":
+            return None
+        if retrieval == "auto":
+            from rubricem.agent.weights.store import WeightsStore
+
+            weights, name = WeightsStore(self.stores.weights_dir), self.stores.embedder
+            if not (weights.lacks_model(self.model.name) or weights.has_embedder(name)):
+                tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
+                return None
+        return await self.stores.open_embedder(tell)
 
 
 async def settle(
@@ -208,7 +223,11 @@ async def open_researcher(
         yield Researcher(
             policy=model,
             decoder=decoder_of(
-                setup.decoding, setup.temperature, setup.attempts, short=setup.short
+                setup.decoding,
+                setup.temperature,
+                setup.attempts,
+                short=setup.short,
+                embedder=await setup.open_embedder(tell),
             ),
             decoding=setup.decoding,
             search_tool=tool,

@@ -109,8 +109,9 @@ class Settings(BaseSettings):
     """`exact`: the answer alone on the last line"""
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
-    retrieval: Literal["lexical", "hybrid"] = "lexical"
-    """search by words, or also by meaning, which embeds a source meanwhile"""
+    retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "auto"
+    """search by words; put what they find in order by meaning (`rerank`); or find by meaning, too,
+    which embeds a source meanwhile; `auto`: rerank on an embedded model, else lexical"""
     bank_server: str | None = None
     """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER

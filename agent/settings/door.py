@@ -53,10 +53,14 @@ def setup_of(settings: Settings) -> Setup:
     Raises SettingsError for what does not go together. Looks at files, and opens none.
     """
     model = model_of(settings)
+    decoding = decoding_of(settings, model)
+    retrieval = settings.retrieval
+    if retrieval == "auto" and decoding is Decoding.FREE:
+        retrieval = "lexical"
     return Setup(
         model=model,
         reflecting=reflecting_of(settings, model),
-        decoding=decoding_of(settings, model),
+        decoding=decoding,
         temperature=1.0 if settings.temperature is None else settings.temperature,
         attempts=settings.attempts,
         short=settings.system_prompt == "short",
@@ -64,7 +68,7 @@ def setup_of(settings: Settings) -> Setup:
         budgets=budgets_of(settings),
         sources=Sources(
             names=settings.source,
-            retrieval=settings.retrieval,
+            retrieval=retrieval,
             scholar_key=_revealed(settings.scholar_key),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,

@@ -11,6 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Literal
 
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.index import (
@@ -18,6 +19,7 @@ from rubricem.agent.sources.index import (
     PATIENCE,
     Indexed,
     OnProgress,
+    matched_text,
     without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
@@ -25,6 +27,7 @@ from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 from rubricem.agent.sources.web_pages import WebPages
 from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Embedder, Passage, SearchTool
 
@@ -97,7 +100,8 @@ class Sources:
     """What is searched and read."""
 
     names: tuple[str, ...]
-    retrieval: str = "lexical"
+    retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "lexical"
+    """what finds passages: words; words, which their meaning ranks; both. `auto`: what is there"""
     scholar_key: str | None = field(default=None, repr=False)
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
     """whose tools may be called beside the search"""
@@ -130,12 +134,19 @@ class Sources:
             what = doing if doing == EMBEDDING else "reading documents"
             tell(f"{what}: {done} of {total}" if total else doing)
 
+        rerank = None if self.retrieval == "hybrid" else embedder
+
         def open_all() -> list[SearchTool]:
-            rest = data_dir / "indexes", embedder, read, self.scholar_key, self.patience
+            within = None if rerank else embedder
+            rest = data_dir / "indexes", within, read, self.scholar_key, self.patience
             return [open_source(name, *rest) for name in self.names]
 
         tools = await asyncio.to_thread(open_all)
-        tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
+        ranked = [
+            Reranked(each, rerank) if rerank and not is_beyond(each.name) else each
+            for each in tools
+        ]
+        tool = ranked[0] if len(ranked) == 1 else Combined(ranked, tell)
         try:
             if self.tool_servers:
                 from rubricem.agent.sources.mcp_client import Equipped
@@ -175,6 +186,47 @@ def open_source(
     if name and folder.is_dir():
         return Folder(folder, cache_dir, embedder, on_progress, patience)
     raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
+
+
+RERANKED = 16
+"""passages that words find, which are ranked anew; more find hardly more and cost 20 ms each"""
+_FIRST_BONUS, _HALVED_AT = 0.1, 6
+"""cosine that being found first by words is worth, and the rank behind it at which half is left;
+right passages first for 40 of 49 questions on manuals, for 32 by words and 33 by meaning alone"""
+
+
+def by_meaning(
+    embedder: Embedder, queries: Sequence[str], texts: Sequence[str]
+) -> list[tuple[int, float]]:
+    """The places of the texts by their mean cosine to the queries, with it, best first."""
+    vector = embedder.embed(queries, query=True).mean(axis=0)
+    cosines = (embedder.embed(texts) @ vector).tolist()
+    return sorted(enumerate(cosines), key=lambda each: -each[1])
+
+
+class Reranked:
+    """A `SearchTool` over another, whose best are put in order by their meaning, too."""
+
+    def __init__(self, tool: SearchTool, embedder: Embedder) -> None:
+        self._tool = tool
+        self._embedder = embedder
+        self.name = tool.name
+
+    async def prepare(self) -> tuple[str, ...]:
+        return await self._tool.prepare()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        found = await self._tool.search(query, max(limit, RERANKED))
+        if len(found) < 2:
+            return found
+        texts = [matched_text(passage) for passage in found]
+        text = read_query(query).text
+        near = dict(await asyncio.to_thread(by_meaning, self._embedder, [text], texts))
+
+        def worth(rank: int) -> float:
+            return near[rank] + _FIRST_BONUS / (1 + rank / _HALVED_AT)
+
+        return [found[rank] for rank in sorted(near, key=worth, reverse=True)][:limit]
 
 
 class Combined:

@@ -22,9 +22,11 @@ import re
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
+from rubricem.agent.transcript.words import content_words, sentences
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage, Value
 from rubricem.memory.text import one_line, storable
@@ -273,8 +275,11 @@ OPEN_PAGE = "open_page"
 CHARACTERS_A_WORD = 10
 
 
-def tool_output(found: Found, words: int) -> str:
-    """The `<tool_output>` block; a source shown before is named and not shown again."""
+def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The `<tool_output>` block; a source shown before is named and not shown again.
+
+    `about`: id of a source -> words, of which the part of it that is shown has most.
+    """
     note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
         reason = neutralise(" ".join(found.error.split())).replace('"', "'")
@@ -282,13 +287,20 @@ def tool_output(found: Found, words: int) -> str:
         return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
     if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
-    snippets = (snippet(source, words, new=source.id in found.new) for source in found.sources)
+    snippets = (
+        snippet(source, words, new=source.id in found.new, about=about.get(source.id, ""))
+        for source in found.sources
+    )
     return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
 
 
-def snippet(source: Source, words: int, *, new: bool = True, after: int = 0) -> str:
-    """The source as the policy reads it: its title, and its first `words` words behind `after`."""
-    text = cut_words(source.text, words)
+def snippet(
+    source: Source, words: int, *, new: bool = True, after: int = 0, about: str = ""
+) -> str:
+    """The source as the policy reads it: its title, and its first `words` words behind `after`, or
+    those that are `about` something.
+    """
+    text = part_about(source.text, words, about) if about else cut_words(source.text, words)
     if after:
         begun = cut_words(source.text, after).removesuffix(CUT)
         text = "... " + cut_words(source.text[len(begun) :].lstrip(), words)
@@ -297,6 +309,35 @@ def snippet(source: Source, words: int, *, new: bool = True, after: int = 0) -> 
 
 
 CUT = " ..."
+
+
+def part_about(text: str, words: int, query: str) -> str:
+    """The run of whole sentences, of at most `words` words, that has most words of a query.
+
+    Of equals the first; the sentence itself, cut, where it is longer than that.
+    """
+    if len(text.split()) <= words:
+        return text
+    spans, at = list[tuple[int, int, frozenset[str]]](), 0
+    wanted = content_words(query)
+    for said in sentences(text):
+        at = text.index(said, at)
+        spans.append((at, at + len(said), wanted & content_words(said)))
+        at += len(said)
+    best, best_rank = (0, 0), (-1, 0)
+    for first in range(len(spans)):
+        held, total = set[str](), 0
+        for last in range(first, len(spans)):
+            if last > first and len(text[spans[first][0] : spans[last][1]].split()) > words:
+                break
+            held |= spans[last][2]
+            total += len(spans[last][2])
+            if (len(held), total) > best_rank:
+                best, best_rank = (first, last), (len(held), total)
+    start = spans[best[0]][0]
+    # What there is room for behind it tells on.
+    shown = cut_words(text[start:], words)
+    return f"... {shown}" if start else shown
 
 
 def cut_words(text: str, words: int) -> str:

@@ -41,6 +41,7 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ class WeightsStore:
     async def embedder(self, name: str = DEFAULT_EMBEDDER) -> SentenceEmbedder:
         """The embedder of a name, fetched where it is not on disk, loaded when it first embeds."""
         folder = await self.embedder_folder(name)
-        return SentenceEmbedder(folder, await asyncio.to_thread(_identity, folder))
+        return _embedder(folder, await asyncio.to_thread(_identity, folder))
 
     async def embedder_folder(self, name: str = DEFAULT_EMBEDDER) -> Path:
         """The folder of an embedding model, fetched when it is not on disk."""
@@ -259,6 +260,18 @@ class WeightsStore:
             raise SettingsError(f"There is no folder {path} with an embedding model.", _REMEDY)
         weights = weights or self.on_hand(self.embedder_repo(name))
         return weights and _embedding(weights)
+
+    def has_embedder(self, name: str) -> bool:
+        """Whether an embedder lies on disk."""
+        held = self.held_embedder(name)
+        return isinstance(held, Path) or (
+            held is not None and os.path.exists(self.directory / held.folder)
+        )
+
+    def lacks_model(self, name: str) -> bool:
+        """Whether a model of the catalogue has to be fetched before it is used."""
+        weights = known(name)
+        return weights is not None and not os.path.exists(self.directory / weights.folder)
 
     @staticmethod
     def embedder_repo(name: str) -> str:
@@ -375,6 +388,12 @@ def _embedding(weights: Weights) -> Weights:
     if not weights.embedder:
         raise SettingsError(f"{weights.name} is no embedding model.", _REMEDY)
     return weights
+
+
+@cache
+def _embedder(folder: Path, name: str) -> SentenceEmbedder:
+    """One of a process, as it takes a second to load and room in memory."""
+    return SentenceEmbedder(folder, name)
 
 
 def _checked_embedder(folder: Path) -> Path:

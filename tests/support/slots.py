@@ -42,6 +42,8 @@ class Filling:
     """words of the rubric's items that it marks as missing"""
     claims: Sequence[str] = (f"{GROWS.capitalize()}.",)
     """in turn, then the last again"""
+    expects: str = ""
+    """behind a query, of the answer to it"""
     bare: str = ""
     """the exact answer, where it is offered"""
     offered: list[list[str]] = field(default_factory=list)
@@ -61,6 +63,8 @@ class Filling:
             return self.plan
         if before.endswith("<rubric>\n-"):
             return self.rubric
+        if re.search(r'<call_tool name="search">[^<]*$', before):
+            return self.expects
         reads = before.rpartition("<state_evaluation>")[2]
         return self.reading if re.match(r"\n\[\d+\] [^\n]*$", reads) else self.words
 

@@ -265,7 +265,10 @@ def test_what_recall_lacks_is_a_note_and_what_hybrid_lacks_a_fault(
 
 
 def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path):
-    assert check_embedder(Settings()).found.startswith("not needed")
+    assert check_embedder(Settings(retrieval="lexical")).found.startswith("not needed")
+    served = Settings(model="m", base_url="http://127.0.0.1:1")
+    assert check_embedder(served).found.startswith("not needed")
+    assert states(check_embedder(Settings())) == ["note"], "the embedded model's sources use it"
     hybrid = check_embedder(Settings(retrieval="hybrid"))
     assert states(hybrid) == ["note"]
     assert "all-minilm-l6-v2 is not fetched yet" in hybrid.found

@@ -183,3 +183,10 @@ def test_a_page_of_many_words_is_read_in_time():
     began = time.process_time()
     assert said("Line 7 tells of the number 7.", page) == "supported"
     assert time.process_time() - began < 6
+
+
+def test_a_quotation_of_whole_sentences_is_told_from_a_part_that_the_rest_turns_round():
+    text = "The queue is a list of items. It is not true that items get lost when it is full."
+    assert Pair("The queue is a list of items.", source(text)).verbatim()
+    assert not Pair("items get lost when it is full.", source(text)).verbatim()
+    assert not Pair("The queue is a tree of items.", source(text)).verbatim()

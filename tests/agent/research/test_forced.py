@@ -7,12 +7,15 @@ Forced runs under budgets: whole claims stand, slots in progress do not.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder, adds, any_of, holds, trim
@@ -108,7 +111,9 @@ async def test_a_run_is_valid_by_construction(tmp_path: Path):
 async def test_no_slot_can_break_the_tags(
     tmp_path_factory: pytest.TempPathFactory, slot: str, missing: bool
 ):
-    filling = Filling(slot, slot, slot, slot, missing=[""] if missing else [], claims=[slot])
+    filling = Filling(
+        slot, slot, slot, slot, missing=[""] if missing else [], claims=[slot], expects=slot
+    )
     run = await forced(tmp_path_factory.mktemp("run"), filling)
     document = parse(run.text)
     assert all(block.closed for block in document.root.walk())
@@ -220,13 +225,56 @@ async def test_a_sentence_on_most_of_what_is_asked_is_quoted_where_the_model_fin
     assert run.status is Status.NO_EVIDENCE, "a sentence on little of it is not"
 
 
-async def test_a_question_that_found_nothing_is_searched_in_the_models_words(tmp_path: Path):
+async def test_a_search_ends_with_what_the_model_expects_and_the_next_without(tmp_path: Path):
     search = FixedSearch(PASSAGES[:1])
-    plan = " What is a zebra?\n2. How can I feed a herd of zebras?"
-    filling = Filling(plan=plan, reading="")
+    filling = Filling(plan=" What is a zebra?", reading="", expects=" grass --daily")
     run = await forced(tmp_path, filling, search, "How do I feed zebras?")
-    assert search.queries == ["How do I feed zebras?", "How can I feed a herd of zebras?"]
-    assert [text.splitlines()[0] for text in evaluations(run)][-1].startswith("[1] How can I feed")
+    assert search.queries == ["How do I feed zebras? grass --daily", "How do I feed zebras?"]
+    assert "zebra?" not in run.text.replace("feed zebras?", ""), "one thing needs no plan"
+    born = await forced(tmp_path / "b", filling, search, "When was Mira Holt born?")
+    assert "grass" not in born.text, "of somebody it would name another"
+
+
+UNDO = (
+    "Undo a commit, making it a topic branch. You keep the changes in the working tree with "
+    "reset --soft, which leaves the index. The last commit can be shown."
+)
+
+
+async def test_what_the_model_expected_is_no_answer_by_itself(tmp_path: Path):
+    """Said again, it is taken where a passage has it and speaks of what is asked, and quoted."""
+    asked, said = "How do I undo the last commit and keep the changes", " reset --soft"
+    filling = Filling(expects=said, reading=said, claims=["reset --soft"])
+    run = await forced(tmp_path, filling, FixedSearch([page("reset", UNDO)]), f"{asked} here?")
+    assert "You keep the changes in the working tree with reset --soft" in answer_of(run)
+    other = page("mixer", "The mixer stops after reset --soft, and its bowl turns.")
+    run = await forced(tmp_path / "other", filling, FixedSearch([other]), f"{asked} here?")
+    assert run.status is Status.NO_EVIDENCE
+
+
+class Meanings:
+    """Of unit vectors by one word; a `--soft` means undoing."""
+
+    name = "meanings"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        near = [[1.0, 0.0] if re.search("undo|--soft", t, re.I) else [0.0, 1.0] for t in texts]
+        return np.array(near, dtype=np.float32)
+
+
+async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_path: Path):
+    text = (
+        "The index has a great many uses in all of git. "
+        "Nothing of the working tree changes with reset --soft."
+    )
+    policy = SmallModel(Filling(reading=" not found"))
+    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    cited = answer_of(run)
+    assert "Nothing of the working tree changes with reset --soft." in cited.split("</cite>")[0]
+    (claim,) = cited_answer(run.trajectory("t")).text().split(" [1]")[:1]
+    assert claim.startswith("Nothing of the working tree")
 
 
 async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):

@@ -278,6 +278,7 @@ async def test_an_embedded_model_gets_the_tools_of_the_settings(tmp_path: Path, 
     servers = {"shop": ToolServer(url=address, tools=("unit_price",))}
     settings = Settings(
         model="0.5b",
+        retrieval="lexical",
         source=(str(tmp_path / "documents"),),
         data_dir=tmp_path / "data",
         mcp_servers=servers,

@@ -1,11 +1,28 @@
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from rubricem.agent.sources.choice import Combined, is_beyond, is_folder, kept_name, open_source
+from rubricem.agent.research.stores import Stores
+from rubricem.agent.settings import Settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.agent.sources.choice import (
+    RERANKED,
+    Combined,
+    Reranked,
+    is_beyond,
+    is_folder,
+    kept_name,
+    open_source,
+)
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
+from rubricem.agent.transcript.events import Tell
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
@@ -102,3 +119,60 @@ async def test_what_two_sources_say_nearly_alike_is_found_once() -> None:
     right = fixed("Return the sum of all items in it", "A third thing.")
     found = await Combined([left, right]).search("sum", 3)
     assert [passage.text.split()[-1] for passage in found] == ["it.", "else.", "thing."]
+
+
+class Near:
+    """A boat is a ship."""
+
+    name = "near"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        near = [[1.0, 0.0] if re.search("ship|boat", t) else [0.0, 1.0] for t in texts]
+        return np.array(near, dtype=np.float32)
+
+
+async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
+    class Words:
+        name = "words"
+
+        async def prepare(self) -> tuple[str, ...]:
+            return ("one file was left out",)
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            assert limit == RERANKED, "more than are asked for, so that there is a choice"
+            return [Passage("a", "a.md", "", "list of cars"), Passage("b", "b.md", "", "my boat")]
+
+    ranked = Reranked(Words(), Near())
+    assert (ranked.name, await ranked.prepare()) == ("words", ("one file was left out",))
+    assert [p.title for p in await ranked.search("an old ship", 2)] == ["b", "a"]
+    assert [p.title for p in await ranked.search("an old car", 1)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("retrieval", "here", "opened"),
+    [
+        ("lexical", True, False),
+        ("auto", True, True),
+        ("auto", False, False),
+        ("rerank", False, True),
+    ],
+)
+async def test_meaning_ranks_where_it_is_there_and_its_lack_is_told(
+    retrieval: str, here: bool, opened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def open_embedder(stores: Stores, tell: Tell) -> Near:
+        return Near()
+
+    monkeypatch.setattr(Stores, "open_embedder", open_embedder)
+    weights = known(DEFAULT_EMBEDDER)
+    assert weights is not None
+    if here:
+        (tmp_path / weights.folder).mkdir()
+    (tmp_path / "small.gguf").touch()
+    named = {"model": str(tmp_path / "small.gguf"), "retrieval": retrieval}
+    setup = setup_of(Settings(weights_dir=tmp_path, **named))  # type: ignore[arg-type]
+    told: list[str] = []
+    embedder = await setup.open_embedder(told.append)
+    assert (embedder is not None, bool(told)) == (opened, not opened and retrieval == "auto")
+    served = Settings(model="m", base_url="http://127.0.0.1:1")
+    assert setup_of(served).sources.retrieval == "lexical"

@@ -16,6 +16,7 @@ from rubricem.agent.transcript.question import (
     Found,
     OutOfTime,
     Spending,
+    part_about,
     snippet,
     tool_output,
 )
@@ -266,3 +267,11 @@ def test_a_search_that_returns_what_was_shown_before_shows_it_once():
     source = Source(id="S1", title="T", location="x", text="A long text.", tool="t", query="q")
     again = tool_output(Found((source,)), 100)
     assert again == ('<tool_output>\n<snippet id="S1">\nShown above.\n</snippet>\n</tool_output>\n')
+
+
+def test_of_a_long_passage_the_sentences_about_the_question_are_shown():
+    text = "One thing is told here. Another is how a lock is given back. " + "It goes on. " * 20
+    assert part_about(text, 12, "lock given back").startswith("... Another is how a lock")
+    assert len(part_about(text, 12, "lock").split()) <= 14
+    assert part_about("It is short.", 12, "lock") == "It is short."
+    assert part_about("word " * 50, 12, "word").endswith(" ...")
