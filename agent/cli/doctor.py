@@ -324,8 +324,9 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
         needed("tokenizers", "memory", MEANING)
         held = WeightsStore(settings.weights_dir).held_embedder(settings.embedder)
     except RubricemError as error:
-        if settings.retrieval == "lexical":  # a run goes on without what it would recall
-            return Check("embedder", "note", f"{error} Nothing is recalled.", error.remedy)
+        if settings.retrieval in ("auto", "lexical"):  # a run goes on without it
+            found = f"{error} Nothing is recalled, and sources are searched by words alone."
+            return Check("embedder", "note", found, error.remedy)
         return fault_of("embedder", error)
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")

@@ -296,10 +296,12 @@ async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, stat
 
 async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(tmp_path: Path):
     settings = load_settings({"data_dir": tmp_path})
-    with JsonSite(Sent(b"OK")) as site:
-        address = "searxng:" + site.url.replace("//", "//ann:hunter2@")
+    with JsonSite(Sent(b"OK")) as site, JsonSite(Sent(b"OK")) as other:
+        address, silent = (
+            "searxng:" + each.url.replace("//", "//ann:hunter2@") for each in (site, other)
+        )
         there = await check_service(address, settings)
-    gone = await check_service(address, settings)
+    gone = await check_service(silent, settings)
     assert (there.state, gone.state) == ("ok", "fault")
     assert there.found == f"searxng:{site.url} answers"
     assert "hunter2" not in f"{there}{gone}"
