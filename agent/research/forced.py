@@ -227,7 +227,8 @@ LEAST_WHOLE = 8
 OFFERED = 6
 """sentences, the nearest in meaning, of which the model is asked"""
 LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
-"""that a sentence answers: for it to be taken after the last search, at once, without another"""
+"""that a sentence answers: for it to be shown where nothing else is found, to be taken for the
+answer, and to look no further"""
 EXPECTED, LEANING = 0.25, 0.15
 """added to that where all that was expected is there, and taken off where it leans on another"""
 MOST_QUOTED = 2
@@ -592,14 +593,12 @@ class ForcedDecoder:
         # What the search before brought may still be the best.
         known = run.lookups.likely.setdefault(run.lookups.at, {})
         known |= chances
-        last = len(run.lookups.queries.get(run.lookups.at, ())) >= TRIES
-        least = LEAST_CHANCE if last else LIKELY
-        best = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
+        order = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
         best = [
-            finding
-            for at, finding in enumerate(best)
-            if known[finding] > (LIKELY if at else least) and (not at or _is_prose(finding.text))
+            f for at, f in enumerate(order) if known[f] > LIKELY and (not at or _is_prose(f.text))
         ]
+        if order and LIKELY >= known[order[0]] > LEAST_CHANCE:
+            run.lookups.near[run.lookups.at] = order[0]
         if not best:
             return None
         await run.prompt(Stage.RESEARCH, f" {best[0].text}")
@@ -731,6 +730,11 @@ class ForcedDecoder:
         elif left or not said:
             missing = left or [neutralise(question)]
             await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
+            for number, near in lookups.near.items():
+                if number not in lookups.found:
+                    quote = await self._quote(run, number, near)
+                    told = f'\nNearest to it: <cite id="{near.source}">{quote}</cite>'
+                    await run.prompt(Stage.ANSWER, told)
         answered = said and all(not step.planned for step in lookups.open())
         if not answered and not run.search_error:
             status = Status.PARTIAL if said else Status.NO_EVIDENCE

@@ -65,6 +65,8 @@ class Lookups:
     """number of a look-up -> the words that the model expected of its answer"""
     likely: dict[int, dict[Finding, float]] = field(default_factory=dict)
     """number of a look-up -> sentences read for it, with how likely each answers it, 0 to 1"""
+    near: dict[int, Finding] = field(default_factory=dict)
+    """number of a look-up -> what of that comes nearest, and may not answer it"""
     at: int = 0
     """number of the look-up that is being searched"""
     shown: tuple[str, ...] = ()
@@ -76,7 +78,7 @@ class Lookups:
 
     def begin(self, steps: Sequence[Lookup]) -> None:
         self.steps, self.found, self.queries, self.read = list(steps), {}, {}, {}
-        self.guesses, self.likely = {}, {}
+        self.guesses, self.likely, self.near = {}, {}, {}
         self.at = self.steps[0].number
 
     def show(self, ids: Iterable[str]) -> None:

@@ -277,6 +277,31 @@ async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_
     assert claim.startswith("Nothing of the working tree")
 
 
+@pytest.mark.parametrize(
+    ("chance", "status", "shown"),
+    [
+        (0.6, Status.FINISHED, "Nothing of"),
+        (0.4, Status.NO_EVIDENCE, "Not found: How do I undo a commit?\nNearest to it: Nothing of"),
+        (0.2, Status.NO_EVIDENCE, "Not found: How do I undo a commit?"),
+    ],
+)
+async def test_what_the_model_doubts_is_shown_as_the_nearest_and_not_as_the_answer(
+    chance: float, status: Status, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def doubts(run: Run, stage: Stage, messages: object, slot: str) -> float:
+        return chance
+
+    monkeypatch.setattr(Run, "chance", doubts)
+    text = "Nothing of the working tree changes with reset --soft."
+    policy = SmallModel(Filling(reading=" not found", expects=" reset"))
+    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert run.status is status
+    told = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert told.startswith(shown) and ("Nearest" in told) is (chance == 0.4)
+
+
 async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):
     model = SmallModel(Filling(reading=" Zebras gallop across grassland.", plan=" What is it?"))
     await forced(tmp_path, model, FixedSearch(PASSAGES[:1]))
