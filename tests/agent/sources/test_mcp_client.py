@@ -28,6 +28,7 @@ from rubricem.agent.sources.fetch import AddressGuard
 from rubricem.agent.sources.mcp_client import (
     AGAIN,
     MOST_CHARACTERS,
+    MOST_JSON,
     MOST_ROWS,
     PATIENCE,
     Equipped,
@@ -231,6 +232,8 @@ def test_of_many_or_large_results_no_more_is_read_than_of_one_text(
 def test_what_is_nested_beyond_reading_is_text() -> None:
     found, _ = passages_of(returned('{"results":' * 100_000), "wiki.find")
     assert found and found[0].text.startswith('{"results":{"results":')
+    large = json.dumps([{"text": "a " * (MOST_JSON // 2)}])
+    assert passages_of(returned(large), "wiki.find")[0][0].text.startswith('[{"text": "a a')
 
 
 PAST = PATIENCE + 10
