@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.reports.rules import Pair, lexical_finding
-from rubricem.agent.reports.verifier import ChoiceChecker, finding_at
+from rubricem.agent.reports.verifier import ChoiceChecker
 from rubricem.agent.settings import load_settings
 from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import CitationSupport, Source
@@ -63,7 +63,7 @@ class Judged:
     verdict: CitationSupport
     reason: str = ""
     probability: float | None = None
-    """what rules and model gave it, whatever fault the rules found"""
+    """how likely the model and the rules held it; 0 at a fault"""
 
 
 def load_cases(path: Path = PAIRS) -> list[Case]:
@@ -83,25 +83,17 @@ def by_rules(cases: Sequence[Case]) -> list[Judged]:
 
 
 async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
-    """As the verify stage asks an embedded model; no pair is left out for a fault."""
+    """As the verify stage asks an embedded model."""
     settings = load_settings({"model": model})
     judged = []
     async with EmbeddedChoice(model, settings.weights_dir).open_tokens() as opened:
         checker = ChoiceChecker(opened)
         for case in cases:
-            probability, _ = await checker.probability(case.pair)
-            judged.append(combined(case, probability))
+            said = await checker.check([case.pair])
+            [found], [probability] = said.each, said.chances
+            judged.append(Judged(case, found.verdict, found.reason, probability))
             print(f"{model} {probability:.2f} {case.kind:6} {case.pair.claim}", flush=True)
     return judged
-
-
-def combined(case: Case, probability: float) -> Judged:
-    """The rules above the model's probability, as `ChoiceChecker` has it."""
-    wrong = case.pair.fault()
-    found = finding_at(case.pair, probability)
-    return Judged(
-        case, "unsupported" if wrong else found.verdict, wrong or found.reason, probability
-    )
 
 
 def figures(judged: Sequence[Judged]) -> dict[str, float]:
@@ -136,7 +128,7 @@ def _share(name: str, hits: int, count: int) -> dict[str, float]:
 
 
 def sweep(judged: Sequence[Judged]) -> list[str]:
-    """Precision and recall of the model's bare probability below each threshold, for fitting."""
+    """Precision and recall of the probability below each threshold, for fitting."""
     lines = []
     for threshold in (i / 10 for i in range(1, 10)):
         said = [j for j in judged if (j.probability or 0.0) < threshold]

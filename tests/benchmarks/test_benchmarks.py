@@ -37,7 +37,7 @@ from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
 from benchmarks.plain_loop import row, summary
-from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_cases
+from benchmarks.verify import Case, Judged, by_rules, figures, load_cases
 from rubricem.agent.evaluate.arms import PlainDecoder
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.question import Ask
@@ -290,15 +290,6 @@ def test_figures_by_hand():
     assert values["doubt_precision"] == pytest.approx(4 / 5)
     assert values["doubt_recall"] == pytest.approx(4 / 5)
     assert (values["true_recall"], values["number_recall"], values["half_recall"]) == (0.5, 1, 0.5)
-
-
-def test_the_rules_stand_above_the_models_probability():
-    changed = Case("test", "number", claim_pair("It holds 256 calls."))
-    assert combined(changed, 0.99).verdict == "unsupported"
-    true = Case("test", "true", claim_pair("It holds 128 calls."))
-    assert [combined(true, p).verdict for p in (0.9, 0.45, 0.1)] == [
-        "supported", "partial", "unsupported",
-    ]  # fmt: skip
 
 
 def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
