@@ -71,14 +71,13 @@ SAYS = "Does the passage say what the claim says?"
 SAYS_MORE = "Does the claim say anything that the passage does not say?"
 LEAST_ODDS = -1.5
 """log-odds of the rules below which the model is not asked"""
-MODEL_WEIGHT, MODEL_LEAN = 1.8, -1.0
+MODEL_WEIGHT, MODEL_LEAN = 1.8, -0.5
 """of the difference of both log-odds of Yes, and what is added to it: a logistic fit to the 1.5B's
-readings of 46 claims of WiCE's development set, of the half that thresholds may be tuned on"""
+readings of 46 claims of WiCE's development set, of the half that thresholds may be tuned on; half
+of the fitted lean (-1.0) was as good there and doubts fewer claims that hold"""
 TINY = 1e-4
 SUPPORTED = 0.5
 """probability from which a claim counts as supported"""
-UNSUPPORTED = 0.4
-"""probability below which it counts as unsupported"""
 
 
 class ChoiceChecker:
@@ -129,10 +128,10 @@ def finding_at(pair: Pair, probability: float) -> ClaimFinding:
     whole = min(told) >= TOO_FEW
     if whole and probability >= SUPPORTED:
         return ClaimFinding("supported")
-    said = f"rules and model hold it {probability:.0%} likely that the source says this"
-    if not whole and max(told) >= ENOUGH:
+    if probability >= SUPPORTED or (not whole and max(told) >= ENOUGH):
         return ClaimFinding("partial", IN_PART)
-    return ClaimFinding("unsupported" if probability < UNSUPPORTED else "partial", said)
+    said = f"rules and model hold it {probability:.0%} likely that the source says this"
+    return ClaimFinding("unsupported", said)
 
 
 def question(pair: Pair) -> str:

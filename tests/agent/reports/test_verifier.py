@@ -48,8 +48,7 @@ UNBOUNDED = "With maxsize None there is no limit."
 
 @pytest.mark.parametrize(
     ("probability", "verdict"),
-    [(1.0, "supported"), (0.5, "supported"), (0.49, "partial"), (0.4, "partial"),
-     (0.39, "unsupported"), (0.0, "unsupported")],
+    [(1.0, "supported"), (0.5, "supported"), (0.49, "unsupported"), (0.0, "unsupported")],
 )  # fmt: skip
 def test_a_probability_stands_for_a_verdict(probability: float, verdict: str):
     assert finding_at(claim_pair("The cache grows."), probability).verdict == verdict
@@ -209,7 +208,7 @@ async def test_the_embedded_model_checks_under_its_name(tmp_path: Path):
     )
     found, used = await verified(verifier, trajectory(f"{GOOD} {BAD}"), tmp_path)
     assert found.checker == "given and lexical rules"
-    assert [check.verdict for check in found.checks] == ["partial", "unsupported"]
+    assert [check.verdict for check in found.checks] == ["supported", "unsupported"]
     assert used.calls == 2
 
 
