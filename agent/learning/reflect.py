@@ -298,7 +298,8 @@ def form_grammar(run: Trajectory) -> str:
     """
     lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
     # JSON's texts are GBNF's; a bracket or a break in one would end it for those who read it.
-    named = " | ".join(json.dumps(name) for name in bases_of(run) if not _BREAKS.search(name))
+    whole = (name for name in bases_of(run) if not _BREAKS.search(name))
+    named = " | ".join(json.dumps(name, ensure_ascii=False) for name in whole)
     return (
         f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n" lesson '
         f'lesson? "</{TAKEAWAYS}>"\n'

@@ -189,6 +189,9 @@ async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     server.retokenised = True
     [only] = await reflect(server, RUN, None, FixedJudge(0), 1)
     assert only.segments[1].retokenised, "a chat server is not asked for more"
+    asked = RUN.sources[0].model_copy(update={"query": 'Café "Ё" 😀'})
+    odd = form_grammar(RUN.model_copy(update={"sources": (asked,)}))
+    assert r'"Café \"Ё\" 😀"' in odd, "a pair of escapes would be no letter in a grammar"
     grammar = form_grammar(RUN)
     assert 'named ::= "plan" | "research" | "review" | "answer" | "S1"' in grammar
     places = [grammar.index(word) for word in ("Critical", "Analytical", "Commun", "Pitfalls")]
