@@ -219,7 +219,7 @@ class Service:
         if held.meeting is not None:
             await asyncio.shield(held.meeting)
 
-    async def _met(self, path: str, held: "_Held") -> None:
+    async def _met(self, path: str, held: "_Met") -> None:
         try:
             await self.fetch(path)
         except SearchRefused:
@@ -228,8 +228,8 @@ class Service:
             held.meeting = None
         held.met = time.monotonic()
 
-    async def _held(self) -> "_Held":
-        return await kept(f"search {self.url}", _Held)
+    async def _held(self) -> "_Met":
+        return await kept(f"search {self.url}", _Met)
 
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Fetched:
         import aiohttp
@@ -294,7 +294,7 @@ class Service:
         return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
 
 
-class _Held:
+class _Met:
     """The connections to a service, and when it was last seen to answer."""
 
     def __init__(self) -> None:
