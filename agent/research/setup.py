@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,10 +24,10 @@ from rubricem.agent.research.graph import decoder_of
 from rubricem.agent.research.recall import RecalledKinds
 from rubricem.agent.research.researcher import Researcher, open_saver, request_of
 from rubricem.agent.research.stores import Stores
-from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Sources, web_answers
+from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
-from rubricem.memory.errors import SourceError
+from rubricem.memory.errors import SourceError, WeightsError
 from rubricem.memory.schema import Decoding, Embedder, SearchTool, Trajectory
 
 SOON = 0.5
@@ -85,28 +85,46 @@ class Setup:
         return replace(self, sources=self.sources.whole())
 
     @asynccontextmanager
-    async def open_sources(self, tell: Tell = hush) -> AsyncIterator[SearchTool]:
-        """The named sources as one; folders and libraries are indexed when it is prepared."""
-        embedder = await self.open_embedder(tell)
-        async with self.sources.open(self.stores.data_dir, embedder, tell) as tool:
+    async def open_sources(
+        self, tell: Tell = hush, meaning: Meaning | None = None
+    ) -> AsyncIterator[SearchTool]:
+        """The named sources as one; folders and libraries are indexed when it is prepared.
+
+        `meaning` is filled by who opened it; None: with what is there.
+        """
+        hybrid = self.sources.retrieval == "hybrid"
+        embedder = await self.stores.open_embedder(tell) if hybrid else None
+        meaning = meaning or Meaning(await self.open_embedder(tell))
+        async with self.sources.open(self.stores.data_dir, embedder, tell, meaning) as tool:
             yield tool
 
-    async def open_embedder(self, tell: Tell = hush) -> Embedder | None:
+    async def open_embedder(self, tell: Tell = hush, *, fetch: bool = False) -> Embedder | None:
         """What tells texts by their meaning, where the sources are searched with it.
 
-        Where nobody named it, it is fetched with the model or used if it is there, which is told.
+        Where nobody named that, it is fetched with a model that is fetched (`fetch`), or used if it
+        is there; what is not to be had is told.
         """
         retrieval = self.sources.retrieval
         if retrieval == "lexical":
             return None
-        if retrieval == "auto":
-            from rubricem.agent.weights.store import WeightsStore
+        if retrieval != "auto":
+            return await self.stores.open_embedder(tell)
+        from rubricem.agent.weights.store import WeightsStore
 
-            weights, name = WeightsStore(self.stores.weights_dir), self.stores.embedder
-            if not (weights.lacks_model(self.model.name) or weights.has_embedder(name)):
-                tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
-                return None
-        return await self.stores.open_embedder(tell)
+        name = self.stores.embedder
+        with suppress(WeightsError):
+            if fetch or WeightsStore(self.stores.weights_dir).has_embedder(name):
+                return await self.stores.open_embedder(tell)
+        tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
+        return None
+
+    def lacks_model(self) -> bool:
+        """Whether a model has to be fetched before anything can be asked."""
+        from rubricem.agent.weights.store import WeightsStore
+
+        return self.model.embedded and WeightsStore(self.stores.weights_dir).lacks_model(
+            self.model.name
+        )
 
 
 async def settle(
@@ -196,10 +214,11 @@ async def open_researcher(
     so: where several researchers share them.
     """
     setup = await settle(setup, tell=tell)
+    meaning, new = Meaning(), setup.lacks_model()
     async with AsyncExitStack() as stack:
         tool = search_tool
         if tool is None:
-            tool = await stack.enter_async_context(setup.open_sources(tell))
+            tool = await stack.enter_async_context(setup.open_sources(tell, meaning))
         # An empty folder is told before a gigabyte of weights is fetched for it.
         ready = await stack.enter_async_context(_prepare(tool, tell))
         await asyncio.wait([ready], timeout=SOON)
@@ -209,6 +228,7 @@ async def open_researcher(
             model = await stack.enter_async_context(setup.model.open_policy(tell))
         else:
             model = await policy()
+        meaning.embedder = await setup.open_embedder(tell, fetch=new)
         recaller = None
         if setup.memory != "off":
             recaller = setup.stores.open_recaller(
@@ -227,7 +247,7 @@ async def open_researcher(
                 setup.temperature,
                 setup.attempts,
                 short=setup.short,
-                embedder=await setup.open_embedder(tell),
+                embedder=meaning.embedder,
             ),
             decoding=setup.decoding,
             search_tool=tool,

@@ -125,20 +125,26 @@ class Sources:
 
     @asynccontextmanager
     async def open(
-        self, data_dir: Path, embedder: Embedder | None, tell: Tell = hush
+        self,
+        data_dir: Path,
+        embedder: Embedder | None,
+        tell: Tell = hush,
+        meaning: "Meaning | None" = None,
     ) -> AsyncIterator[SearchTool]:
-        """The named sources as one; folders and libraries are indexed when it is prepared."""
+        """The named sources as one; folders and libraries are indexed when it is prepared.
+
+        `embedder` is of hybrid search; by `meaning` what else lies here is ranked.
+        """
 
         def read(done: int, total: int, doing: str) -> None:
             # Without the name of what is read, so that a log gets one line of it.
             what = doing if doing == EMBEDDING else "reading documents"
             tell(f"{what}: {done} of {total}" if total else doing)
 
-        rerank = None if self.retrieval == "hybrid" else embedder
+        rerank = meaning if self.retrieval in ("auto", "rerank") else None
 
         def open_all() -> list[SearchTool]:
-            within = None if rerank else embedder
-            rest = data_dir / "indexes", within, read, self.scholar_key, self.patience
+            rest = data_dir / "indexes", embedder, read, self.scholar_key, self.patience
             return [open_source(name, *rest) for name in self.names]
 
         tools = await asyncio.to_thread(open_all)
@@ -204,24 +210,34 @@ def by_meaning(
     return sorted(enumerate(cosines), key=lambda each: -each[1])
 
 
+@dataclass
+class Meaning:
+    """By what meaning is told, once it is there."""
+
+    embedder: Embedder | None = None
+
+
 class Reranked:
     """A `SearchTool` over another, whose best are put in order by their meaning, too."""
 
-    def __init__(self, tool: SearchTool, embedder: Embedder) -> None:
+    def __init__(self, tool: SearchTool, meaning: Meaning) -> None:
         self._tool = tool
-        self._embedder = embedder
+        self._meaning = meaning
         self.name = tool.name
 
     async def prepare(self) -> tuple[str, ...]:
         return await self._tool.prepare()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
+        embedder = self._meaning.embedder
+        if embedder is None:
+            return await self._tool.search(query, limit)
         found = await self._tool.search(query, max(limit, RERANKED))
         if len(found) < 2:
             return found
         texts = [matched_text(passage) for passage in found]
         text = read_query(query).text
-        near = dict(await asyncio.to_thread(by_meaning, self._embedder, [text], texts))
+        near = dict(await asyncio.to_thread(by_meaning, embedder, [text], texts))
 
         def worth(rank: int) -> float:
             return near[rank] + _FIRST_BONUS / (1 + rank / _HALVED_AT)

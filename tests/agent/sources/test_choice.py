@@ -12,6 +12,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import (
     RERANKED,
     Combined,
+    Meaning,
     Reranked,
     is_beyond,
     is_folder,
@@ -142,10 +143,14 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
             assert limit == RERANKED, "more than are asked for, so that there is a choice"
             return [Passage("a", "a.md", "", "list of cars"), Passage("b", "b.md", "", "my boat")]
 
-    ranked = Reranked(Words(), Near())
+    meaning = Meaning(Near())
+    ranked = Reranked(Words(), meaning)
     assert (ranked.name, await ranked.prepare()) == ("words", ("one file was left out",))
     assert [p.title for p in await ranked.search("an old ship", 2)] == ["b", "a"]
     assert [p.title for p in await ranked.search("an old car", 1)] == ["a"]
+    meaning.embedder = None
+    with pytest.raises(AssertionError):
+        await ranked.search("an old ship", 2)
 
 
 @pytest.mark.parametrize(
@@ -174,5 +179,7 @@ async def test_meaning_ranks_where_it_is_there_and_its_lack_is_told(
     told: list[str] = []
     embedder = await setup.open_embedder(told.append)
     assert (embedder is not None, bool(told)) == (opened, not opened and retrieval == "auto")
+    fetched = await setup.open_embedder(fetch=True)
+    assert (fetched is None) is (retrieval == "lexical"), "with a model that is fetched"
     served = Settings(model="m", base_url="http://127.0.0.1:1")
     assert setup_of(served).sources.retrieval == "lexical"
