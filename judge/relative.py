@@ -469,7 +469,8 @@ def in_unit_range(scores: Sequence[Raw]) -> list[float]:
 def plain_id(value: Any) -> str:
     """An attempt's number however it was written; what holds none stays as it is."""
     match = _ID.fullmatch(str(value))
-    return str(int(match.group(1))) if match else str(value)
+    # Thousands of digits are refused by `int`, and no attempt's number.
+    return str(int(match[1])) if match and len(match[1]) < 100 else str(value)
 
 
 class GivenScore(BaseModel):

@@ -294,6 +294,12 @@ class _Work:
         return text if text != pair.claim else ""
 
 
+def can_tell(policy: Policy) -> bool:
+    """Whether a model's Yes or No on a text says anything; of the smallest it is known not to."""
+    known = next((w for w in catalogue() if policy.version.startswith(w.folder)), None)
+    return known is None or known.checks_claims
+
+
 class AnswerVerifier:
     """Checks with the policy's own model, or by rules alone where it is given none."""
 
@@ -311,8 +317,7 @@ class AnswerVerifier:
         """
         if mode == "off":
             return None
-        known = next((w for w in catalogue() if policy.version.startswith(w.folder)), None)
-        asked = checker == "auto" and (known is None or known.checks_claims)
+        asked = checker == "auto" and can_tell(policy)
         return cls(mode, policy if asked else None)
 
     async def verify(

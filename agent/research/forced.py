@@ -762,9 +762,13 @@ class ForcedDecoder:
         Where a budget ends meanwhile the sources are quoted, as that asks no model.
         """
         ended: RunCut | None = None
-        found = run.lookups.found.items()
+        found, quoted = run.lookups.found.items(), set[str]()
         for number, finding in ((n, f) for n, first in found for f in (first, *first.more)):
             source, claim = run.sources[finding.source], ""
+            quote = await self._quote(run, number, finding) if finding.quoted else ""
+            if quote and quote in quoted:
+                continue  # it answers another look-up as well
+            quoted.add(quote)
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
             if ended is None and not finding.quoted:
                 try:
@@ -775,7 +779,8 @@ class ForcedDecoder:
                 await run.keep_edited(Stage.ANSWER, claim)
             else:
                 # Code's, as what the model did not write is nothing to train it on.
-                await run.prompt(Stage.ANSWER, await self._quote(run, number, finding))
+                quote = quote or await self._quote(run, number, finding)
+                await run.prompt(Stage.ANSWER, quote)
             await run.prompt(Stage.ANSWER, "</cite>")
         if ended:
             raise ended

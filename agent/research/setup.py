@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
-from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
 from rubricem.agent.research.graph import decoder_of
 from rubricem.agent.research.recall import RecalledKinds
 from rubricem.agent.research.researcher import Researcher, open_saver, request_of
@@ -247,7 +247,7 @@ async def open_researcher(
                 setup.temperature,
                 setup.attempts,
                 short=setup.short,
-                embedder=meaning.embedder,
+                embedder=meaning.embedder if can_tell(model) else None,
             ),
             decoding=setup.decoding,
             search_tool=tool,

@@ -10,7 +10,7 @@ the settings and comes through this door again.
 """
 
 import re
-from typing import Any
+from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
@@ -54,9 +54,6 @@ def setup_of(settings: Settings) -> Setup:
     """
     model = model_of(settings)
     decoding = decoding_of(settings, model)
-    retrieval = settings.retrieval
-    if retrieval == "auto" and decoding is Decoding.FREE:
-        retrieval = "lexical"
     return Setup(
         model=model,
         reflecting=reflecting_of(settings, model),
@@ -68,7 +65,7 @@ def setup_of(settings: Settings) -> Setup:
         budgets=budgets_of(settings),
         sources=Sources(
             names=settings.source,
-            retrieval=retrieval,
+            retrieval=retrieval_of(settings, model),
             scholar_key=_revealed(settings.scholar_key),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
@@ -187,6 +184,15 @@ def stores_of(settings: Settings) -> Stores:
     return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
 
 
+def retrieval_of(
+    settings: Settings, model: PolicyChoice
+) -> Literal["auto", "lexical", "rerank", "hybrid"]:
+    """What ranks passages; in free decoding the model says itself what it looks for."""
+    if settings.retrieval == "auto" and decoding_of(settings, model) is Decoding.FREE:
+        return "lexical"
+    return settings.retrieval
+
+
 def choices_of(settings: Settings) -> dict[str, Any]:
     """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
     choices = settings.model_dump(mode="json", include=set(CHOICES))
@@ -197,6 +203,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
         # As runs that were asked before there was a choice have it.
         del choices["memory_items"]
     choices["model"] = settings.model and whole_name(settings.model)
+    choices["retrieval"] = retrieval_of(settings, model_of(settings))
     return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}
 
 

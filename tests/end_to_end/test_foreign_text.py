@@ -37,6 +37,7 @@ from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
 from rubricem.agent.sources.web import row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
+from rubricem.agent.transcript.question import part_about
 from rubricem.judge import buffers, pairwise, relative, stage_readers
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
@@ -111,7 +112,7 @@ def of_run(each: str) -> None:
 
 def of_pair(each: str) -> None:
     for check in (rules.missing_numbers, rules.missing_names, rules.missing_quotations,
-                  rules.contradiction, rules.shares, rules.best_stretches, language.rested_on,
+                  rules.contradiction, rules.shares, rules.evidence, language.rested_on,
                   language.overlap, language.closest_sentence):  # fmt: skip
         check(each, each[:4000])
     rules.clauses(each)
@@ -123,6 +124,7 @@ def of_question(each: str) -> None:
                  threads.leans, language.phrase):  # fmt: skip
         read(each)
     plans.complete(plans.read_plan(each, each), each)
+    part_about(each, 60, each[:200])
     lookups.candidates(each[:4000], lookups.asks_for("When was it?"), "When was it?")
 
 

@@ -273,8 +273,12 @@ async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     cited = answer_of(run)
     assert "Nothing of the working tree changes with reset --soft." in cited.split("</cite>")[0]
-    (claim,) = cited_answer(run.trajectory("t")).text().split(" [1]")[:1]
-    assert claim.startswith("Nothing of the working tree")
+    assert cited_answer(run.trajectory("t")).text().startswith("Nothing of the working tree")
+    policy = SmallModel(Filling(plan=" How do I undo it?\n2. Is undo kept?", reading=" not found"))
+    run = new_run(tmp_path / "two", policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo it, and is the undo kept?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert len(run.lookups.found) == 2 and answer_of(run).count("<cite") == 1, "said once"
 
 
 @pytest.mark.parametrize(
