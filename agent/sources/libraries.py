@@ -215,6 +215,7 @@ class PythonDocs(Indexed):
         self._path = path
         self._unread: list[Library] = []
         self._behind: subprocess.Popen[str] | None = None
+        self._closed = False
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         await self._ready()
@@ -276,7 +277,7 @@ class PythonDocs(Indexed):
 
     def _read_behind(self) -> None:
         """Start a process that reads the rest, unless one is at it."""
-        if self._behind is not None and self._behind.poll() is None:
+        if self._closed or (self._behind is not None and self._behind.poll() is None):
             return
         # -P: nothing in the folder that the user is in may take the place of a module.
         command = [sys.executable, "-P", "-m", __name__, str(self._cache_dir)]
@@ -288,6 +289,8 @@ class PythonDocs(Indexed):
             text=True,
         )
         threading.Thread(target=self._follow, args=[self._behind], daemon=True).start()
+        if self._closed:  # while it began
+            self.close()
 
     def _follow(self, behind: subprocess.Popen[str]) -> None:
         """Tell how far the process is, until it ends."""
@@ -295,7 +298,8 @@ class PythonDocs(Indexed):
         with suppress(OSError):  # it may have ended
             print(json.dumps(list(self._path or sys.path)), file=behind.stdin, flush=True)
         for line in behind.stdout:
-            if self._on_progress:
+            # It ends after the library that it is at, of which nobody wants to hear any more.
+            if self._on_progress and not self._closed:
                 self._on_progress(*json.loads(line))
         behind.stdout.close()
         behind.wait()
@@ -303,6 +307,7 @@ class PythonDocs(Indexed):
     def close(self, wait: bool = False) -> None:
         """End what goes on behind, the process after the library that it is at (`wait`: until)."""
         super().close()
+        self._closed = True
         if self._behind is not None and self._behind.stdin:
             with suppress(OSError):
                 self._behind.stdin.close()
