@@ -651,11 +651,9 @@ class ForcedDecoder:
         for source in about:
             beside = asked - content_words(source.title)
             least = max(LEAST_TOLD, TOLD * len(beside))
-            hoped = content_words(guess) - asked - content_words(source.title)
-            hoped = hoped if _relates(source, question, guess) else frozenset()
             for said in sentences(source.text):
                 words = content_words(said)
-                near = len(beside & words) >= least or 2 * len(hoped & words) > len(hoped)
+                near = len(beside & words) >= least or _hoped(source, said, question, guess) > 0.5
                 if near and not _only_signature(said, question):
                     text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
                     offered.setdefault(f" {' '.join(text.split()[:LEAD])}", (text, source.id))

@@ -326,7 +326,6 @@ def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
     asked = set(map(folded, lookups.queries.get(step.number, ())))
     named, whole = " ".join(subjects(resolved)), " ".join(question.split())
     queries = [named, whole] if step.refers else [whole, named]
-    queries.append(lookups.guesses.get(step.number, ""))
     if folded(whole) in asked:
         queries = [*sorted(lookups.others, key=lambda q: -overlap(whole, q)), *queries]
     return next((query for query in queries if query and folded(query) not in asked), None)
