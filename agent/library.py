@@ -15,19 +15,77 @@ What answers a question is imported by the first one, so that importing this is 
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from weakref import WeakKeyDictionary
 
 from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import Source, Status, Trajectory, Usage
+from rubricem.memory.schema import AnswerFormat, Source, Status, Trajectory, Usage
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from rubricem.agent.learning.lessons import LearningQueue, Lesson
     from rubricem.agent.reports.cited import Citation
     from rubricem.agent.research.setup import Setup
+
+
+class Options(TypedDict, total=False):
+    """The settings by their names, as `research` takes them; docs/configuration.md has each."""
+
+    model: str | None
+    base_url: str | None
+    api_key: "str | SecretStr | None"
+    dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None
+    source: str | Sequence[str]
+    scholar_key: "str | SecretStr | None"
+    tavily_key: "str | SecretStr | None"
+    exa_key: "str | SecretStr | None"
+    brave_key: "str | SecretStr | None"
+    allow_hosts: str | Sequence[str]
+    tool_calls: int
+    review_returns: int
+    max_total_tokens: int
+    max_seconds: float
+    max_cost: float
+    answer_format: AnswerFormat | Literal["long", "short", "exact"]
+    decoding: Literal["auto", "forced", "free"]
+    retrieval: Literal["auto", "lexical", "rerank", "hybrid"]
+    bank_server: str | None
+    embedder: str
+    verify: Literal["off", "mark", "repair"]
+    checker: Literal["auto", "lexical"]
+    approve_plan: bool
+    clarify: bool
+    checkpoints: "str | SecretStr | None"
+    memory: Literal["on", "off", "read-only"]
+    memory_items: Literal["both", "reflections", "episodes"]
+    data_dir: str | Path
+    weights_dir: str | Path
+    threads: int | None
+    context_tokens: int
+    slots: int
+    temperature: float | None
+    max_tokens: int
+    least_reflection_score: float | None
+    reflect_model: str | None
+    reflection_tokens: int
+    similarity_floor: float | None
+    attempts: int
+    system_prompt: Literal["full", "short"]
+    passages: int | None
+    passage_words: int | None
+    timeout: float
+    concurrency: int
+    prices: Mapping[str, tuple[float, float, float]]
+    mcp_servers: Mapping[str, Any]
+    tracing: bool
+    seed: int
+
 
 _QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, "LearningQueue"]()
 """what is learnt from behind the reports, on each event loop"""
@@ -59,7 +117,7 @@ async def research(
     thread: str | None = None,
     on_event: Listener = ignore,
     stop: asyncio.Event | None = None,
-    **settings: Any,
+    **settings: Unpack[Options],
 ) -> Report:
     """Answer a question; `settings` are those of `agent.settings.Settings`, by name.
 
@@ -98,7 +156,11 @@ async def learnt() -> "tuple[Lesson, ...]":
 
 
 def research_sync(
-    question: str, *, thread: str | None = None, on_event: Listener = ignore, **settings: Any
+    question: str,
+    *,
+    thread: str | None = None,
+    on_event: Listener = ignore,
+    **settings: Unpack[Options],
 ) -> Report:
     """`research` for code without an event loop; ^C once gives a PARTIAL report.
 

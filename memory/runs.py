@@ -8,6 +8,7 @@
     runs/THREAD/judgement.json    what judges made of it
     runs/THREAD/learn.json        what was learnt of it, beside its reflections.json
     runs/THREAD/events.jsonl      what a server told of it, numbered
+    runs/THREAD/labels.json       the name and the tags that a person gave it
 
 Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used. A
 run's journal is one fsynced JSON line per finished call. A call is finished when its reply is on
@@ -34,7 +35,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,7 +45,7 @@ from pydantic import Field, ValidationError
 
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import Trajectory, V, Value, read
-from rubricem.memory.text import storable
+from rubricem.memory.text import one_line, storable
 
 
 class CallKey(NamedTuple):
@@ -324,6 +325,19 @@ class RunStore:
                     asked.append((os.stat(f"{self.folder}/{name}/request.json").st_mtime_ns, name))
         return [name for _, name in sorted(asked)]
 
+    def states(self) -> dict[str, int]:
+        """The time at which each run's folder changed, in nanoseconds.
+
+        A file that is put into it, replaced or removed changes it; one that grows does not.
+        """
+        found = dict[str, int]()
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if _THREAD.fullmatch(entry.name) and entry.is_dir():
+                        found[entry.name] = entry.stat().st_mtime_ns
+        return found
+
     def _folder_of(self, thread: str) -> Path:
         if not _THREAD.fullmatch(thread):
             raise SettingsError(
@@ -475,6 +489,51 @@ def ratings_in(folder: Path) -> tuple[Rating, ...]:
     """All ratings of the run in this folder, the last one, which counts, at the end."""
     remedy = "Remove it, and rate the run again."
     return value_in(folder / FILE, tuple[Rating, ...], remedy) or ()
+
+
+LABELS_FILE = "labels.json"
+LONGEST_NAME, LONGEST_TAG, MOST_TAGS = 120, 40, 20
+
+
+class Labels(Value):
+    """What a person calls a run; a run without them is called by its question."""
+
+    title: str = ""
+    tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
+
+
+def labels_of(store: RunStore, thread: str) -> Labels:
+    """Those of a run; none where their file cannot be read."""
+    with suppress(RubricemError):
+        return value_in(store.folder / thread / LABELS_FILE, Labels) or Labels()
+    return Labels()
+
+
+def set_labels(
+    store: RunStore, thread: str, title: str | None = None, tags: Sequence[str] | None = None
+) -> Labels:
+    """Name a run, or set its tags; None leaves what there is. SettingsError for an unknown run."""
+    store.request(thread)
+    kept = labels_of(store, thread)
+    if title is not None:
+        kept = kept.model_copy(update={"title": storable(one_line(title, LONGEST_NAME))})
+    if tags is not None:
+        wanted = {tag.casefold(): tag for tag in map(_tag, tags)}
+        if len(wanted) > MOST_TAGS:
+            raise SettingsError(f"A run has at most {MOST_TAGS} tags.", "Take some away first.")
+        kept = kept.model_copy(update={"tags": tuple(wanted.values())})
+    write_atomically(store.folder / thread / LABELS_FILE, kept.model_dump_json())
+    return kept
+
+
+def _tag(written: str) -> str:
+    tag = storable(one_line(written)).strip()
+    if not tag or len(tag) > LONGEST_TAG or "," in tag:
+        raise SettingsError(
+            f"{one_line(written, LONGEST_TAG)!r} cannot be a tag.",
+            f"A tag has 1 to {LONGEST_TAG} characters and no comma.",
+        )
+    return tag
 
 
 def hash_of(path: Path) -> str:

@@ -16,7 +16,7 @@ from rubricem.agent.chat.session import Talk
 from rubricem.agent.cli.options import counted
 from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.page import SUFFIXES, write_report
-from rubricem.agent.reports.report import facts, recalled_lines, whereabouts
+from rubricem.agent.reports.report import facts, markdown, recalled_lines, whereabouts
 from rubricem.agent.settings import BUDGETS
 from rubricem.agent.transcript.question import ShownPlan, checked
 from rubricem.agent.transcript.scaffold import parse
@@ -225,7 +225,13 @@ async def budget(talk: Talk, argument: str) -> None:
 @command(
     "write the report into a file",
     "md|html|json|FILE",
-    lambda talk: (("md", "Markdown"), ("html", "a page"), ("json", "the whole run")),
+    lambda talk: (
+        ("md", "Markdown"),
+        ("html", "a page"),
+        ("json", "the whole run"),
+        ("docx", "Word"),
+        ("bib", "its sources"),
+    ),
 )
 async def export(talk: Talk, argument: str) -> None:
     trajectory, _ = talk.answer()
@@ -235,6 +241,13 @@ async def export(talk: Talk, argument: str) -> None:
     path = Path(name).expanduser()
     write_report(trajectory, path)
     talk.terminal.say(f"written: {path}")
+
+
+@command("copy the report as Markdown, where the terminal lets programs copy")
+async def copy(talk: Talk, argument: str) -> None:
+    trajectory, _ = talk.answer()
+    talk.terminal.copy(markdown(trajectory))
+    talk.terminal.say("copied; where nothing was: /export md")
 
 
 def names(talk: Talk) -> Words:
@@ -255,7 +268,7 @@ async def threads(talk: Talk, argument: str) -> None:
             fitting = [argument]
         elif is_number(argument) and 1 <= int(argument) <= len(known):
             fitting = [known[int(argument) - 1]]
-        await open_thread(talk, fitting[0] if len(fitting) == 1 else argument)
+        await talk.enter(fitting[0] if len(fitting) == 1 else argument)
         return
     here = talk.thread
     for number, thread in enumerate(listing.conversations[:LISTED], 1):
@@ -269,18 +282,6 @@ async def threads(talk: Talk, argument: str) -> None:
         talk.terminal.tell(problem)
     if not listing.conversations:
         talk.terminal.say("There is no thread yet: ask a question.")
-
-
-async def open_thread(talk: Talk, identifier: str) -> None:
-    problems = await talk.open(identifier)
-    talk.terminal.say(one_line(talk.title()), style="bold")
-    questions = await asyncio.to_thread(talk.questions)
-    for number, (question, status) in enumerate(questions, 1):
-        talk.terminal.say(f"{number:>3}  {one_line(question, 80)}  ({status})")
-    for problem in problems:
-        talk.terminal.tell(problem)
-    if await asyncio.to_thread(talk.unfinished):
-        talk.terminal.say("/resume goes on with the question that has not come to its end.")
 
 
 @command("go on with the run that was interrupted, here or in another thread", "[THREAD]", names)

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, ask, open_thread
+from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, ask
 from rubricem.agent.chat.session import Talk, Terminal
 from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.options import counted
@@ -163,7 +163,7 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
                 researcher.saver = await stack.enter_async_context(saver)
         talk = Talk(researcher, settings, dict(flags), conversations, terminal)
         if begin_in:
-            await open_thread(talk, begin_in)
+            await talk.enter(begin_in)
         await _talk(talk)
         if terminal.attended and talk.thread:
             terminal.tell(f"Go on with this thread: rubricem chat --resume {talk.thread.id}")

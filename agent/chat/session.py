@@ -10,6 +10,7 @@ in either case.
 """
 
 import asyncio
+import base64
 import copy
 import select
 import sys
@@ -22,7 +23,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from rubricem.agent.cli.runs import UNFINISHED, listed
+from rubricem.agent.cli.runs import UNFINISHED, ListedRun
 from rubricem.agent.cli.terminal import (
     HUNG_UP,
     Interrupts,
@@ -42,7 +43,7 @@ from rubricem.agent.transcript.question import Ask, Person
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
-from rubricem.memory.text import printable
+from rubricem.memory.text import one_line, printable
 
 
 @dataclass
@@ -69,6 +70,14 @@ class Terminal:
         """Print text of whatever origin as text."""
         shown = text if isinstance(text, Text) else Text(printable(text), style=style)
         self.console.print(shown, soft_wrap=not self.console.is_terminal)
+
+    def copy(self, text: str) -> None:
+        """Hand a text to the terminal's clipboard (OSC 52). Raises SettingsError for a pipe."""
+        if not self.console.is_terminal:
+            raise SettingsError("There is no terminal to copy with.", "Say /export md instead.")
+        held = base64.b64encode(text.encode()).decode()
+        self.console.file.write(f"\x1b]52;c;{held}\x07")
+        self.console.file.flush()
 
     def tell(self, line: str) -> None:
         """A line beside the answers."""
@@ -232,6 +241,18 @@ class Talk:
         self.thread = thread
         return await asyncio.to_thread(self._read)
 
+    async def enter(self, identifier: str) -> None:
+        """Go into a thread, and say what was asked in it."""
+        problems = await self.open(identifier)
+        self.terminal.say(one_line(self.title()), style="bold")
+        questions = await asyncio.to_thread(self.questions)
+        for number, (question, status) in enumerate(questions, 1):
+            self.terminal.say(f"{number:>3}  {one_line(question, 80)}  ({status})")
+        for problem in problems:
+            self.terminal.tell(problem)
+        if await asyncio.to_thread(self.unfinished):
+            self.terminal.say("/resume goes on with the question that has not come to its end.")
+
     def leave(self) -> None:
         """The next question begins a thread of its own."""
         self.thread, self.last, self.spent, self._usages = None, None, NO_USAGE, {}
@@ -307,5 +328,5 @@ class Talk:
         self.spent = sum(self._usages.values(), NO_USAGE)
 
     def _told(self, run: str) -> tuple[str, str]:
-        found = listed(self.store, run)
+        found = ListedRun.of(self.store, run)
         return found.question or run, "interrupted" if found.status == UNFINISHED else found.status

@@ -49,6 +49,9 @@ class Lazy:
 
 COMMANDS = {
     "ask": Lazy("rubricem.agent.cli.ask:ask", "Answer a research question with checked citations."),
+    "backup": Lazy(
+        "rubricem.agent.cli.upkeep:backup", "Copy the data directory, also while a server runs."
+    ),
     "bank": Lazy("rubricem.agent.cli.bank:bank", "Read and correct what earlier runs taught."),
     "chat": Lazy("rubricem.agent.chat:chat", "Ask questions that know those before them."),
     "collect": Lazy(
@@ -64,6 +67,7 @@ COMMANDS = {
     "export": Lazy(
         "rubricem.training.cli.export:export", "Write a collected run in the form of a trainer."
     ),
+    "init": Lazy("rubricem.agent.cli.doctor:init", "Ask four questions; write rubricem.toml."),
     "judge": Lazy(
         "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
     ),
@@ -72,11 +76,13 @@ COMMANDS = {
         "rubricem.training.cli.export:loop", "Show the whole line once: collect, judge, train, ask."
     ),
     "mcp": Lazy("rubricem.agent.cli.serve:mcp", "Serve the agent's tools to MCP clients."),
-    "models": Lazy("rubricem.agent.cli.models:models", "List, fetch, check and remove weights."),
+    "models": Lazy("rubricem.agent.cli.upkeep:models", "List, fetch, check and remove weights."),
+    "push": Lazy("rubricem.training.cli.train:push", "Put a checkpoint on the Hugging Face hub."),
     "rate": Lazy(
         "rubricem.agent.cli.learn:rate", "Rate an answer, for whoever judges what it taught."
     ),
-    "runs": Lazy("rubricem.agent.cli.runs:runs", "List the runs of this data directory, show one."),
+    "restore": Lazy("rubricem.agent.cli.upkeep:restore", "Bring back what backup has copied."),
+    "runs": Lazy("rubricem.agent.cli.runs:runs", "List, find, show, name and delete runs."),
     "serve": Lazy(
         "rubricem.agent.cli.serve:serve", "Serve the web page, and the same to programs."
     ),
@@ -84,6 +90,10 @@ COMMANDS = {
     "trust": Lazy(
         "rubricem.agent.cli.doctor:trust", "Let the rubricem.toml of this folder act outside of it."
     ),
+    "uninstall": Lazy(
+        "rubricem.agent.cli.upkeep:uninstall", "Say what is kept on this machine, and remove it."
+    ),
+    "users": Lazy("rubricem.agent.cli.serve:users", "Give others tokens for a server of yours."),
 }
 
 

@@ -149,7 +149,10 @@ PARTIAL, INTERRUPTED = 3, 130
     help="Run the question N times and have a judge pick the best.",
 )
 @click.option(
-    "--out", type=Path, metavar="FILE", help="Write the report: .md, .html, .pdf or .json."
+    "--out",
+    type=Path,
+    metavar="FILE",
+    help="Write the report: .md, .html, .pdf, .docx or .json; its sources: .bib, .ris.",
 )
 @ONLY_JSON
 @QUIET

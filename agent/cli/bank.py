@@ -35,6 +35,7 @@ from rubricem.agent.cli.options import (
     EXISTING,
     FILE,
     YES,
+    confirmed,
     counted,
     print_json,
     read_text,
@@ -361,13 +362,6 @@ def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
-def _confirmed(question: str, yes: bool) -> bool:
-    """What the person at the terminal says; SettingsError where there is none to ask."""
-    if not (yes or sys.stdin.isatty()):
-        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
-    return yes or click.confirm(question)
-
-
 IDS = click.argument("identifiers", metavar="ID...", nargs=-1, required=True)
 BY = "terminal"
 """where a person decided"""
@@ -415,7 +409,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         print_whole(item)
         click.echo()
-        if _confirmed("Release it?", yes):
+        if confirmed("Release it?", yes):
             click.echo(told_of(asyncio.run(open_own().release(item.record.id, BY))))
         else:
             click.echo(f"stays in quarantine: {item.record.id}")
@@ -430,7 +424,7 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         click.echo(line(item))
     these = "it" if len(items) == 1 else f"these {len(items)}"
-    if not _confirmed(f"Remove {these} for good?", yes):
+    if not confirmed(f"Remove {these} for good?", yes):
         click.echo("nothing was removed")
         return
     for item in items:
@@ -529,9 +523,9 @@ async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
 
 async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
     """The new version in the bank; None where the words are those that it has."""
-    from rubricem.agent.learning.reflect import parse_reflection
+    from rubricem.agent.learning.reflect import Parsed
 
-    parsed = parse_reflection(written)
+    parsed = Parsed.of(written)
     if parsed.fault:
         raise SettingsError(parsed.fault, "Write both blocks, each once and between its own tags.")
     clean = screened(parsed.rubrics, parsed.takeaways, ())
@@ -571,7 +565,7 @@ def restore(folder: Path, foreign: bool, yes: bool) -> None:
     """Go back to the copy in FOLDER. What was removed since stays removed."""
     held = open_own()
     now = asyncio.run(held.generation())
-    if now and not _confirmed(f"Give up the bank as it is now ({counted(now, 'event')})?", yes):
+    if now and not confirmed(f"Give up the bank as it is now ({counted(now, 'event')})?", yes):
         click.echo("the bank was left as it is")
         return
     generation = asyncio.run(held.restore(folder, foreign=foreign))

@@ -9,14 +9,15 @@ fetched are a note, since `ask` fetches them.
 import asyncio
 import json
 import platform
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,17 +27,26 @@ from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.settings import Settings, load_settings, local_settings, unknown_variables
+from rubricem.agent.settings import (
+    FILE_NAME,
+    SERVICE_KEYS,
+    Settings,
+    load_settings,
+    local_settings,
+    unknown_variables,
+)
 from rubricem.agent.settings.door import model_of, with_default_source
-from rubricem.agent.settings.trust import keep_trust, shown_wanted, untrusted
+from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
+    GIT,
     PYTHON,
     SCHOLAR,
     SEARXNG,
     WEB,
     is_beyond,
+    is_folder,
     kept_name,
     web_answers,
 )
@@ -44,6 +54,8 @@ from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, known
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, SettingsError, needed
+from rubricem.memory.runs import RunStore, writable
+from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line
 
 
@@ -79,6 +91,10 @@ def check_source(name: str) -> Check:
     """A source on this machine."""
     if name == PYTHON:
         return Check("source", "ok", "python: the installed libraries and the standard library")
+    if name.startswith(GIT):
+        found = shutil.which("git") is not None
+        said = f"{name}: a repository, {'which git fetches' if found else 'and there is no git'}"
+        return Check("source", "ok" if found else "fault", said, "" if found else "Install git.")
     from rubricem.agent.sources.readers import READERS
 
     folder = Path(name).expanduser()
@@ -102,9 +118,11 @@ async def check_service(name: str, settings: Settings) -> Check:
     try:
         if name == SCHOLAR:
             return await _check_scholar(settings)
+        from rubricem.agent.settings.door import service_keys
         from rubricem.agent.sources.choice import open_source
 
-        await open_source(name, settings.data_dir).prepare()
+        tool = open_source(name, settings.data_dir, keys=service_keys(settings))
+        await tool.prepare()
         return Check("source", "ok", f"{kept_name(name)} answers")
     except RubricemError as error:
         return fault_of("source", error)
@@ -150,6 +168,7 @@ async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
     said, remedy = "names no setting and is not read.", "Correct its name, or unset it."
     checks = [
         check_python(),
+        check_version(),
         *(Check("environment", "note", f"{n} {said}", remedy) for n in unknown_variables()),
         check_data_dir(settings.data_dir),
     ]
@@ -162,7 +181,8 @@ async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
         settings = with_default_source(settings)
     checks += await check_sources(settings)
     held, bank = await check_bank(settings)
-    checks += [bank, await asyncio.to_thread(check_embedder, settings, held, deep)]
+    checks += [bank, await asyncio.to_thread(check_speed, settings.data_dir)]
+    checks += [await asyncio.to_thread(check_embedder, settings, held, deep)]
     return checks
 
 
@@ -181,6 +201,51 @@ def check_python() -> Check:
     return Check("python", "ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 
+def check_version() -> Check:
+    """Ours, and the extras all of whose packages are here."""
+    wanted: dict[str, list[str]] = {}
+    for line in requires("rubricem") or ():
+        name, extra = _REQUIRED.match(line), _EXTRA.search(line)
+        if name and extra and name[0] != "rubricem":
+            wanted.setdefault(extra[1], []).append(name[0])
+    here = [extra for extra, names in sorted(wanted.items()) if all(map(_installed, names))]
+    found = f"rubricem {version('rubricem')}, with {', '.join(here) or 'no extra'}"
+    return Check("version", "ok", found)
+
+
+_REQUIRED, _EXTRA = re.compile(r"[\w.-]+"), re.compile(r"extra == ['\"]([\w-]+)")
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
+
+
+RECENT = 5
+"""runs that tell how fast the model is"""
+
+
+def check_speed(data_dir: Path) -> Check:
+    """How fast the model wrote in the last runs that ended; nothing is asked of it."""
+    store, ended = RunStore(data_dir), list[Trajectory]()
+    for thread in reversed(store.threads()[-10 * RECENT :]):
+        with suppress(RubricemError):
+            if store.ended(thread) and (run := store.load(thread)).spent:
+                ended += [run] if not ended or run.policy == ended[0].policy else []
+        if len(ended) == RECENT:
+            break
+    spent = [each for run in ended for each in run.spent if each.written]
+    if not (seconds := sum(each.seconds for each in spent)):
+        return Check("model speed", "ok", "known once a run has ended")
+    rate = sum(each.written for each in spent) / seconds
+    took = sum(run.seconds for run in ended) / len(ended)
+    found = f"{ended[0].policy} wrote {rate:,.1f} tokens a second, reading included"
+    runs = counted(len(ended), "run")
+    return Check("model speed", "ok", f"{found}; the last {runs} took {took:,.0f} s on average")
+
+
 def check_data_dir(folder: Path) -> Check:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +254,11 @@ def check_data_dir(folder: Path) -> Check:
     except OSError as cause:
         found = f"{folder} cannot be written: {cause.strerror or cause}."
         return Check("data directory", "fault", found, "Name another: RUBRICEM_DATA_DIR=FOLDER.")
-    return Check("data directory", "ok", str(folder))
+    free = shutil.disk_usage(folder).free
+    if free < _SPARE:
+        found = f"{folder} has {free / 1e6:,.0f} MB free."
+        return Check("data directory", "note", found, "Free some space, or name another.")
+    return Check("data directory", "ok", f"{folder}, {free / 1e9:,.1f} GB free")
 
 
 def check_llama() -> Check:
@@ -428,8 +497,67 @@ def trust() -> None:
         raise SettingsError(
             "This folder has no rubricem.toml.", "Only such a file needs a person's word."
         )
-    if wanted := untrusted(said, path):
-        click.echo(f"{shown_wanted(wanted, path)}\nIt may from now on.")
-        keep_trust(wanted, path)
+    asked = Untrusted.of(said, path)
+    if asked.wanted:
+        click.echo(f"{asked.shown()}\nIt may from now on.")
+        asked.keep()
     else:
         click.echo(f"{one_line(str(path))} does nothing outside of its folder that it may not.")
+
+
+@click.command("init")
+def init() -> None:
+    """Ask four questions, and write their answers into a rubricem.toml of this folder.
+
+    What it then does outside of the folder is allowed, as you have just said it.
+    """
+    path = Path(FILE_NAME)
+    if path.exists():
+        raise SettingsError(f"{path} is here already.", "Change it, or remove it and begin anew.")
+    told = "Model: 1.5b or 0.5b run here; NAME@http://SERVER/v1 asks a server"
+    said = click.prompt(told, default="1.5b", value_proc=_asked_model)
+    told = "Sources, with commas between: python, web, wikipedia, scholar, folders, ..."
+    said["source"] = click.prompt(told, default=PYTHON, value_proc=_asked_sources)
+    keys = [name for name in SERVICE_KEYS if name.removesuffix("_key") in said["source"]]
+    keys += ["api_key"] if "base_url" in said else []
+    for name in keys:
+        told = f"{name}, not shown (empty: none, or RUBRICEM_{name.upper()} later)"
+        if given := click.prompt(told, default="", hide_input=True, show_default=False).strip():
+            said[name] = given
+    if not keys:
+        click.echo("Keys: none is needed.")
+    told = "US dollars that one question may cost (0: no limit)"
+    said["max_cost"] = click.prompt(told, default=1.0, type=click.FloatRange(min=0))
+    load_settings(said)  # says what is wrong before anything is written
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
+    with writable(path), path.open("x", encoding="utf-8") as file:
+        path.chmod(0o600)  # there may be a key in it
+        file.write("\n".join([HEAD, *lines, ""]))
+    whole, read = local_settings()
+    if whole is not None and (asked := Untrusted.of(read, whole)).wanted:
+        asked.keep()
+    click.echo(f'written: {path}; look by `rubricem doctor`, then: rubricem ask "..."')
+
+
+HEAD = "# What this folder asks with; `rubricem doctor` says what is in force, and why."
+
+
+def _asked_model(given: str) -> dict[str, Any]:
+    name, _, server = given.strip().partition("@")
+    said = {"model": name, "base_url": server} if server else {"model": name}
+    try:
+        # Of a key not there nobody was asked yet.
+        settings = load_settings({**said, "api_key": "asked later"})
+        if not server and not model_of(settings).embedded:
+            raise SettingsError(f"{name!r} is no model that runs here; its server is missing.")
+    except SettingsError as error:
+        raise click.BadParameter(error.told()) from error
+    return said
+
+
+def _asked_sources(given: str) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    for name in names:
+        if is_folder(name) and not Path(name).expanduser().is_dir():
+            raise click.BadParameter(f"There is no source {name!r}. {ALLOWED}")
+    return names or [PYTHON]

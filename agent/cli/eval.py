@@ -104,7 +104,7 @@ def evaluation(
 def _print_answers(
     questions: Path, flags: dict[str, Any], as_json: bool, tell: Callable[[str], None]
 ) -> None:
-    from rubricem.agent.evaluate import PAGE, evaluate, text_table, ungraded, write_results
+    from rubricem.agent.evaluate import PAGE, text_table, ungraded, write_results
 
     experiment = experiment_of(questions, flags)
     if warning := ungraded(experiment.questions.questions):
@@ -112,7 +112,7 @@ def _print_answers(
     if experiment.judge is None and any(q.rubric for q in experiment.questions.questions):
         click.echo("warning: no rubric is graded without --judge checklist or stage.", err=True)
     rows = asyncio.run(
-        evaluate(experiment, tell, lambda row, done, all_: tell(row_line(row, done, all_)))
+        experiment.run(tell, lambda row, done, all_: tell(row_line(row, done, all_)))
     )
     told = write_results(experiment, rows)
     if as_json:
@@ -128,20 +128,20 @@ def _print_claims(
     path: Path, flags: dict[str, Any], as_json: bool, tell: Callable[[str], None]
 ) -> None:
     """Check the labelled claims and print what that comes to."""
-    from rubricem.agent.evaluate import check_claims, claim_figures, claim_lines, read_claims
+    from rubricem.agent.evaluate import ClaimSet, claim_lines
     from rubricem.memory.runs import write_atomically
 
     given = {name: flags.pop(name) for name in OWN}
-    claims = read_claims(path)[: given["limit"]]
+    claims = ClaimSet.read(path).first(given["limit"])
     named = given["checker"] or "rules"
     settings = load_settings(flags)
     choice = None if named == "rules" else checker_of(settings, named)
-    out = given["out"] or _folder(settings, f"{path.stem}-{named}", [c.id for c in claims])
+    out = given["out"] or _folder(settings, f"{path.stem}-{named}", [c.id for c in claims.claims])
     at_once = given["at_once"] or _at_once(choice)
-    asked = check_claims(
-        claims, choice, out, at_once, lambda row, done, all_: tell(f"{done}/{all_} {row.verdict}")
+    asked = claims.check(
+        choice, out, at_once, lambda row, done, all_: tell(f"{done}/{all_} {row.verdict}")
     )
-    told = claim_figures(claims, asyncio.run(asked), named)
+    told = claims.figures(asyncio.run(asked), named)
     write_atomically(out / "claims.json", json.dumps(told, indent=1) + "\n")
     if as_json:
         print_json(told)
@@ -171,14 +171,14 @@ def _at_once(model: "PolicyChoice | EntailmentChoice | None") -> int:
 
 def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     """What the flags ask for; raises SettingsError for what cannot be."""
-    from rubricem.agent.evaluate import Experiment, arms_of, read_questions
+    from rubricem.agent.evaluate import Arm, Experiment, QuestionSet
     from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.sources.index import PassageCorpus
     from rubricem.memory.schema import AnswerFormat
 
     given = {name: flags.pop(name) for name in OWN}
-    arms = arms_of(given["arms"], given["best_of"], given["memory"])
-    asked = read_questions(path, chosen_format(given["form"])).first(given["limit"])
+    arms = Arm.named(given["arms"], given["best_of"], given["memory"])
+    asked = QuestionSet.read(path, chosen_format(given["form"])).first(given["limit"])
     settings = load_settings({**flags, "memory": "off"})
     if not given["own_passages"]:
         settings = with_default_source(settings)

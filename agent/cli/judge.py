@@ -35,7 +35,6 @@ from rubricem.agent.learning.scoring import (
     find_run,
     open_group_judge,
 )
-from rubricem.agent.learning.scoring import score as score_runs
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of
@@ -68,7 +67,7 @@ from rubricem.judge.evaluation.run import (
     sample,
     tasks_of,
 )
-from rubricem.judge.stage import FirstRubrics, first_rubrics
+from rubricem.judge.stage import FirstRubrics
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
@@ -182,7 +181,7 @@ def score(
     async def judge_it() -> list[GroupJudgement]:
         bank = stores.open_bank() if kind == "stage" else None
         async with open_group_judge(choice, wanted, replies, gate=gate) as judge:
-            return await score_runs(judge, found, stores, bank)
+            return await found.score(judge, stores, bank)
 
     _show_judgement(found, asyncio.run(judge_it()), as_json)
 
@@ -382,7 +381,9 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
             if not no_search:
                 search = await stack.enter_async_context(setup.over_whole_sources().open_sources())
             model = await stack.enter_async_context(setup.model.open_judge())
-            return await first_rubrics(store.load(asked), stage_judge(model).proposer, search)
+            return await FirstRubrics.propose(
+                store.load(asked), stage_judge(model).proposer, search
+            )
 
     made = asyncio.run(make_them())
     store.save(made.buffer)
@@ -502,10 +503,10 @@ def import_(file: Path) -> None:
     Those of others become criteria of the answer that are never pruned. Nothing is imported of a
     file with a row that cannot be read.
     """
-    from rubricem.judge.buffers import bring_in, rubrics_of
+    from rubricem.judge.buffers import FoundRubrics, bring_in
 
     store, count = _store(), 0
-    for found in list(rubrics_of(read_text(file))):
+    for found in list(FoundRubrics.all_in(read_text(file))):
         stored = store.load(found.question)
         fresh = found.buffer if not stored.version else None
         changed = fresh or bring_in(stored, found.criteria, f"imported from {file.name}")

@@ -6,6 +6,7 @@ loads this, also for its help.
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,14 +19,6 @@ from rubricem.memory.text import printable_json
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-def whole(
-    flag: str, metavar: str, least: int, most: int, default: int, said: str
-) -> Callable[[Command], Command]:
-    """The flag of a whole number, whose default the help tells."""
-    kind, told = click.IntRange(least, most), f"{said} ({default})."
-    return click.option(flag, type=kind, default=default, metavar=metavar, help=told)
 
 
 def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], Command]:
@@ -166,6 +159,13 @@ def read_text(file: Path, remedy: str = "Save it as UTF-8.") -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} cannot be read as text: {error}.", remedy) from error
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """What the person at the terminal says; SettingsError where there is none to ask."""
+    if not (yes or sys.stdin.isatty()):
+        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
+    return yes or click.confirm(question)
 
 
 def print_json(value: dict[str, Any]) -> None:

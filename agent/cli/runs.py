@@ -1,5 +1,7 @@
-"""`rubricem runs`: what was asked, how it ended, and what it cost."""
+"""`rubricem runs`: what was asked, how it ended, what it cost; found again, named and deleted."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -8,10 +10,10 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
-from rubricem.agent.cli.options import AS_JSON, counted, print_json
+from rubricem.agent.cli.options import AS_JSON, YES, confirmed, counted, print_json
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import RunStore
+from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
 from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import one_line
 
@@ -33,12 +35,15 @@ class ListedRun:
     asked_at: datetime | None
     """None for one whose folder is gone"""
     trajectory: Trajectory | None
+    labels: Labels
 
     def as_json(self) -> dict[str, Any]:
         ended = self.trajectory
         return {
             "thread": self.thread,
             "question": self.question,
+            "title": self.labels.title,
+            "tags": list(self.labels.tags),
             "status": self.status,
             "ended_by": ended.ended_by if ended else "",
             "asked_at": self.asked_at and self.asked_at.isoformat(timespec="seconds"),
@@ -46,9 +51,29 @@ class ListedRun:
             "usage": ended.usage.model_dump(mode="json") if ended else None,
         }
 
+    @classmethod
+    def of(cls, store: RunStore, thread: str) -> "ListedRun":
+        """One run; what of it cannot be read is left out, so that the others are listed."""
+        question, trajectory, status, asked_at = "", None, UNFINISHED, None
+        try:
+            asked_at = store.asked_at(thread)
+            question = store.request(thread)["ask"]["question"]
+            if store.running(thread):
+                status = RUNNING
+            elif store.ended(thread):
+                trajectory = store.load(thread)
+                status = trajectory.status.value
+        except (RubricemError, OSError, KeyError, TypeError):
+            status = UNREADABLE
+        labels = labels_of(store, thread)
+        return cls(thread, question, status, asked_at, trajectory, labels)
+
+
+COUNT = click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
+
 
 @click.group(invoke_without_command=True)
-@click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
+@COUNT
 @AS_JSON
 @click.pass_context
 def runs(context: click.Context, count: int, as_json: bool) -> None:
@@ -57,7 +82,7 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
         return
     store = _store()
     threads = store.threads()
-    shown = [listed(store, thread) for thread in threads[-count:]]
+    shown = [ListedRun.of(store, thread) for thread in threads[-count:]]
     if as_json:
         print_json({"runs": [run.as_json() for run in shown]})
         return
@@ -103,7 +128,7 @@ def show(
         )
     store = _store()
     store.request(thread)
-    run = listed(store, thread)
+    run = ListedRun.of(store, thread)
     if run.trajectory is None:
         print_json(run.as_json()) if as_json else click.echo(
             f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
@@ -120,24 +145,79 @@ def show(
         tell_spent(run.trajectory)
 
 
+@runs.command()
+@click.argument("words", metavar="WORD", nargs=-1)
+@click.option("--tag", default="", help="Only runs with this tag.")
+@COUNT
+@AS_JSON
+def search(words: Sequence[str], tag: str, count: int, as_json: bool) -> None:
+    """Find runs by words of their question, report, name and tags; all of them must be there."""
+    if not (words or tag):
+        raise SettingsError("Nothing is sought.", "Give words, or --tag TAG.")
+    from rubricem.agent.research.history import History
+
+    store, sought = _store(), " ".join(words)
+    past = History(store)
+    past.follow(lambda line: click.echo(line, err=True))
+    found, number = past.page(sought, tag, limit=count)[::-1], past.count(sought, tag)
+    shown = [(ListedRun.of(store, each.thread), each.preview(sought)) for each in found]
+    if as_json:
+        rows = [{**run.as_json(), "preview": preview} for run, preview in shown]
+        print_json({"runs": rows, "found": number})
+        return
+    for run, preview in shown:
+        click.echo(_line(run))
+        click.echo(f"{'':14}{one_line(preview, 100)}")
+    click.echo(counted(number, "run"))
+
+
+@runs.command()
+@click.argument("thread", metavar="RUN")
+@click.argument("title", nargs=-1)
+def rename(thread: str, title: Sequence[str]) -> None:
+    """Call the run RUN by TITLE; without one, by its question again."""
+    kept = set_labels(_store(), thread, title=" ".join(title))
+    click.echo(f"{thread}  {kept.title or 'is called by its question'}")
+
+
+@runs.command()
+@click.argument("thread", metavar="RUN")
+@click.argument("tags", metavar="TAG", nargs=-1)
+@click.option("--remove", multiple=True, metavar="TAG", help="Take this one away; repeatable.")
+def tag(thread: str, tags: Sequence[str], remove: Sequence[str]) -> None:
+    """Give the run RUN these tags beside those that it has, and print them all."""
+    store = _store()
+    gone = {each.casefold() for each in remove}
+    kept = (*labels_of(store, thread).tags, *tags)
+    wanted = [each for each in kept if each.casefold() not in gone]
+    click.echo(", ".join(set_labels(store, thread, tags=wanted).tags) or "no tags")
+
+
+@runs.command()
+@click.argument("threads", metavar="RUN...", nargs=-1, required=True)
+@YES
+def rm(threads: Sequence[str], yes: bool) -> None:
+    """Delete runs for good: all their files. What depends on each is named before."""
+    from rubricem.agent.research.history import dependents, remove
+    from rubricem.agent.settings.door import stores_of
+
+    stores = stores_of(load_settings())
+    for thread in threads:
+        depends = asyncio.run(dependents(stores, thread))
+        click.echo(_line(ListedRun.of(stores.runs, thread)))
+        for sentence in depends.told():
+            click.echo(f"{'':14}{one_line(sentence)}")
+    these = "it" if len(threads) == 1 else f"these {len(threads)}"
+    if not confirmed(f"Delete {these} for good?", yes):
+        click.echo("nothing was deleted")
+        return
+    for thread in threads:
+        remove(stores, thread)
+        click.echo(f"deleted: {thread}")
+
+
 def _store() -> RunStore:
     return RunStore(load_settings().data_dir)
-
-
-def listed(store: RunStore, thread: str) -> ListedRun:
-    """One run; what of it cannot be read is left out, so that the others are listed."""
-    question, trajectory, status, asked_at = "", None, UNFINISHED, None
-    try:
-        asked_at = store.asked_at(thread)
-        question = store.request(thread)["ask"]["question"]
-        if store.running(thread):
-            status = RUNNING
-        elif store.ended(thread):
-            trajectory = store.load(thread)
-            status = trajectory.status.value
-    except (RubricemError, OSError, KeyError, TypeError):
-        status = UNREADABLE
-    return ListedRun(thread, question, status, asked_at, trajectory)
 
 
 def _line(run: ListedRun) -> str:
@@ -149,5 +229,6 @@ def _line(run: ListedRun) -> str:
         spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
         cost = f"{spent}, {run.trajectory.seconds:,.0f} s"
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
-    question = one_line(run.question, 80)
-    return f"{run.thread:<14}{when}  {run.status:<12}{cost:>22}  {question}"
+    question = one_line(run.labels.title or run.question, 80)
+    tags = "".join(f" #{each}" for each in run.labels.tags)
+    return f"{run.thread:<14}{when}  {run.status:<12}{cost:>22}  {question}{tags}"

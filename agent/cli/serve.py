@@ -1,4 +1,4 @@
-"""`rubricem serve` and `rubricem mcp`: the page and the tools of programs, on one's own host."""
+"""`rubricem serve`, `mcp` and `users`: the page, the tools of programs, and who may use them."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,9 +7,17 @@ from typing import Any
 
 import click
 
-from rubricem.agent.cli.options import BUDGET_FLAGS, Command, setting_flags
+from rubricem.agent.cli.options import (
+    AS_JSON,
+    BUDGET_FLAGS,
+    EXISTING,
+    Command,
+    counted,
+    print_json,
+    setting_flags,
+)
 from rubricem.agent.settings import load_settings
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import SettingsError, needed
 
 PORT, MCP_PORT = 8421, 8422
 
@@ -50,6 +58,16 @@ NO_TOKEN = click.option(
     help="Believe this proxy on who asks (X-Forwarded-For); repeatable.",
 )
 @setting_flags("reflect_model", *BUDGET_FLAGS, "verify")
+@click.option("--tls-cert", "certificate", type=EXISTING, help="Serve TLS with this PEM file.")
+@click.option("--tls-key", "key", type=EXISTING, help="The certificate's key, if not in its file.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    help="Least level of what is logged (warning); info tells of runs that end.",
+)
+@click.option("--log-json", "log_form", flag_value="json", default="text", help="Log JSON lines.")
+@click.option("--access-log", is_flag=True, help="Log each request, without its query.")
 def serve(
     host: str,
     port: int,
@@ -57,6 +75,11 @@ def serve(
     results: tuple[Path, ...],
     with_token: bool,
     proxies: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    log_level: Any,
+    log_form: Any,
+    access_log: bool,
     **flags: Any,
 ) -> None:
     """Serve the web page, and the same to programs.
@@ -66,11 +89,18 @@ def serve(
     those that are not finished when the server ends go on when it starts again. Budgets are of each
     question that names none.
     """
-    from rubricem.agent.serve.app import run_server
+    from rubricem.agent.serve.app import Operation, run_server
 
     settings = load_settings(flags)
     serving = run_server(
-        settings, host, port, open_page, results, with_token=with_token, proxies=proxies
+        settings,
+        host,
+        port,
+        open_page,
+        results,
+        with_token=with_token,
+        proxies=proxies,
+        operation=Operation(log_level, log_form, access_log, certificate, key),
     )
     asyncio.run(serving)
 
@@ -96,3 +126,65 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     from rubricem.agent.serve.app import served_here
 
     run(setup, served_here(setup.stores.data_dir, port, PATH, with_token))
+
+
+@click.group(invoke_without_command=True)
+@AS_JSON
+@click.pass_context
+def users(context: click.Context, as_json: bool) -> None:
+    """List who has a token for `rubricem serve`, and what each may spend.
+
+    Each has runs, memory, threads and uploads of their own; whoever has the server's own token can
+    look at all of them.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from rubricem.agent.serve.requests import Users
+
+    known = Users(load_settings().data_dir).all()
+    told = {name: each.allowance.model_dump(exclude_none=True) for name, each in known.items()}
+    if as_json:
+        print_json({"users": told})
+        return
+    for name, allowance in told.items():
+        limits = ", ".join(
+            f"{each.replace('_', ' ')} {value:g}" for each, value in allowance.items()
+        )
+        click.echo(f"{name:20}{limits or 'as the server has it'}")
+    click.echo(counted(len(told), "user"))
+
+
+@users.command("add")
+@click.argument("name")
+@click.option("--max-cost", type=float, help="US dollars of one question.")
+@click.option("--max-total-tokens", type=int, help="Tokens of one question.")
+@click.option("--max-seconds", type=float, help="Seconds of one question.")
+@click.option("--day-cost", type=float, help="US dollars in a day.")
+@click.option("--day-tokens", type=int, help="Tokens in a day.")
+@click.option("--day-runs", type=int, help="Questions in a day.")
+def add_user(name: str, **allowance: Any) -> None:
+    """Make a token for NAME, and print it this once; one who has a token gets another."""
+    from pydantic import ValidationError
+
+    from rubricem.agent.serve.requests import UserBudget, Users
+
+    try:
+        wanted = UserBudget(**allowance)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][0]).replace("_", "-")
+        raise SettingsError(f"{flag}: {first['msg']}.", "Leave it out for no limit.") from error
+    click.echo(
+        f"The token of {name}, shown this once: {Users(load_settings().data_dir).put(name, wanted)}"
+    )
+
+
+@users.command("rm")
+@click.argument("name")
+def rm_user(name: str) -> None:
+    """Have the token of NAME admit nobody any more; what they asked stays."""
+    from rubricem.agent.serve.requests import Users
+
+    found = Users(load_settings().data_dir)
+    found.drop(name)
+    click.echo(f"{name} has no token any more; what they asked is in {found.folder(name)}")

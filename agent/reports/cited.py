@@ -24,7 +24,8 @@ from dataclasses import dataclass, field, replace
 
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.agent.transcript.words import closest_sentence, overlap, rested_on, sentences
+from rubricem.agent.transcript.words import closest_sentence, overlap, rested_on
+from rubricem.memory.language import sentences
 from rubricem.memory.schema import (
     AnswerFormat,
     CitationCheck,

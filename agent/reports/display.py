@@ -4,8 +4,9 @@ A run is shown while it happens, on standard error: on a terminal the stages, th
 written, the searches, tokens and time, drawn in place; elsewhere one plain line for each stage
 and search. How far it is is folded from its events into a `StageProgress`, which nothing here
 changes, so that a view may draw the last one from another thread at any time. What came of it,
-and what a judge says, goes to standard output. Text of models and pages is printed as text;
-nothing in it is read as markup or obeyed by the terminal.
+and what a judge says, goes to standard output; there a terminal gets the answer's Markdown drawn,
+and a pipe gets it as it was written. Other text of models and pages is printed as text; nothing in
+any of it is obeyed by the terminal.
 """
 
 import re
@@ -25,6 +26,7 @@ from rubricem.agent.reports.report import (
     TITLE,
     duration,
     facts,
+    for_terminal,
     latest_rubric,
     notes,
     quotes,
@@ -181,8 +183,8 @@ _ENDED = {
     Status.PARTIAL: ("!", "yellow"),
     Status.FAILED: ("\u2717", "red"),
 }
-_MARK = re.compile(r"(?<!\w)(?:\[\d+(?:: in part)?\])+")
-_DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
+_MARK = re.compile(r"(?<!\w)(?:\[\d+(?::\s+in\s+part)?\])+")
+_DOUBT = re.compile(r"\[\d+:\s+not\s+supported\]|\[no\s+source\]|\[claim\s+removed\]")
 
 
 @contextmanager
@@ -345,7 +347,8 @@ def print_report(
     console = console or Console(highlight=False)
     answer = cited_answer(trajectory)
     recalled = "".join(f"\n  - {line}" for line in recalled_lines(trajectory))
-    body = Text(answer.body() if answer.pieces else NO_ANSWER)
+    width = min(console.width, WIDEST) if console.is_terminal else None
+    body = _body(answer, console, width)
     body.highlight_regex(_MARK, "cyan")
     body.highlight_regex(_DOUBT, "yellow")
     parts = [
@@ -361,10 +364,17 @@ def print_report(
     for i, part in enumerate(part for part in parts if part):
         if i:
             console.print()
-        if console.is_terminal:
-            console.print(part, width=min(console.width, WIDEST))
-        else:
-            console.print(part, soft_wrap=True)
+        console.print(part, width=width, soft_wrap=width is None)
+
+
+def _body(answer: CitedAnswer, console: Console, width: int | None) -> Text:
+    """The answer as it is drawn in so many columns; None: as it was written."""
+    written = answer.body() if answer.pieces else NO_ANSWER
+    if width is None:
+        return Text(written)
+    with console.capture() as drawn:
+        console.print(for_terminal(written), width=width)
+    return Text.from_ansi("\n".join(line.rstrip() for line in drawn.get().strip().splitlines()))
 
 
 def _source(answer: CitedAnswer, source: Source) -> Text:

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 from rubricem.agent.models.opening import shares_told
 from rubricem.agent.reports.rules import ClaimFinding, Findings, Pair
 from rubricem.agent.transcript.events import Tell, hush
-from rubricem.agent.transcript.words import sentences
 from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.errors import WeightsError
+from rubricem.memory.language import sentences
 
 LONGEST = 2048
 """tokens of text and claim together, where the model's window is not smaller"""

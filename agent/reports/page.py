@@ -1,35 +1,50 @@
-"""A trajectory as one self-contained page, on paper, and as a file of every format.
+"""A trajectory as one self-contained page, and as a file of every format.
 
 Nothing outside the page is ever loaded and no script runs: the content policy allows the one
 style sheet in it, by its hash, and nothing else; the pages of the room to the left stand in the
 same frame, page.html. Marks open native popovers with the passage they stand on. All text is
-escaped; the answer's Markdown is rendered without HTML, links or
-images. The way to the answer, stage by stage, is folded.
+escaped; the answer's Markdown is rendered without HTML or images, its formulas as MathML. The way
+to the answer, stage by stage, is folded.
 
-On paper it is made a PDF by weasyprint, without that way. While it is made no address is asked
-and no file is read but the fonts of the system: whatever the page names, the fetcher refuses.
+The HTML of an answer is made of escaped text and then cleaned by nh3 all the same: what it knows as
+markup is what is listed here. The page of the server has its formulas as they were written, and
+typesets them itself.
+
+On paper the page is made a PDF by weasyprint, without the way to the answer. While it is made no
+address is asked and no file is read but the fonts of the system: whatever the page names, the
+fetcher refuses. For Word the tokens of the answer's Markdown become paragraphs. Formulas stand as
+they were written in both. The cited sources are given to reference managers as BibTeX and RIS.
+
+Above 600 lines since all forms are one answer, which has to stay the same in each.
 """
 
 import base64
 import hashlib
 import importlib
+import io
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
-from markdown_it import MarkdownIt
 
 from rubricem.agent.reports import report
-from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, cited_answer, doubt
+from rubricem.agent.reports.cited import (
+    Cited,
+    CitedAnswer,
+    Uncited,
+    bracketed,
+    cited_answer,
+    doubt,
+)
 from rubricem.agent.transcript.scaffold import Block, parse
 from rubricem.judge.evaluation.report import Share
 from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
@@ -37,7 +52,15 @@ from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
-SUFFIXES = (".md", ".html", ".pdf", ".json")
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+Maths = Callable[[str, bool], str]
+"""a formula in LaTeX, and whether it stands alone -> HTML"""
+SUFFIXES = (".md", ".html", ".pdf", ".docx", ".json", ".bib", ".ris")
+LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
+"""characters that are coloured, and typeset, at most"""
 SHOWN = 20_000
 """characters of one block at most"""
 
@@ -58,7 +81,7 @@ _LABELS = {
 AROUND = 600
 """characters of a passage shown on either side of what is quoted from it"""
 
-_OFF = ["reference", "html_block", "html_inline", "link", "image", "autolink", "entity", "code"]
+_FORMULAS = ("math_inline", "math_inline_double", "math_block", "math_block_eqno")
 _STYLE = re.compile(r"<style>(.*?)</style>", re.S)
 UNCITED = '<sup class="cite"><i title="It named no source that was found">no source</i></sup>'
 _TIED = re.compile(r'([^\s<>&;]{0,40})\s?(<sup class="cite">.*?</sup>[.,;:!?]?)')
@@ -71,7 +94,110 @@ _VERDICTS = {
 }
 
 
-def page(trajectory: Trajectory) -> str:
+@cache
+def _drawing() -> "MarkdownIt":
+    """The grammar, with what is drawn otherwise than markdown-it would."""
+    markdown = report.grammar()
+    opened = '<div class="table-wrap" tabindex="0" role="region" aria-label="Table"><table>\n'
+    renderer: Any = markdown.renderer
+    renderer.rules |= {
+        "table_open": lambda *_: opened,
+        "table_close": lambda *_: "</table></div>\n",
+        "fence": lambda tokens, at, *_: _fenced(tokens[at]),
+        **dict.fromkeys(_FORMULAS, lambda tokens, at, options, env: _typeset(tokens[at], env)),
+    }
+    return markdown
+
+
+def html_of(text: str, maths: Maths) -> str:
+    """The text as HTML that is safe to show: cleaned, its tables and code to be scrolled by key."""
+    return cleaned(str(_drawing().render(text, {"maths": maths})))
+
+
+def _typeset(token: "Token", env: Any) -> str:
+    tag = "div" if token.block else "span"
+    marks = "".join(place[0] for place in report.PLACE.finditer(token.content))
+    made = env["maths"](report.PLACE.sub("", token.content).strip(), token.type != "math_inline")
+    return f'<{tag} class="maths">{made}</{tag}>{marks}'
+
+
+def _fenced(token: "Token") -> str:
+    language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+    return f'<pre tabindex="0"><code>{_coloured(token.content, language)}</code></pre>\n'
+
+
+def _coloured(code: str, language: str) -> str:
+    """The code as HTML, by the rules of a language that is named; nothing is guessed."""
+    from pygments.lexers import get_lexer_by_name
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String
+    from pygments.util import ClassNotFound
+
+    kinds = {
+        Comment: "comment", Keyword: "keyword", Operator.Word: "keyword", String: "string",
+        Number: "number", Name.Function: "name", Name.Class: "name", Name.Decorator: "name",
+        Name.Tag: "name",
+    }  # fmt: skip
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False) if language else None
+    except ClassNotFound:
+        lexer = None
+    if lexer is None or len(code) > LONGEST_CODE:
+        return escape(code)
+    parts = []
+    for token, text in lexer.get_tokens(code):
+        name = next((name for kind, name in kinds.items() if token in kind), "")
+        parts.append(f'<span class="c-{name}">{escape(text)}</span>' if name else escape(text))
+    return "".join(parts)
+
+
+def as_source(formula: str, alone: bool) -> str:
+    """A formula as it was written, for a page that typesets it itself, and for paper."""
+    return f'<code class="{"alone" if alone else "within"}">{escape(formula)}</code>'
+
+
+def as_mathml(formula: str, alone: bool) -> str:
+    """A formula as browsers typeset it; as it was written where it is not understood."""
+    from latex2mathml.converter import convert
+
+    if len(formula) > LONGEST_FORMULA:
+        return as_source(formula, alone)
+    try:
+        # A command that it does not know is left in the formula by its name.
+        made: str = convert(formula, display="block" if alone else "inline")
+    except Exception:
+        return as_source(formula, alone)
+    return made
+
+
+_MATHML = {
+    "math", "mi", "mo", "mn", "ms", "mtext", "mrow", "mfrac", "msqrt", "mroot", "msup", "msub",
+    "msubsup", "munder", "mover", "munderover", "mtable", "mtr", "mtd", "mspace", "mstyle",
+    "mpadded", "mphantom", "menclose", "mmultiscripts",
+}  # fmt: skip
+_TAGS = _MATHML | {
+    "a", "blockquote", "br", "code", "del", "div", "em", "h2", "h3", "h4", "h5", "h6",
+    "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td", "th", "thead",
+    "tr", "ul",
+}  # fmt: skip
+_ATTRIBUTES: dict[str, set[str]] = {
+    "a": {"href"}, "ol": {"start"}, "div": {"class", "tabindex", "role", "aria-label"},
+    "pre": {"tabindex"}, "span": {"class"}, "code": {"class"}, "math": {"display"},
+    "mo": {"stretchy", "fence", "form"}, "mfrac": {"linethickness"}, "mi": {"mathvariant"},
+    "mtable": {"columnalign"}, "mover": {"accent"}, "munder": {"accentunder"},
+}  # fmt: skip
+
+
+def cleaned(html: str) -> str:
+    """The HTML with nothing in it but what answers are made of."""
+    import nh3
+
+    return nh3.clean(
+        html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes={"http", "https"},
+        link_rel="noopener noreferrer nofollow",
+    )  # fmt: skip
+
+
+def page(trajectory: Trajectory, maths: Maths = as_mathml) -> str:
     """The whole page."""
     answer = cited_answer(trajectory)
     checks = trajectory.verification
@@ -80,7 +206,7 @@ def page(trajectory: Trajectory) -> str:
         "report_page.html",
         trajectory=trajectory,
         answer=answer,
-        html=answer_html(answer),
+        html=answer_html(answer, maths),
         when=f"{trajectory.started_at.astimezone(UTC):%d %B %Y, %H:%M} UTC".lstrip("0"),
         removed=[repair.claim for repair in checks.repairs] if checks else [],
         rubric=report.latest_rubric(parse(printable(trajectory.transcript()))),
@@ -143,7 +269,7 @@ def _templates(package: str) -> Environment:
     return environment
 
 
-def answer_html(answer: CitedAnswer) -> str:
+def answer_html(answer: CitedAnswer, maths: Maths = as_source) -> str:
     """The answer with its marks: the button of citation n (from 1) opens the popover `cN`."""
     if not answer.pieces:
         return f'<p class="none">{report.NO_ANSWER}</p>'
@@ -161,20 +287,29 @@ def answer_html(answer: CitedAnswer) -> str:
         )
         return f'<sup class="cite">{"".join(buttons)}</sup>'
 
-    body = report.marked_in(answer, _rendered, mark)
+    body = report.marked_in(answer, partial(html_of, maths=maths), mark)
     body = _TIED.sub(r'<span class="tied">\1\2</span>', body)
     return body + (f'<p class="bare">{escape(answer.bare)}</p>' if answer.bare else "")
 
 
-def _rendered(text: str) -> str:
-    """Markdown as HTML, its headings one level below the page's own."""
-    markdown = MarkdownIt("commonmark").enable("table").disable(_OFF)
-    tokens = markdown.parse(text)
-    for token in tokens:
-        token.attrs.pop("style", None)
-        if token.type.startswith("heading"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
-    return str(markdown.renderer.render(tokens, markdown.options, {}))
+_CITE = re.compile(r'<cite\s[^<>]*?id="([^"<>]{0,200})"[^<>]*>(.*?)(?:</cite>|\Z)', re.S)
+_TAG_BEGUN = re.compile(r"<[/a-z][^<>]*\Z")
+
+
+def draft_html(written: str) -> str:
+    """An answer that is still written: the text of its turn so far, its ids as they stand in it."""
+    _, begun, rest = printable(written).rpartition("<answer>")
+    text = rest.partition("</answer>")[0] if begun else ""
+    ids: list[str] = []
+
+    def hold(cite: re.Match[str]) -> str:
+        ids.append(cite[1])
+        return f"{cite[2].strip()} \ufdd0{len(ids) - 1}\ufdd1"
+
+    html = html_of(_CITE.sub(hold, _TAG_BEGUN.sub("", text)), as_source)
+    return report.PLACE.sub(
+        lambda place: f'<sup class="cite">{escape(ids[int(place[1])])}</sup>', html
+    )
 
 
 def _around(source: Source, quoted: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -248,9 +383,62 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}\u2026"
 
 
+def write_report(trajectory: Trajectory, path: Path) -> None:
+    """Write a file of one of `SUFFIXES`, all or nothing; .json holds the whole trajectory.
+
+    Raises SettingsError for another suffix, StoreError where the file cannot be written.
+    """
+    check_report_path(path)
+    content = rendered(trajectory, path.suffix.lower())
+    try:
+        write_atomically(path.resolve(), content)
+    except StoreError as error:
+        raise StoreError(str(error), "Choose another folder, or change its rights.") from error
+
+
+def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
+    """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
+    match suffix:
+        case ".md":
+            return report.markdown(trajectory)
+        case ".html":
+            return page(trajectory)
+        case ".pdf":
+            return pdf(trajectory)
+        case ".docx":
+            return docx(trajectory)
+        case ".bib":
+            return "\n".join(_bibtex(trajectory))
+        case ".ris":
+            return "".join(_ris(trajectory))
+        case _:
+            return trajectory.model_dump_json(indent=2) + "\n"
+
+
+def check_report_path(path: Path) -> None:
+    """Raise what `write_report` would raise for the path, before any work is done for it."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingsError(
+            f"{path.name!r} names no format that a report can be written in",
+            f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
+        )
+    if path.suffix.lower() == ".pdf":
+        check_pdf()
+    if path.suffix.lower() == ".docx":
+        _word()
+    if os.path.isdir(path):
+        raise StoreError(f"{path} is a directory", "Name a file inside it.")
+    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
+    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise StoreError(
+            f"no file can be written in {folder}", "Choose another folder, or change its rights."
+        )
+
+
 _PAPER = """
 @page { size: A4; margin: 18mm 16mm; @bottom-right { content: counter(page); font-size: 8pt } }
-h1 { font-size: 20pt } table { display: table } pre { white-space: pre-wrap }
+h1 { font-size: 20pt } .table-wrap table { width: auto } .figures { display: table }
+pre { white-space: pre-wrap }
 .numbers { grid-template-columns: 1fr 1fr 1fr } .sources details > :not(summary) { display: none }
 .sources summary, [aria-labelledby="stages-title"] { display: none }
 """
@@ -262,7 +450,7 @@ def pdf(trajectory: Trajectory) -> bytes:
     weasyprint = _weasyprint()
     fetcher = _refusing()
     with boundary(StoreError, "making the PDF"):
-        html = weasyprint.HTML(string=page(trajectory), url_fetcher=fetcher)
+        html = weasyprint.HTML(string=page(trajectory, as_source), url_fetcher=fetcher)
         style = weasyprint.CSS(string=_PAPER, url_fetcher=fetcher)
         made: bytes = html.write_pdf(stylesheets=[style])
     return made
@@ -295,45 +483,182 @@ def _refusing() -> Any:
     return Refusing()
 
 
-def write_report(trajectory: Trajectory, path: Path) -> None:
-    """Write .md, .html, .pdf or .json (the whole trajectory), all or nothing.
+def docx(trajectory: Trajectory) -> bytes:
+    """The report as a Word document."""
+    document, answer = _word().Document(), cited_answer(trajectory)
+    title = one_line(trajectory.question)
+    about = document.core_properties
+    about.title, about.author = title[:255], "rubricem"
+    about.created = about.modified = trajectory.started_at.astimezone(UTC).replace(tzinfo=None)
+    document.add_heading(title, 0)
+    for note in report.notes(trajectory, answer):
+        document.add_paragraph(note, style="Intense Quote")
+    body = answer.body(bracketed) if answer.pieces else report.NO_ANSWER
+    _Word(document).write(report.grammar().parse(body))
+    if answer.bare:
+        document.add_paragraph().add_run(answer.bare).bold = True
+    if answer.sources:
+        document.add_heading("Sources", 1)
+    for source in answer.sources:
+        head = document.add_paragraph(f"[{answer.of(source)[0].number}] ")
+        _link(head, one_line(source.title), report.web_address(source.location))
+        head.add_run(f"\n{', '.join(report.whereabouts(source))}").italic = True
+        for quote in report.quotes(answer, source):
+            document.add_paragraph(quote, style="Quote")
+    recalled = report.recalled_lines(trajectory)
+    if recalled:
+        document.add_heading(report.TITLE, 1)
+    for line in recalled:
+        document.add_paragraph(line, style="List Bullet")
+    document.add_paragraph(" \u00b7 ".join(report.facts(trajectory)))
+    made = io.BytesIO()
+    document.save(made)
+    return made.getvalue()
 
-    Raises SettingsError for another suffix, StoreError where the file cannot be written.
-    """
-    check_report_path(path)
-    content = rendered(trajectory, path.suffix.lower())
-    try:
-        write_atomically(path.resolve(), content)
-    except StoreError as error:
-        raise StoreError(str(error), "Choose another folder, or change its rights.") from error
+
+def _word() -> Any:
+    return needed("docx", "docx", "A Word file")
 
 
-def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
-    """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
-    match suffix:
-        case ".md":
-            return report.markdown(trajectory)
-        case ".html":
-            return page(trajectory)
-        case ".pdf":
-            return pdf(trajectory)
-        case _:
-            return trajectory.model_dump_json(indent=2) + "\n"
+_MONO = "Courier New"
 
 
-def check_report_path(path: Path) -> None:
-    """Raise what `write_report` would raise for the path, before any work is done for it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SettingsError(
-            f"{path.name!r} names no format that a report can be written in",
-            f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
-        )
-    if path.suffix.lower() == ".pdf":
-        check_pdf()
-    if os.path.isdir(path):
-        raise StoreError(f"{path} is a directory", "Name a file inside it.")
-    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        raise StoreError(
-            f"no file can be written in {folder}", "Choose another folder, or change its rights."
-        )
+class _Word:
+    """Puts tokens of Markdown into a document, one block after another."""
+
+    def __init__(self, document: Any) -> None:
+        self._document = document
+        self._lists: list[str] = []
+        self._quoted = 0
+        self._rows: list[list[Token]] | None = None
+        """of the table that is read"""
+
+    def write(self, tokens: "Sequence[Token]") -> None:
+        before = ""
+        for token in tokens:
+            kind, opens = token.type.removesuffix("_open"), token.nesting > 0
+            if kind in ("bullet_list", "ordered_list") and opens:
+                self._lists.append("List Bullet" if kind == "bullet_list" else "List Number")
+            elif token.type in ("bullet_list_close", "ordered_list_close"):
+                self._lists.pop()
+            elif token.type.startswith("blockquote"):
+                self._quoted += token.nesting
+            elif token.type == "inline":
+                self._text(token, before)
+            elif token.type == "fence" or token.type.startswith("math"):
+                paragraph = self._document.add_paragraph()
+                paragraph.add_run(token.content.strip("\n")).font.name = _MONO
+            else:
+                self._table(token)
+            before = token.tag if opens else before
+
+    def _text(self, token: "Token", tag: str) -> None:
+        if self._rows is not None:
+            self._rows[-1].append(token)
+            return
+        if re.fullmatch("h[1-6]", tag):
+            paragraph = self._document.add_heading("", int(tag[1]) - 1)
+        elif self._lists:
+            depth = min(len(self._lists), 3)
+            style = self._lists[-1] + (f" {depth}" if depth > 1 else "")
+            paragraph = self._document.add_paragraph(style=style)
+        else:
+            paragraph = self._document.add_paragraph(style="Quote" if self._quoted else None)
+        _inline(paragraph, token)
+
+    def _table(self, token: "Token") -> None:
+        match token.type:
+            case "table_open":
+                self._rows = []
+            case "tr_open" if self._rows is not None:
+                self._rows.append([])
+            case "table_close" if self._rows:
+                rows, self._rows = self._rows, None
+                table = self._document.add_table(len(rows), max(map(len, rows)))
+                table.style = "Table Grid"
+                for row, cells in zip(table.rows, rows, strict=True):
+                    for cell, held in zip(row.cells, cells, strict=False):
+                        _inline(cell.paragraphs[0], held)
+
+
+def _inline(paragraph: Any, token: "Token") -> None:
+    on: dict[str, int] = {}
+    address: str | None = None
+    for part in token.children or ():
+        on[part.tag] = on.get(part.tag, 0) + part.nesting
+        if part.tag == "a":
+            address = (
+                report.web_address(str(part.attrs.get("href", ""))) if part.nesting > 0 else None
+            )
+        text = "\n" if part.type.endswith("break") else part.content
+        if not text:
+            continue
+        run = _link(paragraph, text, address)
+        run.bold, run.italic = on.get("strong", 0) > 0, on.get("em", 0) > 0
+        run.font.strike = on.get("s", 0) > 0
+        if part.type == "code_inline" or part.type.startswith("math"):
+            run.font.name = _MONO
+
+
+def _link(paragraph: Any, text: str, address: str | None) -> Any:
+    """A run of the text, linked where there is an address."""
+    run = paragraph.add_run(text)
+    if address:
+        from docx.opc.constants import RELATIONSHIP_TYPE
+        from docx.oxml import OxmlElement
+        from docx.oxml.ns import qn
+
+        link = OxmlElement("w:hyperlink")
+        to = paragraph.part.relate_to(address, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
+        link.set(qn("r:id"), to)
+        run.underline = True
+        link.append(run._r)
+        paragraph._p.append(link)
+    return run
+
+
+_DOI = re.compile(r"doi\.org/(10\.\d{4,9}/[^\s?#]+)", re.I)
+_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
+
+
+def _cited(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
+    """Each cited source, its address on the web, its DOI, and where in it the passage stands."""
+    for source in cited_answer(trajectory).sources:
+        address = report.web_address(source.location) or ""
+        doi = _DOI.search(address)
+        where = "" if address else one_line(source.location)
+        place = ", ".join(filter(None, (where, one_line(source.place))))
+        yield source, address, doi[1] if doi else "", place
+
+
+def _bibtex(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
+    for number, (source, address, doi, place) in enumerate(_cited(trajectory), start=1):
+        fields = {
+            "title": f"{{{_tex(one_line(source.title))}}}",
+            "url": address,
+            "doi": doi,
+            "urldate": read if address else "",
+            "note": _tex(place),
+        }
+        held = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items() if value)
+        yield f"@misc{{rubricem-{trajectory.id[:8]}-{number},\n{held}\n}}\n"
+
+
+def _ris(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
+    for source, address, doi, place in _cited(trajectory):
+        fields = {
+            "TY": "ELEC" if address else "GEN",
+            "TI": one_line(source.title),
+            "UR": address,
+            "DO": doi,
+            "Y2": read if address else "",
+            "N1": place,
+        }
+        lines = [f"{name}  - {value}\r\n" for name, value in fields.items() if value]
+        yield "".join([*lines, "ER  - \r\n\r\n"])

@@ -3,9 +3,10 @@
 The source list is rendered here from what was fetched, never from what a model wrote; only
 sources that the answer cites are in it, each with the sentence its claims stand on. Titles,
 paths, quotes and the answer are untrusted text and are escaped for where they go. `prose` keeps
-what an answer is written in (headings, lists, emphasis, code); `literal` keeps nothing. HTML is
-escaped as entities in both, and brackets by a backslash, so that neither links nor link
-definitions can be formed. Only `link` makes one, and only to http and https.
+what an answer is written in (headings, lists, emphasis, code, links to http and https); `literal`
+keeps nothing. A backslash stands only before what would become HTML, an image, an entity or a link
+to elsewhere. Where that does not make a text harmless, as a renderer reads it, all of its HTML is
+escaped as entities and every bracket by a backslash.
 
 What verification came to is counted by pairs of claim and source as they were written; a repair
 comes after them.
@@ -23,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rubricem.agent.reports.cited import (
@@ -37,7 +38,8 @@ from rubricem.agent.reports.cited import (
     cited_answer,
 )
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
-from rubricem.agent.transcript.words import STOP_WORDS, content_words, sentences
+from rubricem.agent.transcript.words import content_words
+from rubricem.memory.language import STOP_WORDS, sentences
 from rubricem.memory.schema import (
     Recollection,
     Source,
@@ -49,15 +51,138 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import one_line
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+    from rich.markdown import Markdown
+
+_OFF = ["reference", "html_block", "html_inline", "entity", "code"]
+_TASK = re.compile(r"\[([ xX])\]\s+")
+_BOXES = {" ": "\u2610 ", "x": "\u2611 "}
+_URL_UNSAFE = re.compile(r"[\s<>\"'\\^`{|}()]|[^\x21-\x7e]")
+PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
+"""holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
+
+
+def web_address(location: str) -> str | None:
+    """The location as an address that is safe to link, or None where it is no http(s) url."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return None
+    if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
+        return None
+    return _URL_UNSAFE.sub(_quoted, location.strip())
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace"))
+
+
+def grammar() -> "MarkdownIt":
+    """What an answer is read in; its tokens are markdown-it's, with `math_inline` and its kind.
+
+    CommonMark with tables, task lists and formulas, and without HTML, reference links and entities,
+    which answers hold by accident alone. Only http and https are linked. An image becomes a link,
+    so that nothing is loaded before somebody asks for it. Formulas stand between dollars or in the
+    round and square brackets of LaTeX; a dollar beside a digit outside of them is money.
+    """
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+    from mdit_py_plugins.texmath import texmath_plugin
+
+    markdown = MarkdownIt("commonmark", {"html": False})
+    markdown.enable(["table", "strikethrough"]).disable(_OFF)
+    markdown.use(
+        dollarmath_plugin,
+        allow_labels=False, allow_space=False, allow_digits=False, double_inline=True,
+    ).use(texmath_plugin, delimiters="brackets")  # fmt: skip
+    markdown.validateLink = lambda url: web_address(url) is not None  # type: ignore[method-assign]
+    markdown.core.ruler.push("answer", _settle)
+    return markdown
+
+
+def _settle(state: "StateCore") -> None:
+    """Images become links, the boxes of tasks letters, and headings stand below the page's own."""
+    for before, token in zip([None, None, *state.tokens], state.tokens, strict=False):
+        if token.type.startswith("heading"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
+        token.attrs.pop("style", None)
+        if token.type != "inline" or not token.children:
+            continue
+        token.children = [kept for child in token.children for kept in _linked(child)]
+        first = token.children[0]
+        if before and before.type == "list_item_open" and (task := _TASK.match(first.content)):
+            first.content = _BOXES[task[1].lower()] + first.content[task.end() :]
+
+
+def _linked(token: "Token") -> "Iterator[Token]":
+    if token.type != "image":
+        yield token
+        return
+    opens, text = token.copy(), token.copy()
+    opens.type, opens.tag, opens.nesting = "link_open", "a", 1
+    opens.attrs, opens.children, opens.content = {"href": token.attrs["src"]}, None, ""
+    text.type, text.tag, text.children = "text", "", None
+    text.content = token.content or f"image at {urlsplit(str(token.attrs['src'])).hostname}"
+    yield from (opens, text, opens.copy(type="link_close", nesting=-1, attrs={}))
+
+
+def alive(text: str) -> bool:
+    """Whether the text holds HTML, an image or a link to elsewhere than the web, for CommonMark."""
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark")
+    reader.validateLink = lambda url: True  # type: ignore[method-assign]
+    blocks = reader.parse(text)
+    tokens = [inner for block in blocks for inner in [block, *(block.children or ())]]
+    return any(
+        token.type in ("html_block", "html_inline", "image")
+        or (token.type == "link_open" and not web_address(str(token.attrs["href"])))
+        for token in tokens
+    )
+
+
+def for_terminal(text: str) -> "Markdown":
+    """The text as rich draws it, its formulas as they were written."""
+    from rich.markdown import Markdown
+
+    drawn = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+    drawn.parsed = [_written(token) for token in grammar().parse(text)]
+    return drawn
+
+
+def _written(token: "Token") -> Any:
+    if token.type.startswith("math"):
+        kind = "fence" if token.block else "text"
+        return token.copy(type=kind, tag="code" if token.block else "", info="latex")
+    children = token.children and [_written(child) for child in token.children]
+    return token.copy(children=children)
+
+
 _FENCE = re.compile(r"(`{3,})[^`]*$")
 _CODE = re.compile(r"(?<![\\`])`([^`\n]+)`(?!`)")
+_KEPT = re.compile(r"((?<![\\`])`[^`\n]+`(?!`)|<https?://[^\s<>]+>)")
 _INERT_CODE = re.compile(r"(?!.*[<&]|.*\]\(|.*!\[)")
-_SPECIAL = re.compile(r"[\\`*\[\]~|]|(?<!\w)_|_(?!\w)|^[#+=-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]")
-_URL_UNSAFE = re.compile(r"[\s<>\"'\\^`{|}()]|[^\x21-\x7e]")
+_MARKUP = r"<(?=[A-Za-z/!?])|&(?=#?\w{1,32};)|!(?=\[)"
+_LINKED = re.compile(r"!\[([^\]\n]*)\](?=\(https?://)")
+_LIVING = re.compile(rf"{_MARKUP}|(?<=\])(?:\((?!https?://)|:)")
+_SPECIAL_PATTERN = (
+    rf"{_MARKUP}|\](?=[(\[:])|[\\`*~|]|(?<!\w)_|_(?!\w)|^[#+=>-]|(?<=^\d)[.)]|(?<=^\d\d)[.)]"
+)
+_SPECIAL = re.compile(_SPECIAL_PATTERN)
+_IN_LINK = re.compile(rf"[\[\]]|{_SPECIAL_PATTERN}")
 
 
 def prose(text: str) -> str:
-    """A printable text with its structure kept and everything else of Markdown taken away."""
+    """A printable text with its structure kept and nothing in it that a renderer would obey."""
+    light = _escaped(text, _light)
+    return _escaped(text, _strict) if alive(light) else light
+
+
+def _escaped(text: str, escape: Callable[[str], str]) -> str:
+    """Each line through `escape`, those of code as they are."""
     lines, fence = [], ""
     for line in text.splitlines():
         # A fence is trusted only at the margin: elsewhere its end depends on the block around it.
@@ -69,43 +194,40 @@ def prose(text: str) -> str:
             fence = mark[1]
             lines.append(line)
         else:
-            lines.append(_spans(line))
+            lines.append(escape(line))
     return "\n".join([*lines, fence] if fence else lines)
 
 
 def literal(text: str) -> str:
     """The text on one line, with every character escaped that means something there."""
-    return _entities(_SPECIAL.sub(r"\\\g<0>", one_line(text)))
-
-
-def web_address(location: str) -> str | None:
-    """The location as an address that is safe to link, or None where it is no http(s) url."""
-    try:
-        parts = urlsplit(location)
-    except ValueError:
-        return None
-    if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
-        return None
-    return _URL_UNSAFE.sub(lambda c: "".join(f"%{b:02X}" for b in c[0].encode()), location.strip())
+    return _SPECIAL.sub(r"\\\g<0>", one_line(text))
 
 
 def link(title: str, location: str) -> str:
     """The title, linked where the location is a web address."""
     address = web_address(location)
-    return f"[{literal(title)}]({address})" if address else literal(title)
+    shown = _IN_LINK.sub(r"\\\g<0>", one_line(title))
+    return f"[{shown}]({address})" if address else literal(title)
 
 
-def _spans(line: str) -> str:
+def _light(line: str) -> str:
+    # An address in angle brackets is a link; an image becomes one.
+    inert = (part if at % 2 else _LIVING.sub(r"\\\g<0>", _LINKED.sub(r"[\1]", part))
+             for at, part in enumerate(_KEPT.split(line)))  # fmt: skip
+    return "".join(inert)
+
+
+def _strict(line: str) -> str:
     parts, at = [], 0
     for code in _CODE.finditer(line):
         # As an element where a renderer that sees no code could be misled.
-        inert = code[0] if _INERT_CODE.match(code[1]) else f"<code>{literal(code[1])}</code>"
-        parts += [_text(line[at : code.start()]), inert]
+        inert = code[0] if _INERT_CODE.match(code[1]) else f"<code>{_entities(code[1])}</code>"
+        parts += [_bracketless(line[at : code.start()]), inert]
         at = code.end()
-    return "".join([*parts, _text(line[at:])])
+    return "".join([*parts, _bracketless(line[at:])])
 
 
-def _text(text: str) -> str:
+def _bracketless(text: str) -> str:
     return _entities(re.sub(r"[\[\]]", r"\\\g<0>", text))
 
 
@@ -173,8 +295,6 @@ _PROMISED = (
     "reason ended_by trajectory_id thread recalled recollections contributions"
 )
 """names of the object for programs, in order; of a trajectory's own, as they stand there"""
-_PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
-"""holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
 
 
 def markdown(trajectory: Trajectory) -> str:
@@ -222,7 +342,7 @@ def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str 
         places.append(piece)
         return f"\ufdd0{len(places) - 1}\ufdd1"
 
-    for at, part in enumerate(_PLACE.split(escape(answer.body(hold)))):
+    for at, part in enumerate(PLACE.split(escape(answer.body(hold)))):
         yield places[int(part)] if at % 2 else part
 
 

@@ -29,7 +29,17 @@ from functools import lru_cache
 from itertools import product, zip_longest
 from typing import Protocol
 
-from rubricem.agent.transcript.words import STOP_WORDS, content_words, sentences, stem
+from rubricem.agent.transcript.words import content_words
+from rubricem.memory.language import (
+    LETTER,
+    STOP_WORDS,
+    is_foreign,
+    language_of,
+    language_with,
+    sentences,
+    stem,
+    stop_words,
+)
 from rubricem.memory.schema import NO_USAGE, CitationSupport, Source, Usage
 
 _SMALL = (
@@ -46,7 +56,7 @@ _ORDINALS = (
 _WORDS |= {word: str(value) for value, word in enumerate(_ORDINALS.split(), start=3)}
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _NUMBER = re.compile(
-    rf"(?<![\w.])(?:v?(?P<digits>\d+(?:[.,]\d+)*)|(?P<word>{'|'.join(_WORDS)})(?!\w))"
+    rf"(?<!{LETTER})(?<!\.)(?:v?(?P<digits>\d+(?:[.,]\d+)*)|(?P<word>{'|'.join(_WORDS)})(?!\w))"
     rf"(?:[ -]?(?P<scale>{'|'.join(_SCALES)})(?!\w))?(?P<percent>\s?(?:%|per ?cent\b))?",
     re.I,
 )
@@ -60,7 +70,7 @@ _SHORT_MONTH = re.compile(rf"\b({'|'.join(sorted(_MONTHS.keys() - {'May'}))})t?\
 _QUOTED = re.compile(r'["\u201c]([^"\u201c\u201d\n]{2,400})["\u201d]')
 _GAP = re.compile(r"\.{3}|\u2026|\[\.{3}\]")
 
-_TOKEN = re.compile(r"[\w.]+")
+_TOKEN = re.compile(rf"(?:{LETTER}|\.)+")
 _IDENTIFIER = re.compile(r"(?<!\w)\d*+[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
 _CAPITAL = re.compile(r"(?<![\w.`'\u2019-])[^\W\d_a-z][\w]*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\u2026]\s|[(\"\u201c\n]|[-*]\s)\s*$")
@@ -87,18 +97,22 @@ def missing_quotations(claim: str, text: str) -> list[str]:
 
     Titles are quoted, too: of those the text must have the words.
     """
-    held, words = _plain(text), content_words(text)
+    held, language = _plain(text), language_with(claim, text)
+    words = content_words(text, language)
     return [
         quoted
         for quoted in _QUOTED.findall(claim)
         if not all(_plain(part) in held for part in _GAP.split(quoted))
-        and not (_is_title(quoted) and content_words(quoted) <= words)
+        and not (_is_title(quoted) and content_words(quoted, language) <= words)
     ]
 
 
 def missing_names(claim: str, text: str) -> list[str]:
     """Names of the claim that do not stand in the text whole."""
-    return [name for name in dict.fromkeys(_names(claim)) if not _stands(name, text)]
+    language = language_with(claim, text)
+    return [
+        name for name in dict.fromkeys(_names(claim, language)) if not _stands(name, text, language)
+    ]
 
 
 def _is_title(quoted: str) -> bool:
@@ -131,12 +145,14 @@ def _values(match: re.Match[str]) -> tuple[str, ...]:
     return (f"{value}%", value) if match["percent"] else (value,)
 
 
-def _names(claim: str) -> Iterator[str]:
+def _names(claim: str, language: str) -> Iterator[str]:
     for token in _TOKEN.findall(claim):
         name = token.strip("._")
         if _IDENTIFIER.search(name) and any(len(part) > 1 for part in name.split(".")):
             yield name
-    capitals = [m for m in _CAPITAL.finditer(claim) if m[0].lower() not in STOP_WORDS]
+    binding = stop_words(language)
+    written = (m for m in _CAPITAL.finditer(claim) if m[0][0].isupper())
+    capitals = [m for m in written if m[0].lower() not in binding]
     if len(capitals) > _MOSTLY * len(_TOKEN.findall(claim)) and len(capitals) > 3:
         return
     for match in capitals:
@@ -144,21 +160,23 @@ def _names(claim: str) -> Iterator[str]:
         acronym = sum(letter.isupper() for letter in match[0]) > 1
         followed = _CAPITAL.match(claim, match.end() + 1)
         before = claim[max(0, match.start() - LONGEST_GAP) : match.start()]
-        if acronym or followed or not _SENTENCE_START.search(before):
+        # German writes every noun so.
+        named = language != "de" and not _SENTENCE_START.search(before)
+        if acronym or followed or named:
             yield match[0]
 
 
-def _stands(name: str, text: str) -> bool:
+def _stands(name: str, text: str, language: str) -> bool:
     last = name.rpartition(".")[2]
     root = _OF_A_COUNTRY.sub("", last)
     people = [rf"{re.escape(root)}\w{{0,3}}"] if 3 < len(root) < len(last) else []
     forms = "|".join([rf"{re.escape(last)}(?:['\u2019]?s|(?:n|an|ian)s?)?", *people])
-    if re.search(rf"(?<!\w)(?:{forms})(?!\w)", text, re.I):
+    if re.search(rf"(?<!{LETTER})(?:{forms})(?!{LETTER})", text, re.I):
         return True
     if last.isupper() and len(last) > 1:
         initials = "".join(word[0] for word in re.findall(r"[^\W\d_]+", text))
         return last.lower() in initials.lower()
-    return content_words(last) <= content_words(text)
+    return content_words(last, language) <= content_words(text, language)
 
 
 def _plain(text: str) -> str:
@@ -198,7 +216,9 @@ _PREFIXES = ("un", "non", "im", "in", "dis")
 
 
 def contradiction(claim: str, sentence: str) -> str:
-    """How the claim turns the sentence round, in a phrase; "" where it does not."""
+    """How an English claim turns the sentence round, in a phrase; "" where it does not."""
+    if is_foreign(claim, sentence):
+        return ""
     denied_there, said_there = _denied(sentence)
     denied_here, said_here = _denied(claim)
     if turned := denied_here & said_there:
@@ -247,9 +267,10 @@ def shares(claim: str, sentence: str) -> float:
 
     "Unbounded" is there where "bound" is denied.
     """
-    words = content_words(claim) - NEGATIONS
+    language = language_with(claim, sentence)
+    words = content_words(claim, language) - NEGATIONS
     denied = {prefix + word for word in _denied(sentence)[0] for prefix in _PREFIXES}
-    return len(words & (content_words(sentence) | denied)) / len(words) if words else 0.0
+    return len(words & (content_words(sentence, language) | denied)) / len(words) if words else 0.0
 
 
 LEAST_QUOTED = 3
@@ -382,7 +403,7 @@ class LexicalChecker:
 def lexical_finding(pair: Pair) -> ClaimFinding:
     """What the rules say of a pair."""
     text = pair.source.text
-    if not content_words(pair.claim) or (text and _latin(pair.claim) != _latin(text)):
+    if not content_words(pair.claim) or (text and _apart(pair.claim, text)):
         return ClaimFinding("unchecked", "its words cannot be compared with the source's")
     if wrong := pair.fault():
         return ClaimFinding("unsupported", wrong)
@@ -399,8 +420,9 @@ def lexical_finding(pair: Pair) -> ClaimFinding:
 def _beside_words(claim: str, text: str) -> Iterator[str]:
     """The sentences that have a word of the claim, numbers aside, and those next to one."""
     parts = list(sentences(text))
-    words = content_words(_NUMBER.sub(" ", claim)) - NEGATIONS
-    has = [False, *(bool(words & content_words(part)) for part in parts), False]
+    language = language_with(claim, text)
+    words = content_words(_NUMBER.sub(" ", claim), language) - NEGATIONS
+    has = [False, *(bool(words & content_words(part, language)) for part in parts), False]
     return (part for i, part in enumerate(parts) if any(has[i : i + 3]))
 
 
@@ -423,11 +445,12 @@ def figures_of(pair: Pair) -> tuple[float, float, float, float]:
     """
     claim, parts = _dated(pair.claim), _read(pair)
     near = "\n".join(parts)
-    words = content_words(claim) - NEGATIONS
+    language = language_with(claim, near)
+    words = content_words(claim, language) - NEGATIONS
     return (
         max((shares(claim, part) for part in parts), default=0.0),
         min(shares_of_clauses(pair)),
-        math.log1p(len(words - content_words(near))),
+        math.log1p(len(words - content_words(near, language))),
         min(len(missing_names(claim, near)), MOST_MISSING),
     )
 
@@ -452,8 +475,9 @@ def evidence(claim: str, text: str) -> tuple[str, ...]:
     that has it. () where no sentence has any.
     """
     parts = list(sentences(text))
-    wanted = content_words(claim) - NEGATIONS
-    held = [wanted & content_words(part) for part in parts]
+    language = language_with(claim, text)
+    wanted = content_words(claim, language) - NEGATIONS
+    held = [wanted & content_words(part, language) for part in parts]
     count = Counter(word for words in held for word in words)
     weight = {word: math.log(1 + len(parts) / (0.5 + count[word])) for word in count}
     left, kept, size = set(wanted), list[int](), 0
@@ -481,6 +505,12 @@ def clauses(claim: str) -> list[str]:
             found.append(held)
             held = ""
     return found or [claim]
+
+
+def _apart(claim: str, text: str) -> bool:
+    """Whether a claim is in another script or language than a text, as far as both can be told."""
+    codes = {language_of(claim), language_of(text)} - {""}
+    return len(codes) > 1 or _latin(claim) != _latin(text)
 
 
 def _latin(text: str) -> bool:

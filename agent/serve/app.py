@@ -10,31 +10,40 @@ nobody elsewhere can open 0.0.0.0 or a loopback address.
 """
 
 import asyncio
+import errno
+import logging
+import math
 import os
 import secrets
 import socket
+import ssl
+import sys
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from importlib import import_module
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 import uvicorn
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import Field
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.serve import (
     openai,
+    operating,
     routes_bank,
     routes_ended,
     routes_mcp,
@@ -42,14 +51,25 @@ from rubricem.agent.serve import (
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.refusals import OPENAI, RequestRefused, reply_of, unfit
+from rubricem.agent.serve.operating import LogForm, LogLevel, Observed, ServerCounts, log_to
+from rubricem.agent.serve.requests import (
+    OPENAI,
+    RequestBody,
+    RequestRefused,
+    Users,
+    reply_of,
+    unfit,
+)
+from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
+    AS_COOKIE,
+    GUARDED,
+    OPEN,
+    OWNER,
+    USER,
     Guard,
     Security,
     address_in,
-    bind,
-    config_of,
-    throttle_accepts,
 )
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
@@ -65,18 +85,30 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
     `results`: folders with collected or trained runs that are shown, too.
     """
+    own = UserApps(desk, security)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with desk.open():
+        async with desk.open(), own.open():
             yield
 
+    tally = ServerCounts()
+    desk.on_end = tally.run_ended
     app = FastAPI(
-        title="rubricem", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+        title="rubricem",
+        version=version("rubricem"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
     )
+    app.add_middleware(Dispatch, own=own)
     app.add_middleware(Guard, security=security)
+    app.add_middleware(Observed, tally=tally)
     for routes in _routers(desk, security, results):
         app.include_router(routes)
+    app.include_router(operating.router(app, own.desks, tally))
+    app.include_router(own.router())
     _tell_errors(app)
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
@@ -86,6 +118,118 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
     app.mount("/static", StaticFiles(directory=folder), name="static")
     return app
+
+
+class Chosen(RequestBody):
+    """In whose name the owner's page asks; "": in their own."""
+
+    user: str = Field(max_length=64)
+
+
+class UserApps:
+    """The routes of every user over a desk of their own, begun when they are first wanted."""
+
+    def __init__(self, desk: RunDesk, security: Security) -> None:
+        self.desks = {OWNER: desk}
+        self._security = security
+        self._begun: dict[str, asyncio.Future[FastAPI]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """What users left unfinished goes on, too."""
+        users = self._security.users
+        found = users.all() if users else {}
+        for name in [each for each in found if users and (users.folder(each) / "runs").is_dir()]:
+            await self.of(name)
+        try:
+            yield
+        finally:
+            self._ending.set()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def of(self, name: str) -> FastAPI:
+        """The application of a user that there is."""
+        if name not in self._begun:
+            begun = self._begun[name] = asyncio.get_running_loop().create_future()
+            self._tasks.append(asyncio.create_task(self._keep(name, begun)))
+        return await asyncio.shield(self._begun[name])
+
+    async def _keep(self, name: str, begun: "asyncio.Future[FastAPI]") -> None:
+        # A task of its own: what it opens is closed by whoever opened it.
+        try:
+            app = self._made(name)
+            async with app.router.lifespan_context(app):
+                begun.set_result(app)
+                await self._ending.wait()
+        except Exception as error:
+            if begun.done():
+                raise
+            del self._begun[name]
+            begun.set_exception(error)
+
+    def _made(self, name: str) -> FastAPI:
+        main, users = self.desks[OWNER], self._security.users
+        assert users is not None, "only users have names"
+        keep_private(users.folder(name))
+        settings = main.settings.model_copy(update={"data_dir": users.folder(name)})
+        desk = self.desks[name] = RunDesk(
+            settings,
+            main.capacity,
+            shared=main,
+            user=name,
+            allowance=lambda: users.all()[name].allowance,
+        )
+
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            async with desk.open():
+                yield
+
+        app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+        for routes in _routers(desk, self._security, ()):
+            app.include_router(routes)
+        _tell_errors(app)
+        return app
+
+    def router(self) -> APIRouter:
+        """What the owner asks about users."""
+        routes = APIRouter(prefix="/api/users")
+
+        @routes.get("")
+        def listed() -> dict[str, Any]:
+            users = self._security.users
+            told = {name: each.allowance for name, each in (users.all() if users else {}).items()}
+            return {"users": [{"user": n} | a.model_dump(mode="json") for n, a in told.items()]}
+
+        @routes.post("/chosen")
+        def chosen(given: Chosen, response: Response) -> dict[str, Any]:
+            """Have this browser's owner look at what is a user's, or at their own again."""
+            name = self._security.cookie_name + AS_COOKIE
+            response.set_cookie(name, given.user, path="/", httponly=True, samesite="strict")
+            return {"user": given.user}
+
+        return routes
+
+
+SHARED = ("/api/docs", "/api/openapi.json", *OPEN)
+"""what is everybody's"""
+
+
+class Dispatch:
+    """Sends a request to the application of the user in whose name it is."""
+
+    def __init__(self, app: ASGIApp, own: UserApps) -> None:
+        self._app = app
+        self._own = own
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name, path = scope.get(USER, OWNER), scope.get("path", "")
+        if name == OWNER or not path.startswith(GUARDED) or path in SHARED:
+            await self._app(scope, receive, send)
+        else:
+            await (await self._own.of(name))(scope, receive, send)
 
 
 def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
@@ -206,38 +350,45 @@ def listens_everywhere(host: str) -> bool:
     return number.is_unspecified if number else not host
 
 
-def places(host: str, port: int, machine: Machine) -> list[str]:
+def places(host: str, port: int, machine: Machine, scheme: str = "http") -> list[str]:
     """The addresses by which a server on `host` is opened; at least one."""
     if not listens_everywhere(host):
-        return [_link("127.0.0.1" if host == "localhost" else host, port)]
+        return [_link("127.0.0.1" if host == "localhost" else host, port, scheme)]
     # What listens on :: mostly takes both families, what listens on 0.0.0.0 never does.
     own = [a for a in machine.addresses if ":" not in a or ":" in host]
     names = [machine.name] if machine.name and own else []
-    return [_link(each, port) for each in [*own, *names]] or [here(host, port)]
+    links = [_link(each, port, scheme) for each in [*own, *names]]
+    return links or [here(host, port, scheme)]
 
 
-def here(host: str, port: int) -> str:
+def here(host: str, port: int, scheme: str = "http") -> str:
     """The address by which this machine itself opens it."""
     if not listens_everywhere(host):
-        return places(host, port, Machine())[0]
-    return _link("::1" if ":" in host else "127.0.0.1", port)
+        return places(host, port, Machine(), scheme)[0]
+    return _link("::1" if ":" in host else "127.0.0.1", port, scheme)
 
 
 def announce(
-    security: Security, port: int, machine: Machine, kept: Path, made: bool, ticket: str = ""
+    security: Security,
+    port: int,
+    machine: Machine,
+    kept: Path,
+    made: bool,
+    ticket: str = "",
+    scheme: str = "http",
 ) -> Iterator[str]:
     """What is said when the server starts, line by line.
 
     `kept`: the file of its token; `made`: whether that is new, and so is shown this once;
     `ticket`: what lets one browser in.
     """
-    first, *others = places(security.host, port, machine)
+    first, *others = places(security.host, port, machine, scheme)
     yield f"Serving on {first} (^C ends it; runs go on when it starts again)"
     yield from (f"and on {other}" for other in others)
     if security.token is None:
         yield TOKENLESS
         return
-    if listens_everywhere(security.host) and first == here(security.host, port):
+    if listens_everywhere(security.host) and first == here(security.host, port, scheme):
         yield NOT_FOUND
     if made:
         yield f"Token: {security.token} (it is kept in {kept})"
@@ -245,12 +396,46 @@ def announce(
         yield f"A token is asked for; it is kept in {kept}"
     if ticket:
         yield f"This link lets one browser in, within the hour: {first}#token={ticket}"
-    if not security.alone:
+    if not security.alone and scheme == "http":
         yield WARNING
 
 
-def _link(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+def _link(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """How a server is run, whoever asks it."""
+
+    log_level: LogLevel = "warning"
+    log_form: LogForm = "text"
+    access_log: bool = False
+    certificate: Path | None = None
+    """PEM, with those that lead to its issuer; None: no TLS"""
+    key: Path | None = None
+    """of the certificate, where that is in a file of its own"""
+
+    @property
+    def scheme(self) -> str:
+        return "https" if self.certificate else "http"
+
+    def encryption(self) -> dict[str, str]:
+        """What uvicorn is told of it; SettingsError where the files will not do."""
+        if self.certificate is None:
+            return {}
+        key = self.key or self.certificate
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.certificate, key, password=lambda: b""
+            )
+        except OSError as error:  # ssl's own among them
+            why = error.strerror or str(error)
+            raise SettingsError(
+                f"TLS cannot be served with {self.certificate} and the key in {key}: {why}.",
+                "Name PEM files that belong together and can be read: --tls-cert, --tls-key.",
+            ) from error
+        return {"ssl_certfile": str(self.certificate), "ssl_keyfile": str(key)}
 
 
 class PageServer(uvicorn.Server):
@@ -275,28 +460,43 @@ async def run_server(
     *,
     with_token: bool = True,
     proxies: tuple[str, ...] = (),
+    operation: Operation | None = None,
 ) -> None:
     """Serve until ^C; what is not finished then goes on when the next server starts."""
+    operation = operation or Operation()
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     setup_of(settings)
+    encryption, scheme = operation.encryption(), operation.scheme
     listening = bind(host, port)
     port = listening.getsockname()[1]
     with sole_server(settings.data_dir):
         everywhere = listens_everywhere(host)
         machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
         names = (machine.name,) if machine.name and everywhere else ()
-        wanted = Security(host, names=names, port=port, proxies=proxies)
+        users = Users(settings.data_dir)
+        wanted = Security(host, names=names, port=port, proxies=proxies, users=users)
         security, made = secure(settings.data_dir, wanted, with_token)
         desk = RunDesk(settings)
-        config = config_of(create_app(desk, security, results), security, lifespan="on")
+        hidden = secrets_in(settings) | ({security.token} if security.token else set())
+        log_to(
+            sys.stderr,
+            operation.log_level,
+            operation.log_form,
+            hidden,
+            access=operation.access_log,
+        )
+        app = create_app(desk, security, results)
+        config = security.config(app, lifespan="on", **encryption)
         throttle_accepts(asyncio.get_running_loop())
         kept = settings.data_dir / TOKEN_FILE_NAME
         ticket = security.ticket() if security.token else ""
-        for line in announce(security, port, machine, kept, made, "" if open_page else ticket):
+        shown = "" if open_page else ticket
+        for line in announce(security, port, machine, kept, made, shown, scheme):
             click.echo(line)
         if open_page:
-            link = f"{here(host, port)}#token={ticket}" if ticket else here(host, port)
+            own = here(host, port, scheme)
+            link = f"{own}#token={ticket}" if ticket else own
             await asyncio.to_thread(webbrowser.open, link)
         await PageServer(config, desk).serve([listening])
 
@@ -315,9 +515,59 @@ def served_here(
         address = _link(Security.host, port).rstrip("/") + path
         click.echo(f"Serving on {address} (^C ends it)", err=True)
         click.echo(kept if security.token else TOKENLESS, err=True)
-        await uvicorn.Server(config_of(Guard(app, security), security)).serve([listening])
+        await uvicorn.Server(security.config(Guard(app, security))).serve([listening])
 
     return serve
+
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> None:
+    """Say at most so often that no connection can be taken; asyncio has a traceback for each."""
+    told = -math.inf
+
+    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() - told >= seconds:
+            told = loop.time()
+            logging.getLogger(__name__).warning("No connection is taken: %s.", error.strerror)
+
+    loop.set_exception_handler(hear)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The socket to listen on; SettingsError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(
+            f"{host!r} is no address of this machine: {error.strerror or error}.",
+            "Name another by --host, or leave it out for this machine alone.",
+        ) from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        why = os.strerror(error.errno) if error.errno else str(error)
+        said = f"Nothing can listen on {host} port {port}: {why}."
+        remedy = "Choose another --host or --port."
+        if error.errno == errno.EADDRINUSE:
+            said, remedy = (
+                f"Port {port} is in use.",
+                "Choose another by --port, or 0 for any free one.",
+            )
+        raise SettingsError(said, remedy) from error
+    listening.setblocking(False)
+    return listening
 
 
 def secure(data_dir: Path, wanted: Security, with_token: bool = True) -> tuple[Security, bool]:

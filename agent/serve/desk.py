@@ -20,10 +20,10 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -33,19 +33,26 @@ from weakref import WeakValueDictionary
 from rubricem.agent.learning import lessons
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
+from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.serve import feed
-from rubricem.agent.serve.refusals import check_known, conflict, refuse_as, too_many
 from rubricem.agent.serve.requests import (
     Answered,
     BudgetsAsked,
+    Granted,
     RunAsked,
+    UserBudget,
     asked_before,
+    check_known,
+    conflict,
+    refuse_as,
+    too_many,
+    within,
 )
-from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import setup_of
+from rubricem.agent.settings import BUDGETS, Settings
+from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
 from rubricem.agent.transcript.question import Ask, ShownPlan, checked
 from rubricem.memory.errors import RubricemError, StoreError
@@ -82,6 +89,8 @@ class Work:
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
         """the run, once it has come to an end"""
+        self.granted = Granted(0, 0.0)
+        """of a user's day, until it has ended"""
         self._places = places
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
@@ -192,7 +201,9 @@ class _Held:
 class Researchers:
     """Opens what runs need; close it once none goes on."""
 
-    def __init__(self, model: PolicyChoice) -> None:
+    def __init__(self, model: PolicyChoice, shared: "Researchers | None" = None) -> None:
+        """`shared`: those whose model is taken, in the place of one of their own."""
+        self._shared = shared
         self.policy: Policy | None = None
         """the model that answers, once it is open"""
         self._model = model
@@ -242,7 +253,9 @@ class Researchers:
 
     async def _opened_policy(self) -> Policy:
         async with self._lock:
-            if self.policy is None:
+            if self.policy is None and self._shared is not None:
+                self.policy = await self._shared.opened()
+            elif self.policy is None:
                 opening = self._model.open_policy(tell_current)
                 self.policy = await self._stack.enter_async_context(opening)
                 # What is loaded by now stays. Looked through for garbage again and again, it holds
@@ -353,19 +366,43 @@ class Capacity:
 class RunDesk:
     """Owns the model, the sources and the runs of one server; use it within `open`."""
 
-    def __init__(self, settings: Settings, capacity: Capacity | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        capacity: Capacity | None = None,
+        *,
+        shared: "RunDesk | None" = None,
+        user: str = "",
+        allowance: Callable[[], UserBudget] | None = None,
+    ) -> None:
+        """`shared`: the desk whose model and places a user's has; `allowance`: may be spent."""
         self.settings = settings
+        self.user = user
+        self.users: list[RunDesk] = []
+        """the desks that share this one's model"""
+        self._allowance = allowance
+        self._granting = asyncio.Lock()
         self.setup = setup_of(settings)
         self.capacity = capacity or Capacity(min(self.setup.model.at_once, 64))
         self.store = self.setup.stores.runs
+        self.history = History(self.store)
         self.conversations = ConversationStore(settings.data_dir)
-        self.researchers = Researchers(self.setup.model)
+        self.researchers: Researchers = Researchers(
+            self.setup.model, shared.researchers if shared else None
+        )
         self.lessons = Lessons(self.setup, self.researchers)
         self.logs = feed.Logs(self.store.folder)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
         """set when the server ends: whoever watches is let go"""
-        self._places = asyncio.Semaphore(self.capacity.running)
+        self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
+        """hears of each run that has ended: its key, its status, and what there is of it"""
+        self._places: asyncio.Semaphore = (
+            shared._places if shared else asyncio.Semaphore(self.capacity.running)
+        )
+        if shared is not None:
+            shared.users.append(self)
+            self.on_end = shared.on_end
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
@@ -377,13 +414,19 @@ class RunDesk:
                 await asyncio.sleep(HEARTBEAT)
                 self._wake()
 
-        beating = asyncio.create_task(beat())
+        async def read() -> None:
+            # In turns, so that the server can end between two of them.
+            with suppress(RubricemError):
+                while await asyncio.to_thread(self.history.follow, seconds=1):
+                    pass
+
+        beside = [asyncio.create_task(beat()), asyncio.create_task(read())]
         try:
             await self._take_up()
             yield self
         finally:
             self.close()
-            tasks = [work.task for work in self.live.values() if work.task] + [beating]
+            tasks = [work.task for work in self.live.values() if work.task] + beside
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -392,9 +435,10 @@ class RunDesk:
             self.logs.close()
 
     def close(self) -> None:
-        """Let every watcher go; runs go on."""
-        self.closing.set()
-        self._wake()
+        """Let every watcher go, also those of users; runs go on."""
+        for each in (self, *self.users):
+            each.closing.set()
+            each._wake()
 
     def _wake(self) -> None:
         self.logs.wake()
@@ -404,6 +448,10 @@ class RunDesk:
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or have it wait; raises what cannot be asked, with nothing kept."""
         question, settings = checked(asked.question), asked.change(self.settings)
+        async with self._granting:
+            return await self._start(asked, question, await self._within(settings))
+
+    async def _start(self, asked: RunAsked, question: str, settings: Settings) -> Work:
         setup = await asyncio.to_thread(setup_of, settings)
         self._see_room()
         name = asked.thread
@@ -428,7 +476,19 @@ class RunDesk:
         request = await asyncio.to_thread(self.store.request, run)
         setup, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
         thread = await asyncio.to_thread(self.conversations.of_run, run)
-        return await self._begin(run, ask, setup, thread.id if thread else None, again=True)
+        async with self._granting:
+            wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}
+            granted = await self._within(self.settings.model_copy(update=wanted))
+            ask = replace(ask, budgets=budgets_of(granted))
+            return await self._begin(run, ask, setup, thread.id if thread else None, again=True)
+
+    async def _within(self, settings: Settings) -> Settings:
+        """The settings within what a user may spend; Refused (429) where nothing is left."""
+        if self._allowance is None:
+            return settings
+        live = [work.granted for work in self.live.values()]
+        with refuse_as(HTTPStatus.TOO_MANY_REQUESTS):
+            return await asyncio.to_thread(within, settings, self._allowance(), live)
 
     async def stop(self, run: str) -> None:
         """End a run with what there is of it."""
@@ -510,6 +570,7 @@ class RunDesk:
             if run in self.live:
                 raise conflict("The run goes on already.", "Watch its events.")
             work = Work(run, thread, log, began, self._places)
+            work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
             self.live[run] = work
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
@@ -537,6 +598,7 @@ class RunDesk:
         await work.end(said)
         work.state = "ended"
         self.live.pop(work.run)
+        self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)
 

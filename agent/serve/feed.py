@@ -34,7 +34,7 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
-from rubricem.agent.transcript.scaffold import STAGE_OF, parse, rubric_items
+from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
 from rubricem.agent.transcript.words import content_words
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
@@ -82,66 +82,50 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
     ]
 
 
-State = Literal["open", "met", "partly", "unmet", "unknown"]
+State = Literal["open", "met", "partly", "missing", "unmarked"]
+"""`open` before a review; `unmarked` where the review bears no mark for the item"""
 
 ABOUT = 0.3
-"""share of an item's words that a sentence about it holds at least"""
+"""share of an item's words that a mark's line holds at least to be that item's"""
 LONGEST = 400
 """characters of an item or a note"""
 MOST = 100
-"""items that are shown; of a review twice as many sentences are looked through"""
-Said = Sequence[tuple[str, frozenset[str]]]
-"""the sentences of a review, with their words"""
-_EVERY = re.compile(r"\b(?:all|both|each|every)\b", re.I)
-_STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
-    ("partly", re.compile(r"\bpart(?:ly|ial|ially)?\b|\bincomplete", re.I)),
-    (
-        "unmet",
-        re.compile(
-            r"\b(?:missing|unmet|unanswered|unsettled|uncovered|lacking|open|absent)\b|"
-            r"\bno (?:evidence|source|passage)|\b(?:not|never|nothing|cannot)\b",
-            re.I,
-        ),
-    ),
-    (
-        "met",
-        re.compile(
-            r"\bS\d+\b|\b(?:met|covered|settled|satisfied|supported|confirmed|found|fulfilled)\b",
-            re.I,
-        ),
-    ),
-)
+"""items, and marks of a review, that are looked at"""
 
 
 def checklist(transcript: str) -> list[dict[str, Any]]:
-    """The rubric of a question item by item, and what the review says of each.
+    """The rubric of a question item by item, as the last review has marked it so far.
 
-    A review is free text. Its sentence about an item is the one that shares most words with it;
-    the state is read off that sentence, and is `unknown` where it says none. Items are those of the
-    last rubric, as far as the last review has got to.
+    A mark belongs to the item that its line shares most words with, or else to the one in its
+    place where there are as many marks as items. Nothing but a mark ticks an item.
     """
     document = parse(printable(transcript))
     items = latest_rubric(document)[:MOST]
-    reviews = document.find("rubric_review")
-    review = document.inner(reviews[-1]).strip() if reviews else ""
-    said = [(line, content_words(line)) for line in rubric_items(review)[: 2 * MOST]]
-    return [_item(number, item, said) for number, item in enumerate(items, start=1)]
+    marks = document.review_marks()[:MOST]
+    words = [content_words(item) for item in items]
+    marked: dict[int, Mark] = {}
+    for place, mark in enumerate(marks):
+        said = content_words(mark.item)
+        most = max(
+            range(len(items)), default=0, key=lambda at: (len(words[at] & said), at == place)
+        )
+        if words and len(words[most] & said) >= max(1, ABOUT * len(words[most])):
+            marked[most] = mark
+        elif len(marks) == len(items):
+            marked.setdefault(place, mark)
+    unmarked: State = "unmarked" if document.last("rubric_review").strip() else "open"
+    return [
+        {"n": at + 1, "text": one_line(item, LONGEST), **_state(item, marked.get(at), unmarked)}
+        for at, item in enumerate(items)
+    ]
 
 
-def _item(number: int, item: str, said: Said) -> dict[str, Any]:
-    words = content_words(item)
-    note, shared = max(said, key=lambda each: len(words & each[1]), default=("", frozenset()))
-    if not words or len(words & shared) < ABOUT * len(words):
-        note = next((line for line, _ in said if _EVERY.search(line)), "")
-    state: State = "unknown" if said else "open"
-    if note:
-        state = next((state for state, words in _STATES if words.search(note)), "unknown")
-    return {
-        "n": number,
-        "text": one_line(item, LONGEST),
-        "state": state,
-        "note": one_line(note, LONGEST),
-    }
+def _state(item: str, mark: Mark | None, unmarked: State) -> dict[str, str]:
+    if mark is None:
+        return {"state": unmarked, "note": ""}
+    said = mark.item.removeprefix(item).strip(" .:,;")
+    note = " \u00b7 ".join(filter(None, (said, ", ".join(mark.ids))))
+    return {"state": mark.state, "note": one_line(note, LONGEST)}
 
 
 _OPENS = re.compile(r"<\s*(state_evaluation|review|answer)\s*>", re.I)
@@ -200,6 +184,8 @@ class Telling:
 
     plan: str = ""
     review: str = ""
+    answer: str = ""
+    """as far as it is written"""
     plan_told: bool = True
     stage: Stage | None = None
     """the one that was told last"""
@@ -218,7 +204,7 @@ class Telling:
         if isinstance(event, events.SourceProgress):
             return [("note", {"message": one_line(event.message)})]
         if isinstance(event, events.TurnRetried):
-            self.plan, self.review, self.spans = "", "", StageSpans()
+            self.plan, self.review, self.answer, self.spans = "", "", "", StageSpans()
             return [("retry", {"reason": event.reason})]
         rest = [said for part in self.spans.rest() for said in self._write(*part)]
         return [*rest, *self._told(event)]
@@ -265,6 +251,7 @@ class Telling:
         self.stage = stage
         if stage is Stage.REVIEW:
             self.review = ""
+        self.answer = ""
         return [("stage", {"stage": stage.value})]
 
     def _write(self, stage: Stage, text: str) -> list[SaidEvent]:
@@ -276,6 +263,7 @@ class Telling:
         elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
             self.review += text
         else:
+            self.answer += text if stage is Stage.ANSWER else ""
             return said
         whole = self.review if stage is Stage.REVIEW else self.plan
         ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
@@ -603,6 +591,10 @@ class Logs:
                 for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
                     del self._held[name]
             return log
+
+    def forget(self, run: str) -> None:
+        """Hold nothing of a run that was deleted."""
+        self._held.pop(run, None)
 
     def wake(self) -> None:
         """Have every watcher look, also where nothing happened."""

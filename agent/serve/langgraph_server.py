@@ -1,18 +1,49 @@
 """The graph for `langgraph dev` and LangGraph servers: `langgraph.json` names it.
 
 The server brings its own checkpointer and hands in a question; the clients are built at the
-first one, from the same settings as on the command line, and live as long as the process.
+first one, from the same settings as on the command line, and live as long as the process. It hands
+in a question, or a conversation as chat pages keep it: the last message is then asked after those
+before it, and the report is the reply.
 """
 
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from typing import Annotated
 
-from rubricem.agent.research.graph import build_graph
+from langchain_core.messages import AnyMessage
+from langgraph.graph.message import add_messages
+
+from rubricem.agent.research.graph import (
+    Position,
+    ResearchInput,
+    ResearchOutput,
+    build_graph,
+)
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+
+Messages = Annotated[list[AnyMessage], add_messages]
+
+
+class Conversing(Position, total=False):
+    """The position of a run, and the conversation that it is asked in."""
+
+    messages: Messages
+
+
+class Said(ResearchInput, total=False):
+    """A question, or a conversation that ends in one."""
+
+    messages: Messages
+
+
+class Heard(ResearchOutput, total=False):
+    """The report, also as the conversation's last message."""
+
+    messages: Messages
 
 
 class ServedRuns:
@@ -35,4 +66,4 @@ class ServedRuns:
         return self._researcher
 
 
-graph = build_graph(ServedRuns())
+graph = build_graph(ServedRuns(), state=Conversing, sent=Said, received=Heard)

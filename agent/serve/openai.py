@@ -35,8 +35,7 @@ from rubricem.agent.reports.cited import Cited, CitedAnswer, bracketed, cited_an
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
-from rubricem.agent.serve.refusals import OPENAI, RequestRefused, reply_of, unfit
-from rubricem.agent.serve.requests import RunAsked
+from rubricem.agent.serve.requests import OPENAI, RequestRefused, RunAsked, reply_of, unfit
 from rubricem.agent.transcript.question import LONGEST_QUESTION
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage

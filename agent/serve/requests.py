@@ -3,28 +3,140 @@
 A source is one that the server was started with, a built-in one, or an uploaded folder: nobody
 reads another folder of this machine, or has an address searched, by naming it in a request. A run
 that goes on keeps what shaped its answer.
+
+Beside its owner a server may have users: named tokens, each with runs, memory and budgets apart.
+
+    users.json      of each user the hash of the token and what may be spent; no token
+    users/NAME/     a data directory of their own: runs, threads, bank, uploads
+
+A token is shown once, when it is made. What somebody may spend in a day counts from the same time
+the day before, and what runs that go on were granted counts as spent.
+
+What is refused is a sentence, a remedy, and the HTTP status that says of what kind. Under `/v1/`
+the same stands in the form in which clients of OpenAI's interface read errors.
 """
 
+import hashlib
+import hmac
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.serve.refusals import conflict
 from rubricem.agent.settings import Settings, limits_of
 from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, setup_of
-from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, is_folder
+from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.schema import AnswerFormat
+from rubricem.memory.runs import RunStore, folder_locked, value_in, write_atomically
+from rubricem.memory.schema import AnswerFormat, Value
 from rubricem.memory.text import storable
 
-BUILT_IN = (PYTHON, WEB, SCHOLAR, AUTO)
+OPENAI = "/v1/"
+
+
+class RequestRefused(RubricemError):
+    """A request that is not carried out; nothing was changed by it."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        remedy: str = "",
+        param: str | None = None,
+        code: str | None = None,
+    ) -> None:
+        """`param` and `code` are told to clients of OpenAI: the field at fault, and the fault."""
+        super().__init__(message, remedy)
+        self.status = status
+        self.param = param
+        self.code = code
+
+
+def missing(message: str, remedy: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.NOT_FOUND, message, remedy)
+
+
+def unknown_run(run: str) -> RequestRefused:
+    message = f"There is no run {run[:80]!r}, or its folder was deleted."
+    return missing(message, "GET /api/runs lists those that there are.")
+
+
+def check_known(store: RunStore, run: str) -> None:
+    """Raise Refused (404) where no run has this key. Reads files."""
+    with suppress(SettingsError):
+        if store.holds(run):
+            return
+    raise unknown_run(run)
+
+
+@contextmanager
+def refuse_as(status: int) -> Iterator[None]:
+    """What cannot be here is the fault of what was asked: no such thread, an item just replaced."""
+    try:
+        yield
+    except SettingsError as error:
+        raise RequestRefused(status, str(error), error.remedy) from error
+
+
+def conflict(message: str, remedy: str = "") -> RequestRefused:
+    return RequestRefused(HTTPStatus.CONFLICT, message, remedy)
+
+
+def too_many(message: str, remedy: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, message, remedy)
+
+
+def unfit(
+    message: str,
+    param: str | None = None,
+    code: str | None = None,
+    status: int = HTTPStatus.BAD_REQUEST,
+) -> RequestRefused:
+    """A request that this server cannot mean."""
+    return RequestRefused(status, message, param=param, code=code)
+
+
+def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
+    """The body and the status that end a request of this path."""
+    status: int = HTTPStatus.BAD_GATEWAY
+    if isinstance(error, RequestRefused):
+        status = error.status
+    elif isinstance(error, SettingsError):
+        # What cannot be asked has one status in OpenAI's interface.
+        openai = path.startswith(OPENAI)
+        status = HTTPStatus.BAD_REQUEST if openai else HTTPStatus.UNPROCESSABLE_ENTITY
+    elif isinstance(error, StoreError):
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    if not path.startswith(OPENAI):
+        return {"error": str(error), "remedy": error.remedy}, status
+    kind = "invalid_request_error"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        kind = "rate_limit_error"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = "server_error"
+    known = error if isinstance(error, RequestRefused) else None
+    told = {
+        "message": error.told(),
+        "type": kind,
+        "param": known.param if known else None,
+        "code": known.code if known else None,
+    }
+    return {"error": told}, status
+
+
+BUILT_IN = (PYTHON, WEB, SCHOLAR, WIKIPEDIA, AUTO)
 UPLOADS = "uploads"
 """folder of the data directory whose folders can be named as sources"""
 UPLOADED = "upload:"
@@ -185,3 +297,145 @@ def settings_of_run(
             "Go on with it by rubricem ask --resume and its name.",
         )
     return settings
+
+
+USERS_FILE, FOLDER = "users.json", "users"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
+DAY = timedelta(days=1)
+
+
+class UserBudget(Value):
+    """What a user may spend; None: what the server's settings say, or no limit of a day."""
+
+    max_cost: float | None = Field(default=None, gt=0)
+    """US dollars of one question, where a price is known"""
+    max_total_tokens: int | None = Field(default=None, gt=0)
+    """of one question"""
+    max_seconds: float | None = Field(default=None, gt=0)
+    """of one question"""
+    day_cost: float | None = Field(default=None, gt=0)
+    day_tokens: int | None = Field(default=None, gt=0)
+    day_runs: int | None = Field(default=None, gt=0)
+
+
+class User(Value):
+    """One who has a token of their own."""
+
+    token_hash: str
+    """SHA-256: whoever reads the file has no token by it"""
+    allowance: UserBudget = UserBudget()
+    made_at: datetime
+
+    def cookie(self) -> str:
+        """What a browser is given in the place of the token."""
+        return hmac.new(self.token_hash.encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
+
+
+class Users:
+    """Those of one data directory; each look sees what other processes changed."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._held: tuple[tuple[int, int], dict[str, User]] = ((0, 0), {})
+
+    def all(self) -> dict[str, User]:
+        """By their names."""
+        path = self._data_dir / USERS_FILE
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            return {}
+        at = state.st_mtime_ns, state.st_ino
+        if self._held[0] != at:
+            remedy = "Remove it, and give every user a token anew."
+            self._held = at, value_in(path, dict[str, User], remedy) or {}
+        return self._held[1]
+
+    def folder(self, name: str) -> Path:
+        """The data directory of a user."""
+        return self._data_dir / FOLDER / name
+
+    def put(self, name: str, allowance: UserBudget) -> str:
+        """Add a user, or give one that there is another token and allowance; the token."""
+        if not _NAME.fullmatch(name):
+            raise SettingsError(
+                f"{name!r} cannot name a user.",
+                "Use small letters, digits, dots, dashes and underscores, at most 32.",
+            )
+        token = secrets.token_urlsafe(32)
+        made = User(token_hash=_hash(token), allowance=allowance, made_at=datetime.now(UTC))
+        with folder_locked(self._data_dir):
+            self._write({**self.all(), name: made})
+        return token
+
+    def drop(self, name: str) -> None:
+        """Have the token of a user admit nobody; what they asked stays."""
+        with folder_locked(self._data_dir):
+            kept = dict(self.all())
+            if kept.pop(name, None) is None:
+                raise SettingsError(f"There is no user {name!r}.", "rubricem users lists them.")
+            self._write(kept)
+
+    def by_token(self, token: str) -> str | None:
+        """The name of whose token this is."""
+        given = _hash(token)
+        return next(
+            (n for n, u in self.all().items() if hmac.compare_digest(u.token_hash, given)), None
+        )
+
+    def by_cookie(self, shown: str) -> str | None:
+        name, _, rest = shown.partition(":")
+        user = self.all().get(name)
+        fits = user is not None and rest.isascii() and hmac.compare_digest(user.cookie(), rest)
+        return name if fits else None
+
+    def _write(self, users: dict[str, User]) -> None:
+        write_atomically(
+            self._data_dir / USERS_FILE,
+            "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
+        )
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a run that goes on may still take."""
+
+    tokens: int
+    cost: float
+
+
+def within(settings: Settings, allowance: UserBudget, live: list[Granted]) -> Settings:
+    """The settings of a question within what a user may spend now; 0 among them: no limit.
+
+    Raises SettingsError where nothing is left for today. Reads files.
+    """
+    history = History(RunStore(settings.data_dir))
+    history.follow()
+    spent = history.spent(datetime.now(UTC) - DAY)
+    left: dict[str, float | None] = {
+        "max_cost": _less(allowance.day_cost, spent.cost + sum(each.cost for each in live)),
+        "max_total_tokens": _less(
+            allowance.day_tokens, spent.tokens + sum(each.tokens for each in live)
+        ),
+    }
+    runs = allowance.day_runs is not None and spent.runs >= allowance.day_runs
+    if runs or any(value is not None and value <= 0 for value in left.values()):
+        raise SettingsError(
+            "What you may spend in a day is spent, or granted to runs that go on.",
+            "Wait until they have ended or the day has passed, or ask whoever runs this server.",
+        )
+    changed = {}
+    for name in ("max_cost", "max_total_tokens", "max_seconds"):
+        limits = [getattr(settings, name), getattr(allowance, name), left.get(name)]
+        given = [limit for limit in limits if limit]
+        changed[name] = min(given) if given else 0
+    changed["max_total_tokens"] = int(changed["max_total_tokens"])
+    return settings.model_copy(update=changed)
+
+
+def _less(limit: float | None, spent: float) -> float | None:
+    return None if limit is None else limit - spent

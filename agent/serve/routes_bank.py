@@ -13,8 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, Field
 
-from rubricem.agent.serve.refusals import RequestRefused, conflict, missing, refuse_as
-from rubricem.agent.serve.requests import RequestBody
+from rubricem.agent.serve.requests import RequestBody, RequestRefused, conflict, missing, refuse_as
 from rubricem.memory.bank import NEVER, BankItem, RubricBank
 from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError

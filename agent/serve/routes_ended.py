@@ -24,8 +24,7 @@ from pydantic import BaseModel, Field, SecretStr
 from rubricem.agent.learning.lessons import rated
 from rubricem.agent.learning.scoring import FILE
 from rubricem.agent.reports.page import rendered
-from rubricem.agent.serve.refusals import check_known, conflict, missing, too_many
-from rubricem.agent.serve.requests import RequestBody
+from rubricem.agent.serve.requests import RequestBody, check_known, conflict, missing, too_many
 from rubricem.agent.settings import Settings
 from rubricem.agent.sources.choice import SEARXNG
 from rubricem.memory.errors import RubricemError
@@ -33,12 +32,15 @@ from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, va
 from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
 from rubricem.memory.text import with_leaves
 
-Kind = Literal["md", "html", "pdf", "json"]
+Kind = Literal["md", "html", "pdf", "docx", "json", "bib", "ris"]
 TYPES: dict[Kind, str] = {
     "md": "text/markdown; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "pdf": "application/pdf",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "json": "application/json",
+    "bib": "application/x-bibtex; charset=utf-8",
+    "ris": "application/x-research-info-systems; charset=utf-8",
 }
 Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and keeps what it gave; raises RubricemError"""
@@ -242,10 +244,13 @@ def _hidden(settings: Settings) -> dict[str, str]:
     }
     # A folder of one part, such as /, /root or /data, would be found in many an innocent text.
     shown = {str(path): name for path, name in folders.items() if len(path.parts) > 2}
-    secrets = (
-        secret for name in Settings.model_fields for secret in _held(getattr(settings, name))
-    )
-    return shown | {secret: "***" for secret in secrets if len(secret) >= _SHORTEST_KEY}
+    return shown | dict.fromkeys(secrets_in(settings), "***")
+
+
+def secrets_in(settings: Settings) -> set[str]:
+    """Every key and password of the settings; one that is too short stands in any text."""
+    found = (secret for name in Settings.model_fields for secret in _held(getattr(settings, name)))
+    return {secret for secret in found if len(secret) >= _SHORTEST_KEY}
 
 
 def _held(value: object) -> Iterator[str]:

@@ -1,24 +1,25 @@
 """`/api/runs`, `/api/threads`, `/api/learning` and `/api/status`: runs over HTTP.
 
 A run's report for a page has the answer as HTML, made by the same renderer as a report's own page:
-Markdown without HTML, links or images, every mark a button that names its citation. All else is
-text for the page to show as text.
+Markdown without HTML or images, every mark a button that names its citation. All else is text for
+the page to show as text.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
-from rubricem.agent.reports.page import answer_html
+from rubricem.agent.reports.page import answer_html, draft_html
 from rubricem.agent.reports.report import contributed, markdown, notes, quotes, stage_texts
+from rubricem.agent.research.history import PastRun, dependents, remove
 from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
@@ -31,24 +32,24 @@ from rubricem.agent.serve.feed import (
     event_stream,
     usage_of,
 )
-from rubricem.agent.serve.refusals import (
-    RequestRefused,
-    conflict,
-    refuse_as,
-    too_many,
-    unknown_run,
-)
 from rubricem.agent.serve.requests import (
     Answered,
     BudgetsAsked,
     RequestBody,
+    RequestRefused,
     RunAsked,
+    check_known,
+    conflict,
+    refuse_as,
     shown_name,
     sources,
+    too_many,
+    unknown_run,
 )
 from rubricem.agent.serve.security import CSRF_HEADER, Security
 from rubricem.agent.settings import BUDGETS, limits_of
 from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
@@ -63,7 +64,11 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.post("/runs", status_code=created)(runs.ask)
     routes.get("/runs")(runs.listed)
     routes.get("/runs/{run}")(runs.one)
+    routes.patch("/runs/{run}")(runs.label)
+    routes.delete("/runs/{run}", status_code=HTTPStatus.NO_CONTENT)(runs.delete)
+    routes.get("/runs/{run}/dependents")(runs.dependents)
     routes.get("/runs/{run}/report")(runs.report)
+    routes.get("/runs/{run}/draft")(runs.draft)
     routes.get("/runs/{run}/events")(runs.events)
     routes.post("/runs/{run}/stop")(runs.stop)
     routes.post("/runs/{run}/resume")(runs.resume)
@@ -83,6 +88,15 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
 MOST_OPEN = 2000
 """streams at once, of all runs"""
 MOST_DIGITS = 15
+SOON = 0.2
+"""seconds in which a list takes in what changed; it says how many runs it did not get to"""
+
+
+class Labelled(RequestBody):
+    """What a person calls a run; None: as it is."""
+
+    title: str | None = Field(default=None, max_length=1000)
+    tags: tuple[str, ...] | None = Field(default=None, max_length=100)
 
 
 @dataclass
@@ -98,18 +112,50 @@ class _Runs:
         return {"run": work.run, "thread": work.conversation}
 
     async def listed(
-        self, limit: Annotated[int, Query(ge=1, le=200)] = 50, before: str | None = None
+        self,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        before: str | None = None,
+        q: Annotated[str, Query(max_length=1000)] = "",
+        tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
     ) -> dict[str, Any]:
-        """Runs that were asked before one (or all), the newest first."""
-        runs = (await asyncio.to_thread(self.desk.store.threads))[::-1]
-        start = runs.index(before) + 1 if before in runs else 0
-        told = await asyncio.to_thread(conversations, self.desk)
+        """Runs that were asked before one (or all), the newest first; `q`: words to be in them."""
+        past = self.desk.history
+
+        def looked() -> tuple[list[PastRun], dict[str, str], dict[str, Any]]:
+            counts: dict[str, Any] = {"reading": past.follow(seconds=SOON)}
+            if before is None:
+                counts |= {"found": past.count(q, tag), "tags": past.tags()}
+            return past.page(q, tag, before, limit), conversations(self.desk), counts
+
+        runs, told, counts = await asyncio.to_thread(looked)
         found = []
-        for run in runs[start : start + limit]:
+        for run in runs:
             # One that is deleted meanwhile is not listed.
             with suppress(RequestRefused):
-                found.append(await summary(self.desk, run, told))
-        return {"runs": found}
+                row = await summary(self.desk, run.thread, told)
+                found.append(row | {"preview": run.preview(q)})
+        return {"runs": found, **counts}
+
+    def label(self, run: str, given: Labelled) -> dict[str, Any]:
+        """Name a run, or set its tags."""
+        check_known(self.desk.store, run)
+        return set_labels(self.desk.store, run, given.title, given.tags).model_dump(mode="json")
+
+    async def dependents(self, run: str) -> dict[str, Any]:
+        """What depends on a run, to be read before it is deleted."""
+        await self.desk.known(run)
+        found = await dependents(self.desk.setup.stores, run)
+        return {**asdict(found), "said": found.told()}
+
+    async def delete(self, run: str) -> Response:
+        """Delete a run for good. Refused (409) while it goes on."""
+        await self.desk.known(run)
+        if run in self.desk.live:
+            raise conflict("The run goes on.", "Stop it first.")
+        with refuse_as(HTTPStatus.CONFLICT):
+            await asyncio.to_thread(remove, self.desk.setup.stores, run)
+        self.desk.logs.forget(run)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def one(self, run: str) -> dict[str, Any]:
         await self.desk.known(run)
@@ -128,6 +174,18 @@ class _Runs:
         lists = ("notes", "sources", "citations", "recalled", "stages", "rubric")
         empty: dict[str, Any] = {name: [] for name in lists}
         return {**said, "verified": None, "html": "", "markdown": "", **empty}
+
+    async def draft(self, run: str) -> dict[str, str]:
+        """The answer as it is written, or as far as it is."""
+        await self.desk.known(run)
+        work = self.desk.live.get(run)
+        written = work.telling.answer if work else None
+        return {"html": await asyncio.to_thread(self._draft, run, written)}
+
+    def _draft(self, run: str, written: str | None) -> str:
+        if written is None and self.desk.store.ended(run):
+            written = self.desk.store.load(run).transcript()
+        return draft_html(written or "")
 
     async def events(
         self,
@@ -272,6 +330,7 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
         raise unknown_run(run) from error
     head: dict[str, Any] = {
         "question": "",
+        **labels_of(desk.store, run).model_dump(mode="json"),
         "status": "",
         "reason": "",
         "started_at": asked_at.isoformat(timespec="milliseconds"),
@@ -427,22 +486,31 @@ class _Server:
             "defaults": settings.model_dump(include=DEFAULTS)
             | {"format": settings.answer_format.value},
             "memory": settings.memory,
+            "user": desk.user,
             "csrf": CSRF_HEADER,
             "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in ("waiting", "running", "asking")},
         }
 
-    def login(self, given: Login, response: Response) -> dict[str, Any]:
-        if not self.security.enters(given.token):
+    def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:
+        if (who := self.security.enters(given.token)) is None:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "That is not the token of this server.",
                 "rubricem serve printed it, and keeps it in the data directory.",
             )
-        kept = self.security.cookie()
+        kept = self.security.cookie(who)
         name = self.security.cookie_name
-        response.set_cookie(name, kept, MONTH, path="/", httponly=True, samesite="strict")
+        response.set_cookie(
+            name,
+            kept,
+            MONTH,
+            path="/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
         return {"login": True}
 
     async def learn(self) -> dict[str, Any]:

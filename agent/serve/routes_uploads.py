@@ -29,8 +29,7 @@ from fastapi import APIRouter, Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from rubricem.agent.serve.refusals import RequestRefused, conflict, missing
-from rubricem.agent.serve.requests import UPLOADED, UPLOADS
+from rubricem.agent.serve.requests import UPLOADED, UPLOADS, RequestRefused, conflict, missing
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
 from rubricem.memory.errors import SettingsError, StoreError
@@ -98,7 +97,8 @@ KINDS = sorted(suffix.removeprefix(".") for suffix in READERS)
 _FIELDS = 4
 _NEW = ".new-"
 _LOOKED_AT = 8192
-_BEGINNINGS = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
+_PACKED = dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), b"PK\x03\x04")
+_BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
 """what stands near the beginning of a document that is no text"""
 
 

@@ -12,17 +12,12 @@ whatever others leave half said.
 """
 
 import asyncio
-import errno
 import hashlib
 import hmac
 import ipaddress
 import json
-import logging
-import math
-import os
 import resource
 import secrets
-import socket
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
@@ -36,8 +31,7 @@ from urllib.parse import urlsplit
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem.agent.serve.refusals import RequestRefused, reply_of, too_many
-from rubricem.memory.errors import SettingsError
+from rubricem.agent.serve.requests import RequestRefused, Users, reply_of, too_many
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol
@@ -81,12 +75,19 @@ class Rates:
 
 CSRF_HEADER = "X-Rubricem"
 COOKIE = "rubricem"
-GUARDED = ("/api/", "/v1/", "/mcp")
-"""what is not a static file"""
+GUARDED = ("/api/", "/v1/", "/mcp", "/metrics")
+"""what is neither a static file nor asked by whoever watches whether the server lives"""
 PROGRAMS = ("/v1/", "/mcp")
 """what programs speak that know no header of ours; their bodies are JSON, which no form sends"""
 OPEN = ("/api/login",)
 """what can be asked without the token"""
+OWNERS = ("/metrics", "/api/users")
+"""what only the server's own token opens"""
+OWNER = ""
+USER = "rubricem.user"
+"""of a request's scope: the name of in whose name it is, `OWNER` for whoever runs the server"""
+AS_HEADER, AS_COOKIE = "X-Rubricem-User", "-user"
+"""by which the owner looks at what is a user's"""
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -95,7 +96,8 @@ TICKET_SECONDS = 3600
 HEADERS: Mapping[bytes, bytes] = {
     b"content-security-policy": (
         b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        b"img-src 'self' data:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+        b"img-src 'self' data:; font-src 'self'; form-action 'none'; frame-ancestors 'none'; "
+        b"base-uri 'none'"
     ),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
@@ -129,6 +131,8 @@ class Security:
     """from the beginning of a connection, or the last reply on it, to a whole request's head"""
     body_seconds: float = 20
     """that a body may be waited for, and one more for each `LEAST_RATE` bytes of it"""
+    users: Users | None = field(default=None, repr=False)
+    """who has a token beside the server's own"""
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
     """each admits one login, until its time"""
 
@@ -148,35 +152,39 @@ class Security:
         self._tickets[made] = time.monotonic() + TICKET_SECONDS
         return made
 
-    def enters(self, given: str) -> bool:
-        """Whether this is the token, or a ticket, which it uses up."""
-        return self._tickets.pop(given, 0.0) > time.monotonic() or self.admits(given)
+    def enters(self, given: str) -> str | None:
+        """Whose token this is, "" for the server's own or a ticket, which it uses up."""
+        if self._tickets.pop(given, 0.0) > time.monotonic() or self.admits(given):
+            return OWNER
+        return self.users.by_token(given) if self.users else None
 
     def admits(self, token: str) -> bool:
         """Whether this is the token; takes as long for any of the same length."""
         return self.token is None or hmac.compare_digest(token.encode(), self.token.encode())
 
-    def cookie(self) -> str:
-        """What a browser is given that has shown the token; it says nothing of the token."""
+    def cookie(self, name: str = OWNER) -> str:
+        """What a browser is given that has shown a token; it says nothing of the token."""
+        if name and self.users:
+            return f"{name}:{self.users.all()[name].cookie()}"
         return hmac.new((self.token or "").encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
 
     def most(self, path: str) -> int:
         """Bytes that the body of a request may have."""
         return self.bodies.get(path, self.most_body)
 
-    def check(self, method: str, path: str, headers: Mapping[str, str], client: str) -> None:
-        """Raise Refused where the request is not to be carried out."""
+    def check(self, method: str, path: str, headers: Mapping[str, str], client: str) -> str:
+        """In whose name the request is carried out; raises Refused where it is not to be."""
         self._check_host(headers.get("host", ""))
         self._check_origin(path, headers)
         # Users of one machine share its loopback address: who knows the token has a rate apart.
-        known = self._knows_token(headers)
-        bucket = f"{client} known" if known else client
+        who = self._who(headers)
+        bucket = client if who is None else f"{client} known {who}"
         if not self.rates.allow(bucket, changing=method not in SAFE):
             raise too_many("Too many requests came at once.", "Wait a few seconds.")
         if not path.startswith(GUARDED):
-            return
+            return OWNER
         self._check_form(method, path, headers)
-        if not known and path not in OPEN:
+        if who is None and path not in OPEN:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "This server asks for its token.",
@@ -185,6 +193,13 @@ class Security:
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > self.most(path):
             raise too_large(self.most(path))
+        if who and path.startswith(OWNERS):
+            raise RequestRefused(
+                HTTPStatus.FORBIDDEN, "This is for whoever runs the server.", "Ask them for it."
+            )
+        if path.startswith((*OWNERS, *OPEN)):
+            return OWNER
+        return self._acted(headers) if who == OWNER else who or OWNER
 
     def _check_host(self, host: str) -> None:
         name = host.strip().casefold()
@@ -231,17 +246,62 @@ class Security:
                 f"Send {CSRF_HEADER}: 1 with every request that changes something.",
             )
 
-    def _knows_token(self, headers: Mapping[str, str]) -> bool:
+    def _who(self, headers: Mapping[str, str]) -> str | None:
+        """Whose token or cookie came with it; None: nobody's."""
         if self.token is None:
-            return True
+            return OWNER
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.casefold() == "bearer" and self.admits(given.strip()):
-            return True
-        cookie = None
-        with suppress(CookieError):
-            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie_name)
-        shown = cookie.value if cookie else ""
-        return shown.isascii() and hmac.compare_digest(shown, self.cookie())
+        if kind.casefold() == "bearer":
+            if self.admits(given.strip()):
+                return OWNER
+            if self.users and (name := self.users.by_token(given.strip())):
+                return name
+        shown = _cookie(headers, self.cookie_name)
+        if shown.isascii() and hmac.compare_digest(shown, self.cookie()):
+            return OWNER
+        return self.users.by_cookie(shown) if self.users else None
+
+    def _acted(self, headers: Mapping[str, str]) -> str:
+        """In whose name the owner looks: one whom a header names, or the page's choice."""
+        users = self.users.all() if self.users else {}
+        name = headers.get(AS_HEADER.casefold(), "")
+        if name and name not in users:
+            raise RequestRefused(
+                HTTPStatus.NOT_FOUND, "There is no such user.", "rubricem users lists them."
+            )
+        chosen = _cookie(headers, self.cookie_name + AS_COOKIE)
+        return name or (chosen if chosen in users else OWNER)
+
+    def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
+        """How uvicorn serves the application; forwarded headers count from a named proxy alone."""
+        most = max(64, raise_descriptors() - RESERVED)
+        of_all = Bounds(min(OF_ALL.open, most), min(OF_ALL.awaiting, most // 2))
+        connections = Connections(of_all, OF_ONE, self.proxies)
+        seconds = self.head_seconds
+
+        class Protocol(BoundedProtocol):
+            def __init__(self, **rest: Any) -> None:
+                super().__init__(connections, seconds, **rest)
+
+        return uvicorn.Config(
+            app,
+            http=Protocol,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE,
+            proxy_headers=bool(self.proxies),
+            forwarded_allow_ips=list(self.proxies),
+            **more,
+        )
+
+
+def _cookie(headers: Mapping[str, str], name: str) -> str:
+    with suppress(CookieError):
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        return found.value if found else ""
+    return ""
 
 
 def too_large(most: int) -> RequestRefused:
@@ -286,7 +346,8 @@ class Guard:
         }
         client = (scope.get("client") or ("",))[0]
         try:
-            self._security.check(scope["method"], scope["path"], headers, client)
+            checked = self._security.check(scope["method"], scope["path"], headers, client)
+            scope[USER] = checked
         except RequestRefused as refused:
             if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
                 await exchange.discard()
@@ -367,37 +428,6 @@ class _Exchange:
         with suppress(TimeoutError):
             while self._read < DISCARDED * self._most and not self._whole:
                 await self._next()
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The socket to listen on; SettingsError where it cannot be had."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise SettingsError(
-            f"{host!r} is no address of this machine: {error.strerror or error}.",
-            "Name another by --host, or leave it out for this machine alone.",
-        ) from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(2048)
-    except OSError as error:
-        listening.close()
-        why = os.strerror(error.errno) if error.errno else str(error)
-        said = f"Nothing can listen on {host} port {port}: {why}."
-        remedy = "Choose another --host or --port."
-        if error.errno == errno.EADDRINUSE:
-            said, remedy = (
-                f"Port {port} is in use.",
-                "Choose another by --port, or 0 for any free one.",
-            )
-        raise SettingsError(said, remedy) from error
-    listening.setblocking(False)
-    return listening
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,31 +548,6 @@ GRACE = 3
 OF_ALL, OF_ONE = Bounds(4096, 1024), Bounds(2560, 256)
 DESCRIPTORS, RESERVED = 65_536, 256
 """files that are open at most, and those that connections leave to the rest of the process"""
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-def config_of(app: ASGIApp, security: Security, **more: Any) -> uvicorn.Config:
-    """How uvicorn serves the application; forwarded headers count from a named proxy alone."""
-    most = max(64, raise_descriptors() - RESERVED)
-    of_all = Bounds(min(OF_ALL.open, most), min(OF_ALL.awaiting, most // 2))
-    connections = Connections(of_all, OF_ONE, security.proxies)
-
-    class Protocol(BoundedProtocol):
-        def __init__(self, **rest: Any) -> None:
-            super().__init__(connections, security.head_seconds, **rest)
-
-    return uvicorn.Config(
-        app,
-        http=Protocol,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE,
-        proxy_headers=bool(security.proxies),
-        forwarded_allow_ips=list(security.proxies),
-        **more,
-    )
 
 
 def raise_descriptors() -> int:
@@ -553,19 +558,3 @@ def raise_descriptors() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         soft = most
     return DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
-
-
-def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> None:
-    """Say at most so often that no connection can be taken; asyncio has a traceback for each."""
-    told = -math.inf
-
-    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal told
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in EXHAUSTED:
-            loop.default_exception_handler(context)
-        elif loop.time() - told >= seconds:
-            told = loop.time()
-            logging.getLogger(__name__).warning("No connection is taken: %s.", error.strerror)
-
-    loop.set_exception_handler(hear)

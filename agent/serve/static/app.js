@@ -3,17 +3,18 @@ import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
-import { choices, dot, failure, stateOf } from "./parts.js";
+import { choices, dot, failure, select, stateOf } from "./parts.js";
 
 const VIEWS = {
   "": () => import("./ask.js"),
   run: () => import("./run.js"),
+  history: () => import("./history.js"),
   threads: () => import("./threads.js"),
   memory: () => import("./memory.js"),
   judge: () => import("./judge.js"),
   training: () => import("./training.js"),
 };
-const ICONS = ["ask", "threads", "memory", "judge", "training"];
+const ICONS = ["ask", "history", "threads", "memory", "judge", "training"];
 const RECENT = 12;
 const main = document.getElementById("main");
 let leaving = new AbortController();
@@ -76,10 +77,10 @@ async function recent() {
         {
           href: `#/run/${encodeURIComponent(run.run)}`,
           "aria-current": current,
-          title: run.question,
+          title: run.title || run.question,
         },
         dot(run),
-        el("span", {}, run.question),
+        el("span", {}, run.title || run.question),
         said,
       ),
     );
@@ -113,6 +114,14 @@ async function foot() {
   replace(place, themes());
   const status = await get("/api/status").catch(() => null);
   if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
+  const { users } = await get("/api/users").catch(() => ({ users: [] }));
+  if (!users.length) return;
+  const whose = [["", "My own runs"], ...users.map(({ user }) => [user, `Runs of ${user}`])];
+  const change = async ({ target }) => {
+    await post("/api/users/chosen", { user: target.value });
+    location.reload();
+  };
+  place.append(select(whose, status?.user, { "aria-label": "Whose runs", on: { change } }));
 }
 
 /** The link that the server printed brings its token; no address bar keeps it, no log sees it. */

@@ -8,6 +8,7 @@ import { SourcePicker } from "./sources.js";
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
 const VERIFY = [["off", "Do not check"], ["mark", "Mark doubts"], ["repair", "Repair"]];
 const DRAFT = "draft";
+const FINE = "(pointer: fine)";
 const LIMITS = [
   ["tool_calls", "Searches", { min: 1, step: 1 }],
   ["max_seconds", "Seconds", { min: 1, step: 1 }],
@@ -59,8 +60,13 @@ export function composer(thread = null) {
     location.hash = `#/run/${encodeURIComponent(started.run)}`;
   };
   const sendByKey = (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
     const held = event.ctrlKey || event.metaKey;
-    if (event.key === "Enter" && held) event.currentTarget.requestSubmit();
+    // Where fingers type there is no Shift to hold, and Enter breaks the line.
+    const typed = event.target === question && !event.shiftKey && matchMedia(FINE).matches;
+    if (!held && !typed) return;
+    event.preventDefault();
+    event.currentTarget.requestSubmit();
   };
   const bar = el("div", { class: "row apart composer-bar" }, options.format, send);
   const card = el("div", { class: "card composer" }, question, bar);

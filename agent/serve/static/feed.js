@@ -3,6 +3,7 @@ import { classes, el, replace } from "./dom.js";
 import { capital, counted, whereabouts } from "./format.js";
 import { icon } from "./icons.js";
 import { outward } from "./parts.js";
+import { sanitised } from "./sanitise.js";
 import { Writing } from "./writing.js";
 
 const TOOLS = { search: ["search", "Searched"], open_page: ["page", "Opened a page"] };
@@ -10,7 +11,9 @@ const NEAR = 120;
 const SHOWN = 4;
 
 export class Feed {
-  constructor() {
+  /** `draft` brings the answer as far as it is written, as markup. */
+  constructor(draft) {
+    this.draft = draft;
     this.element = el("div", { class: "feed" });
     this.stage = null;
     this.calls = new Map();
@@ -142,16 +145,34 @@ export class Feed {
   block(label, name) {
     if (name === "call_tool") return () => {}; // its event says it better
     const text = document.createTextNode("");
-    this.add(el(
-      "div",
-      { class: `written written-${name}` },
-      label && el("h3", {}, label),
-      el("p", { dir: "auto" }, text),
-    ));
+    const shown = el("div", {}, el("p", { dir: "auto" }, text));
+    const heading = label && el("h3", {}, label);
+    this.add(el("div", { class: `written written-${name}` }, heading, shown));
+    const redraw = name === "answer" && this.drawn(shown);
     let begun = false;
     return (piece) => {
       text.appendData(begun ? piece : piece.trimStart());
       begun ||= Boolean(piece.trim());
+      if (redraw) redraw();
+    };
+  }
+
+  /** Draws the draft in the place of its text: one at a time, and once more for what came since. */
+  drawn(place) {
+    let [wanted, drawing] = [false, false];
+    return async () => {
+      wanted = true;
+      if (drawing) return;
+      drawing = true;
+      while (wanted) {
+        wanted = false;
+        const { html } = await this.draft().catch(() => ({ html: "" }));
+        if (!html) continue;
+        replace(place, sanitised(html));
+        place.className = "report";
+        place.dir = "auto";
+      }
+      drawing = false;
     };
   }
 

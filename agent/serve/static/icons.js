@@ -3,6 +3,7 @@ import { svg } from "./dom.js";
 
 const PATHS = {
   ask: "M10 4v12M4 10h12",
+  history: "M3.5 10a6.5 6.5 0 1 1 2 4.7M3.5 16v-4h4M10 6.5V10l2.5 1.5",
   threads: "M4 5.5h12M4 10h12M4 14.5h7",
   memory: "M5 3.5h10v13l-5-3.2-5 3.2z",
   judge: "M10 4v12.5M6 16.5h8M4 6.5h12M4 6.5L2 11.5h4zM16 6.5l-2 5h4z",
@@ -13,7 +14,6 @@ const PATHS = {
   half: "M4.5 10h11",
   cross: "M5 5l10 10M15 5L5 15",
   open: "M10 3.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 1 0 0-13",
-  unknown: "M7.5 7.5a2.5 2.5 0 1 1 3.6 2.3c-.8.4-1.1 1-1.1 2M10 15v.01",
   warn: "M10 3.5l7.5 13h-15zM10 8.5v3.5M10 14.2v.01",
   pen: "M4 16l.8-3.4L13.3 4l2.7 2.7-8.6 8.5zM11.5 5.8l2.7 2.7",
   stop: "M5.5 5.5h9v9h-9z",

@@ -2,38 +2,50 @@
 import { path, post } from "./api.js";
 import { composer } from "./ask.js";
 import { CitationSheet, VERDICTS, doubtful } from "./citation.js";
-import { el, replace } from "./dom.js";
+import { el, replace, say } from "./dom.js";
 import { counted, share, whereabouts } from "./format.js";
 import { icon } from "./icons.js";
+import { typeset } from "./maths.js";
 import { attempt, badge, button, choices, empty, field, input, notice, outward } from "./parts.js";
 import { sanitised } from "./sanitise.js";
 
-const EXPORTS = [["md", "Markdown"], ["html", "Page"], ["pdf", "PDF"], ["json", "JSON"]];
+const EXPORTS = [
+  ["md", "Markdown"], ["html", "Page"], ["pdf", "PDF"], ["docx", "Word"], ["json", "JSON"],
+  ["bib", "BibTeX"], ["ris", "RIS"],
+];
 const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
 
-/** Everything below the head of a run that ended. */
-export function drawReport(run, report) {
+/** The answer, or that there is none, and the sheet that its marks open. */
+export function answerOf(report) {
   const sheet = new CitationSheet(
     report.citations,
     new Map(report.sources.map((source) => [source.id, source])),
   );
   const article = el("article", { class: "report", dir: "auto" }, sanitised(report.html));
+  typeset(article);
   article.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-citation]");
     const place = Number(mark?.dataset.citation) - 1;
     if (mark && report.citations[place]) sheet.open(place);
   });
+  const none = () => empty(
+    "No answer was written",
+    report.reason || "The run ended before it came to one.",
+  );
+  return { article: article.textContent.trim() ? article : none(), sheet };
+}
+
+/** Everything below the head of a run that ended. */
+export function drawReport(run, report) {
+  const { article, sheet } = answerOf(report);
   return [
     ended(report),
     verdicts(report, sheet),
-    article.textContent.trim() ? article : empty(
-      "No answer was written",
-      report.reason || "The run ended before it came to one.",
-    ),
+    article,
     sources(report),
     repaired(report),
     recalled(report),
-    foot(run),
+    foot(run, report),
     followUp(run),
     sheet.dialog,
   ];
@@ -178,7 +190,18 @@ function recalled({ recalled: items }) {
   return section("Recalled from earlier runs", el("ul", { class: "list" }, items.map(row)));
 }
 
-function foot(run) {
+/** The report goes to the clipboard as Markdown, where the browser lets the page have one. */
+function copying(report) {
+  const copy = async () => {
+    await navigator.clipboard.writeText(report.markdown);
+    say("Copied.");
+    replace(pressed, icon("check"), "Copied");
+  };
+  const pressed = button("Copy", copy, { kind: "small", drawn: "page" });
+  return Boolean(navigator.clipboard) && pressed;
+}
+
+function foot(run, report) {
   const links = EXPORTS.map(
     ([kind, label]) => el(
       "a",
@@ -190,7 +213,7 @@ function foot(run) {
   return el(
     "div",
     { class: "report-foot" },
-    section("Take it with you", el("div", { class: "row" }, links)),
+    section("Take it with you", el("div", { class: "row" }, copying(report), links)),
     rating(run),
   );
 }

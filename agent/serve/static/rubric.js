@@ -6,9 +6,9 @@ import { icon } from "./icons.js";
 const STATES = {
   met: ["check", "met"],
   partly: ["half", "met in part"],
-  unmet: ["cross", "not met"],
-  unknown: ["unknown", "not decided"],
+  missing: ["cross", "missing"],
   open: ["open", "open"],
+  unmarked: ["", ""],
 };
 const WIDE = "(min-width: 72.01rem)";
 
@@ -31,35 +31,26 @@ export class RubricPanel {
   show(items) {
     this.empty.hidden = items.length > 0;
     const met = items.filter((item) => item.state === "met").length;
-    replace(
-      this.count,
-      items.length ? (
-        items.every(
-          (item) => item.state === "open"
-        ) ? counted(items.length, "item") : `${met} of ${items.length} met`
-      ) : "",
-    );
+    const marked = items.some((item) => item.state !== "open" && item.state !== "unmarked");
+    const all = items.length ? counted(items.length, "item") : "";
+    replace(this.count, marked ? `${met} of ${items.length} met` : all);
     replace(this.list, items.map(row));
   }
 }
 
 function row({ text, state, note }) {
-  const [drawn, said] = STATES[state] ?? STATES.unknown;
-  const words = el(
-    "div",
-    {},
-    el("p", { dir: "auto" }, text),
-    el(
-      "p",
-      { class: "small soft", dir: "auto" },
-      el("span", { class: "state" }, said),
-      note ? ` · ${note}` : "",
-    ),
+  const [drawn, said] = STATES[state] ?? STATES.unmarked;
+  const judged = el(
+    "p",
+    { class: "small soft", dir: "auto" },
+    el("span", { class: "state" }, said),
+    note ? ` · ${note}` : "",
   );
+  const words = el("div", {}, el("p", { dir: "auto" }, text), said && judged);
   return el(
     "li",
-    { class: `item-${state in STATES ? state : "unknown"}` },
-    el("span", { class: "tick" }, icon(drawn)),
+    { class: `item-${said ? state : "unmarked"}` },
+    el("span", { class: "tick" }, drawn && icon(drawn)),
     words,
   );
 }

@@ -3,11 +3,13 @@ import { follow, get, path, post } from "./api.js";
 import { AskPanel } from "./approval.js";
 import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
+import { notify, notifying } from "./notify.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
 import { largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
+import { earlier } from "./threads.js";
 
 export function show([name, tab], signal) {
   const unseen = el("h1", { tabindex: "-1", class: "unseen" }, "Run");
@@ -25,7 +27,7 @@ class RunView {
     Object.assign(this, { run, tab, signal });
     this.began = performance.now() - 1000 * (run.seconds ?? 0);
     this.head = new RunHead(run, (click) => this.end(click), (click) => this.goOn(click));
-    this.feed = new Feed();
+    this.feed = new Feed(() => get(path("runs", run.run, "draft"), { signal }));
     this.rubric = new RubricPanel();
     this.asked = new AskPanel(run.run);
     this.draw(place);
@@ -47,10 +49,13 @@ class RunView {
     if (this.run.limits?.length) this.on_budget(this.run);
     this.tabs = el("nav", { class: "tabs", "aria-label": "Parts of this run", hidden: true });
     const beside = { class: "run-aside stack", "aria-label": "Rubric and limits" };
-    const aside = el("aside", beside, this.rubric.element, this.limits);
+    this.told = el("div", { class: "small" }, notifying());
+    const aside = el("aside", beside, this.rubric.element, this.limits, this.told);
     const parts = [this.failed, this.lost, this.feed.element, this.report];
     const main = el("div", { class: "run-main stack" }, parts);
-    replace(place, this.head.element, this.tabs, el("div", { class: "run-grid" }, aside, main));
+    const grid = el("div", { class: "run-grid" }, aside, main);
+    replace(place, this.head.element, this.tabs, grid);
+    earlier(this.run, this.signal).then((turns) => turns && grid.before(turns));
     document.title = `${this.run.question} · rubricem`;
   }
 
@@ -65,6 +70,11 @@ class RunView {
     if (stage !== this.stage) say(`Stage: ${stage}`);
     this.stage = stage;
     this.at("running");
+  }
+
+  /** The plan's turn asks for the first search, with which the research begins. */
+  on_tool() {
+    if (this.stage === "plan") this.on_stage({ stage: "research" });
   }
 
   on_rubric({ items }) {
@@ -110,7 +120,10 @@ class RunView {
     const live = this.run.state !== "ended";
     try {
       this.state(await get(path("runs", this.run.run), { signal: this.signal }));
-      if (live) say(`The run ended: ${stateOf(this.run)[0]}.`);
+      if (live) {
+        say(`The run ended: ${stateOf(this.run)[0]}.`);
+        if (document.hidden) notify(this.run.question, stateOf(this.run)[0]);
+      }
       await this.showEnd();
     } catch (error) {
       if (error.name !== "AbortError") replace(this.report, failure(error));
@@ -149,7 +162,7 @@ class RunView {
     if (run.state !== this.run.state) dispatchEvent(new Event("runs-changed"));
     this.run = { ...this.run, ...run };
     this.head.state(this.run);
-    this.limits.hidden = this.run.state === "ended";
+    this.limits.hidden = this.told.hidden = this.run.state === "ended";
   }
 
   tick() {

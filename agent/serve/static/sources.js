@@ -80,7 +80,7 @@ export class SourcePicker {
         multiple: true,
         class: "unseen",
         "aria-label": "Documents to search",
-        accept: ".pdf,.md,.txt,.html,.docx,.rst",
+        accept: ".pdf,.md,.txt,.html,.docx,.pptx,.xlsx,.epub,.csv,.rst",
       },
     );
     this.press = button(

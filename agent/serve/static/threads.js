@@ -7,6 +7,7 @@ import {
   attempt, button, confirmed, empty, failure, field, input, into, notice, stateBadge, view,
   waiting,
 } from "./parts.js";
+import { answerOf } from "./report.js";
 
 export function show([thread], signal) {
   return thread ? one(thread, signal) : all(signal);
@@ -77,6 +78,46 @@ function one(name, signal) {
   return place;
 }
 
+/** What was asked in a run's thread before it, folded; null where nothing was. */
+export async function earlier(run, signal) {
+  if (!run.thread) return null;
+  const { runs } = await get(path("threads", run.thread), { signal }).catch(() => ({ runs: [] }));
+  const before = runs.slice(0, Math.max(0, runs.findIndex((each) => each.run === run.run)));
+  const turns = el("ol", { class: "list turns" });
+  const open = () => turns.childElementCount || replace(turns, before.map((each) => turn(each)));
+  return before.length ? el(
+    "details",
+    { class: "fold", on: { toggle: open } },
+    el("summary", {}, `${counted(before.length, "question")} before this one`),
+    turns,
+  ) : null;
+}
+
+/** A question of a thread and its answer; `more` stands beside its facts. */
+function turn(run, more = null) {
+  const facts = el(
+    "div",
+    { class: "row" },
+    stateBadge(run),
+    el("span", {}, when(run.started_at)),
+    el("span", {}, `took ${duration(run.seconds)}`),
+  );
+  const link = el(
+    "a",
+    { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` },
+    el("strong", { dir: "auto" }, run.question || "A run that is not there any more"),
+  );
+  const answer = el("div");
+  if (run.state === "ended" && run.question) {
+    into(answer, () => get(path("runs", run.run, "report")), (report) => {
+      const { article, sheet } = answerOf(report);
+      return [article, sheet.dialog];
+    });
+  }
+  const head = el("div", { class: "item" }, link, el("div", { class: "row apart" }, facts, more));
+  return el("li", { class: "turn" }, head, answer);
+}
+
 class ThreadView {
   constructor(place, thread) {
     this.thread = thread;
@@ -120,19 +161,7 @@ class ThreadView {
       (event) => this.branch(event, run.run),
       { kind: "plain small", drawn: "branch" },
     );
-    const facts = el(
-      "div",
-      { class: "row" },
-      stateBadge(run),
-      el("span", {}, when(run.started_at)),
-      el("span", {}, `took ${duration(run.seconds)}`),
-    );
-    const link = el(
-      "a",
-      { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` },
-      el("strong", { dir: "auto" }, run.question || "A run that is not there any more"),
-    );
-    return el("li", { class: "item turn" }, link, el("div", { class: "row apart" }, facts, branch));
+    return turn(run, branch);
   }
 
   rename() {

@@ -1,10 +1,13 @@
 """The chat without a terminal, and its parts: lines in, reports out, nothing lost."""
 
 import json
+from base64 import b64decode
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from rich.console import Console
 
 from rubricem.agent.chat.commands import COMMANDS
 from rubricem.agent.chat.repl import completions, history_file, one_of, split, toolbar
@@ -163,14 +166,31 @@ def test_reports_are_exported_under_the_name_of_their_run(
 ):
     monkeypatch.chdir(documents)
     with ScriptedServer(turns) as server:
-        lines = (QUESTION, "/export json", "/export report.md", "/rate 5 good", "/export x.exe")
+        lines = (
+            QUESTION,
+            "/export json",
+            "/export report.md",
+            "/rate 5 good",
+            "/export x.exe",
+            "/copy",
+        )
         done = chat(server, documents, *lines, more=("--quiet",), code=1)
     assert done.stderr.startswith("error: 'x.exe' names no format")
+    assert "error: There is no terminal to copy with." in done.stderr
     (thread,) = ConversationStore(data).listed().conversations
     kept = json.loads((documents / f"rubricem-{thread.runs[0]}.json").read_text())
     assert kept["question"] == QUESTION
     assert "unbounded cache" in (documents / "report.md").read_text()
     assert f"{thread.runs[0]}: rated 5 of 5" in done.stdout
+
+
+def test_a_text_is_handed_to_the_clipboard_of_the_terminal():
+    terminal = Terminal()
+    terminal.console = Console(file=StringIO(), force_terminal=True)
+    terminal.copy("# It \u00fc")
+    assert isinstance(terminal.console.file, StringIO)
+    begun, _, held = terminal.console.file.getvalue().partition("\x1b]52;c;")
+    assert begun == "" and b64decode(held.removesuffix("\x07")).decode() == "# It \u00fc"
 
 
 def test_going_on_where_there_is_no_thread_says_so(documents: Path, data: Path):

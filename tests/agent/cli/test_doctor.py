@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pydantic import SecretStr
 
+from rubricem.agent.cli import main
 from rubricem.agent.cli.doctor import (
     Check,
     check_data_dir,
@@ -21,6 +24,7 @@ from rubricem.agent.cli.doctor import (
     check_service,
     check_source,
     check_sources,
+    check_speed,
     check_web,
     check_weights,
     shown,
@@ -29,8 +33,11 @@ from rubricem.agent.cli.doctor import (
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import WeightFile, Weights, known, verify
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Spent
 from tests.conftest import rubricem
 from tests.support.sites import JsonSite, Sent, WebSite
+from tests.support.values import trajectory
 
 GGUF_SHA256 = hashlib.sha256(b"GGUF").hexdigest()
 
@@ -86,6 +93,19 @@ def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched():
     assert "qwen2.5-coder-1.5b is not fetched yet (1,117 MB)" in checks["weights"]["found"]
     assert "rubricem models fetch qwen2.5-coder-1.5b" in checks["weights"]["remedy"]
     assert checks["source"]["state"] == "ok"
+    assert re.search(r"rubricem [\d.]+, with .*local", checks["version"]["found"])
+    assert "GB free" in checks["data directory"]["found"]
+
+
+def test_the_speed_of_the_model_is_read_off_its_last_runs(tmp_path: Path):
+    store = RunStore(tmp_path)
+    assert "known once" in check_speed(tmp_path).found
+    for name, seconds in {"a": 10.0, "b": 5.0}.items():
+        store.create(name, {"ask": {"question": "?"}, "choices": {}})
+        spent = (Spent(slot="claim", seconds=seconds, written=30), Spent(slot="search", seconds=9))
+        ended = trajectory("Yes.").model_copy(update={"thread": name, "spent": spent})
+        store.save(ended)
+    assert "test-policy wrote 4.0 tokens a second" in check_speed(tmp_path).found
 
 
 def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch):
@@ -322,3 +342,33 @@ async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path):
         "auto was probed",
         "python",
     ]
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").mkdir()
+    return tmp_path
+
+
+def test_init_asks_four_questions_and_writes_what_is_then_in_force(empty: Path) -> None:
+    given = "gone@nowhere\nlarge@http://wiki.example/v1\nnope\ntavily, papers\ntk-1\nsk-2\n0.5\n"
+    done = CliRunner().invoke(main, ["init"], input=given)
+    assert done.exit_code == 0, done.output
+    assert "There is no source 'nope'" in done.output and "sk-2" not in done.output
+    settings = load_settings()  # asks nobody: a person has just said it
+    assert (settings.model, settings.base_url) == ("large", "http://wiki.example/v1")
+    assert (settings.source, settings.max_cost) == (("tavily", "papers"), 0.5)
+    keys = settings.tavily_key, settings.api_key
+    assert [key.get_secret_value() for key in keys if key] == ["tk-1", "sk-2"]
+    assert (empty / "rubricem.toml").stat().st_mode & 0o77 == 0
+    again = CliRunner().invoke(main, ["init"])
+    assert again.exit_code == 2 and "is here already" in again.stderr
+
+
+def test_init_by_defaults_needs_no_key_and_one_that_breaks_off_writes_nothing(empty: Path) -> None:
+    broken = CliRunner().invoke(main, ["init"], input="1.5b\n")
+    assert broken.exit_code == 1 and not (empty / "rubricem.toml").exists()
+    done = CliRunner().invoke(main, ["init"], input="\n\n\n")
+    assert done.exit_code == 0 and "none is needed" in done.output
+    assert (load_settings().model, load_settings().source) == ("1.5b", ("python",))

@@ -98,3 +98,20 @@ def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):
 
 def test_an_empty_data_directory_lists_nothing(store: RunStore):
     assert runs().stdout == "0 runs\n"
+
+
+def test_runs_are_found_named_tagged_and_deleted_for_good(store: RunStore):
+    add(store, "old", 30, status=Status.FINISHED)
+    add(store, "killed", 10)
+    found = runs("search", "answer").stdout.splitlines()
+    assert found[0].startswith("old") and "An answer." in found[1] and found[2] == "1 run"
+    assert json.loads(runs("search", "--json", "answer").stdout)["runs"][0]["preview"]
+    runs("rename", "old", "My", "reds")
+    assert runs("tag", "old", "Red", "blue").stdout == "Red, blue\n"
+    assert runs("tag", "old", "--remove", "RED").stdout == "blue\n"
+    assert "My reds #blue" in runs("search", "--tag", "blue").stdout
+    assert "Nothing is sought" in refusal("runs", "search")
+    assert "no terminal" in rubricem("runs", "rm", "old", code=2).stderr
+    assert "deleted: old" in runs("rm", "old", "--yes").stdout
+    assert not (store.folder / "old").exists()
+    assert "no run is called" in refusal("runs", "rm", "old", "--yes")

@@ -15,6 +15,7 @@ from rubricem.agent.reports.display import print_report
 from rubricem.agent.reports.page import page
 from rubricem.agent.reports.report import (
     TITLE,
+    alive,
     as_json,
     conflicts,
     duration,
@@ -80,6 +81,10 @@ def test_a_web_source_is_linked_and_a_path_is_not():
     assert "[A \\[title\\] \\*x\\*](https://docs.example/a%20b?x=1&y=%282%29)" in text
 
 
+def test_a_lone_surrogate_in_an_address_is_no_fault():
+    assert web_address("http://a.test/\ud800") == "http://a.test/%3F"
+
+
 @pytest.mark.parametrize(
     "location",
     ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "lib.py", "http://", "//x.y",
@@ -100,16 +105,22 @@ def test_hostile_text_stays_text_in_markdown(text: str):
     tokens = [
         inner for block in parser.parse(written) for inner in [block, *(block.children or [])]
     ]
-    alive = [t for t in tokens if t.type in ("link_open", "image", "html_block", "html_inline")]
-    assert {t.content for t in alive} <= {"<code>", "</code>"}
+    html = [t.content for t in tokens if t.type in ("image", "html_block", "html_inline")]
+    assert set(html) <= {"<code>", "</code>"}
+    assert all(web_address(str(t.attrs["href"])) for t in tokens if t.type == "link_open")
     assert "\x1b" not in written
 
 
 def test_code_and_structure_of_an_answer_survive_and_of_literal_text_nothing():
-    kept = "## Head\n\n- *a* `x[0]`\n\n```python\nif a < b:\n    x[0] = '<b>'\n```"
+    kept = (
+        "## Head\n\n- *a* `x[0] -> <b>`, a[i] > b && 3 < 4 [l](https://a.test) \\(x\\)\n\n"
+        "```python\nif a < b:\n    x[0] = '<b>'\n```"
+    )
     assert prose(kept) == kept
+    assert prose("![p](https://a.test/p) Vec<T> &lt;") == "[p](https://a.test/p) Vec\\<T> \\&lt;"
     assert prose("```\nopen") == "```\nopen\n```"
     assert literal("# a") == "\\# a"
+    assert literal("a > b [x] R&D") == "a > b [x] R&D"
     assert literal("1. a") == "1\\. a"
     assert literal("- lru_cache _x_") == "\\- lru_cache \\_x\\_"
 
@@ -194,7 +205,7 @@ def test_of_an_episode_it_is_said_what_it_changed():
 def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():
     text, html = markdown(RECALLING), page(RECALLING)
     assert f"## {TITLE}\n\n- this very question: How does it evict?" in text
-    assert "<b>" not in text and "*kept*" not in text.replace("\\*", "")
+    assert not alive(text) and "*kept*" not in text.replace("\\*", "")
     assert f'<h2 id="recalled-title">{TITLE}</h2>' in html
     assert "What &lt;b&gt;is&lt;/b&gt; *kept*? Now" in html and "\x1b" not in html
     for shown in (printed(RECALLING, terminal=True), printed(RECALLING, terminal=False)):
@@ -297,7 +308,7 @@ def test_every_form_of_the_report_says_it_and_lets_nothing_in():
     said = f'Figures differ: [1] says "{SAYS}", https://b.test/ says "{but}"'
     assert as_json(made)["conflicts"] == [said]
     assert json.dumps(as_json(made))
-    assert "Figures differ" in markdown(made) and "<b>" not in markdown(made)
+    assert "Figures differ" in markdown(made) and not alive(markdown(made))
     assert "Figures differ" in page(made) and "<b>" not in page(made)
 
 

@@ -17,7 +17,7 @@ from rubricem.agent.reports.rules import (
     missing_quotations,
     numbers,
 )
-from rubricem.agent.transcript.words import sentences
+from rubricem.memory.language import sentences
 from rubricem.memory.schema import Source
 from tests.conftest import ROOT
 

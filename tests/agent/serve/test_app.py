@@ -1,5 +1,6 @@
 """The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -22,15 +23,17 @@ from rubricem.agent.serve.app import (
     secure,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
+from tests.conftest import ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.pages import begun_server
 from tests.support.values import run_of
 
+STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
 
 
@@ -62,6 +65,19 @@ async def test_everything_is_there_behind_the_guards_headers(client: httpx.Async
         assert "default-src 'none'" in reply.headers["content-security-policy"]
         foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
         assert foreign.status_code == 403
+
+
+def test_what_others_wrote_of_the_page_is_what_its_list_says_it_is():
+    vendor = STATIC / "vendor"
+    listed = re.findall(r"^    ([0-9a-f]{64})  (\S+)$", (vendor / "README.md").read_text(), re.M)
+    told = {name: hashed for hashed, name in listed}
+    files = {path.relative_to(vendor).as_posix(): path for path in vendor.rglob("*.*")}
+    files = {name: path for name, path in files.items() if path.suffix in (".js", ".css", ".woff2")}
+    assert files.keys() <= told.keys() and len(told) > 20
+    for name, hashed in told.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == hashed, name
+    named = set(re.findall(r"fonts/[\w-]+\.woff2", (vendor / "katex.min.css").read_text()))
+    assert named == {name for name in told if name.startswith("fonts/")}
 
 
 async def test_nothing_is_changed_without_the_header_of_our_own_page(
@@ -223,3 +239,27 @@ def test_a_machine_has_a_name_where_that_leads_to_it_from_elsewhere(
     named: list[str], routed: list[str], machine: Machine
 ):
     assert Machine.of("Study", named, routed) == machine
+
+
+async def test_past_runs_are_found_named_and_deleted_for_good(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    named = {"title": "My caches", "tags": ["Work"]}
+    assert (await client.patch("/api/runs/a", json=named, headers=OURS)).json() == named
+    for sought, number in {"q=caches": 1, "tag=work": 1, "q=heaps": 0, "tag=home": 0}.items():
+        found = (await client.get(f"/api/runs?{sought}")).json()
+        assert (found["found"], len(found["runs"]), found["tags"]) == (number, number, {"Work": 1})
+    (row,) = (await client.get("/api/runs?q=caches")).json()["runs"]
+    assert (row["title"], row["tags"]) == ("My caches", ["Work"]) and row["preview"]
+    assert "found" not in (await client.get("/api/runs?before=a")).json()
+    wrong = await client.patch("/api/runs/a", json={"tags": ["a,b"]}, headers=OURS)
+    assert wrong.status_code == 422 and "tag" in wrong.json()["error"]
+    assert (await client.get("/api/runs/a/dependents")).json()["said"] == []
+    assert (await client.delete("/api/runs/a")).status_code == 403
+    assert (await client.delete("/api/runs/a", headers=OURS)).status_code == 204
+    assert not (tmp_path / "data" / "runs" / "a").exists()
+    for gone in (client.get, client.delete, client.patch):
+        more = {} if gone == client.get else {"headers": OURS}
+        more |= {"json": {}} if gone == client.patch else {}
+        assert (await gone("/api/runs/a", **more)).status_code == 404
+    assert (await client.get("/api/runs")).json()["runs"] == []

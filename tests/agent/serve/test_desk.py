@@ -119,7 +119,7 @@ async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here
     assert planned == "Read the documentation."
     first, *_, last = [event.data["items"] for event in told if event.name == "rubric"]
     assert [item["text"] for item in first] == RUBRIC and first[0]["state"] == "open"
-    assert [item["state"] for item in last] == ["met", "met"]
+    assert [item["state"] for item in last] == ["unmarked", "unmarked"]
     assert all(0 <= event.data["t"] < 60 for event in told)
     report = (await here.http.get(f"/api/runs/{run}/report")).json()
     assert (report["question"], report["status"]) == (QUESTION, "finished")

@@ -13,8 +13,8 @@ import pypdf
 import pytest
 from pydantic import SecretStr
 
-from rubricem.agent.learning.scoring import find_run, score
-from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.learning.scoring import find_run
+from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.routes_ended import (
     MOST,
     JudgingJob,
@@ -97,7 +97,7 @@ async def client(
     async def judge(run: str) -> None:
         found = find_run(str(store.folder / run), settings.data_dir)
         async with judging.open() as opened:
-            await score(opened, found, stores_of(settings), None)
+            await found.score(opened, stores_of(settings), None)
 
     async with served(router(settings, judge)) as client:
         yield client

@@ -1,0 +1,430 @@
+"""`rubricem backup`, `restore`, `uninstall`: the whole data directory kept, brought back, removed.
+
+A copy is made while others work on the directory. Databases are copied by SQLite's own backup,
+journals up to the last line that was whole, every other file as it was when it was opened, since
+files are replaced and not changed. What refers to something is read before it: threads before the
+runs that they name, an index before the journal that it follows, which may then hold more. The
+bank's vectors are left out, as the bank makes them again.
+
+Nothing is lost by bringing a copy back: what was there is moved aside.
+
+And `rubricem models`: weights listed, fetched, checked and removed. A fetch is shown on standard
+error: a bar on a terminal, a plain line at each new step elsewhere.
+"""
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import shutil
+import sqlite3
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+import platformdirs
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from rubricem.agent.cli.options import FILE, YES, confirmed, counted
+from rubricem.agent.settings import FILE_NAME, Settings, load_settings
+from rubricem.agent.weights.catalogue import OnProgress, unseen
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import RunStore, held_alone, writable
+
+if TYPE_CHECKING:
+    from rubricem.agent.weights.store import WeightsStore
+
+FORMAT, MANIFEST = 1, "rubricem-backup.json"
+LOCK, ASIDE, STAGED = "serve.lock", "before-restore-", ".restoring-"
+FIRST = "threads"
+"""what names other files"""
+VECTORS = "bank/index"
+KNOWN = (
+    "bank", "buffers", "chat_history", "evaluations", "history.sqlite", "history.sqlite-shm",
+    "history.sqlite-wal", "indexes", "pages", "replies", "runs", "serve-token", "standards",
+    "threads", "trusted", "uploads", "users", "users.json",
+)  # fmt: skip
+"""what rubricem puts into a data directory: no other file in it is ever removed"""
+_SQLITE = b"SQLite format 3\0"
+_BESIDE = ("-wal", "-shm", "-journal")
+"""what a database has beside it while it is open; a copy by its backup holds it"""
+
+
+@contextmanager
+def untouched(data_dir: Path) -> Iterator[None]:
+    """Nobody else works on the directory meanwhile; SettingsError where somebody does."""
+    busy = SettingsError(f"rubricem serve works with {data_dir}.", "End it first.")
+    with held_alone(data_dir / LOCK, busy):
+        store = RunStore(data_dir)
+        if running := [thread for thread in store.threads() if store.running(thread)]:
+            raise SettingsError(f"The run {running[0]} goes on.", "Wait for its end, or end it.")
+        yield
+
+
+@click.command()
+@click.argument("file", type=FILE)
+def backup(file: Path) -> None:
+    """Copy the whole data directory into FILE (.tar.gz), also while a server runs.
+
+    The copy holds the server's tokens and all that was asked: it is readable for its owner alone.
+    """
+    data_dir = load_settings().data_dir
+    if not data_dir.is_dir():
+        raise SettingsError(f"There is no data directory {data_dir}.", "Ask something first.")
+    if file.exists():
+        raise SettingsError(f"{file} is there already.", "Name another file.")
+    kept = write_backup(data_dir, file)
+    size = file.stat().st_size
+    click.echo(f"{counted(kept, 'file')} of {data_dir} are in {file} ({size / 1e6:,.1f} MB)")
+
+
+def write_backup(data_dir: Path, file: Path) -> int:
+    """Write the copy of a data directory; how many files are in it."""
+    partial = file.with_name(f".{file.name}.partial")
+    hashes = dict[str, str]()
+    made = {"format": FORMAT, "version": version("rubricem"), "files": hashes}
+    made["made_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+    with writable(file):
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as raw:
+                with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as archive:
+                    for path in _files(data_dir):
+                        if path not in (file.absolute(), partial.absolute()):
+                            _add(archive, path, path.relative_to(data_dir).as_posix(), hashes)
+                    text = json.dumps(made).encode()
+                    _put(archive, MANIFEST, len(text), io.BytesIO(text))
+                raw.flush()
+                os.fsync(raw.fileno())
+            os.replace(partial, file)
+        finally:
+            partial.unlink(missing_ok=True)
+    return len(hashes)
+
+
+def _files(data_dir: Path) -> Iterator[Path]:
+    """Every file to be kept, what refers to others first."""
+    yield from _below(data_dir / FIRST)
+    rest = [path for path in _below(data_dir) if path.relative_to(data_dir).parts[0] != FIRST]
+    yield from sorted(rest, key=lambda path: (path.suffix == ".jsonl", path))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    # Links are followed, as somebody may have moved a part to another disk; loops are not.
+    seen = set[str]()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        skipped = real in seen
+        seen.add(real)
+        kept = [each for each in folders if not each.startswith((ASIDE, "."))]
+        kept = [each for each in kept if not f"{place}/{each}".endswith(f"/{VECTORS}")]
+        folders[:] = [] if skipped else sorted(kept)
+        for name in sorted(() if skipped else names):
+            if not name.startswith(".") and not name.endswith(_BESIDE) and name != LOCK:
+                yield Path(place, name)
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str, hashes: dict[str, str]) -> None:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return  # removed meanwhile
+    with file:
+        if file.read(len(_SQLITE)) == _SQLITE:
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".backup-") as copy:
+                with (
+                    closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as live,
+                    closing(sqlite3.connect(copy.name)) as kept,
+                ):
+                    live.backup(kept)
+                hashes[name] = _put(archive, name, os.path.getsize(copy.name), copy)
+        else:
+            size = os.fstat(file.fileno()).st_size
+            size = _whole(file, size) if path.suffix == ".jsonl" else size
+            file.seek(0)
+            when = os.fstat(file.fileno()).st_mtime
+            hashes[name] = _put(archive, name, size, file, when)
+
+
+def _whole(file: IO[bytes], size: int) -> int:
+    """The size of a journal up to the end of its last whole line."""
+    at = size
+    while at > 0:
+        begin = max(0, at - 65_536)
+        file.seek(begin)
+        if (end := file.read(at - begin).rfind(b"\n")) >= 0:
+            return begin + end + 1
+        at = begin
+    return 0
+
+
+class _Hashed:
+    """A file whose bytes are hashed as they are read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.sha = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._file.read(size)
+        self.sha.update(block)
+        return block
+
+
+def _put(
+    archive: tarfile.TarFile, name: str, size: int, file: Any, when: float | None = None
+) -> str:
+    """Add so many bytes of a file, and give their hash."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    entry.mtime = int(when if when is not None else datetime.now(UTC).timestamp())
+    hashed = _Hashed(file)
+    archive.addfile(entry, hashed)
+    return hashed.sha.hexdigest()
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@YES
+def restore(file: Path, yes: bool) -> None:
+    """Bring back what `rubricem backup` wrote into FILE; what is there now is moved aside."""
+    data_dir = load_settings().data_dir
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with untouched(data_dir):
+        staged = Path(tempfile.mkdtemp(dir=data_dir, prefix=STAGED))
+        try:
+            number, made = unpack(file, staged)
+            held = [path for path in data_dir.iterdir() if _own(path)]
+            click.echo(f"{file} was made {made} and holds {counted(number, 'file')}.")
+            if held and not confirmed(f"Put it in the place of what is in {data_dir}?", yes):
+                click.echo("nothing was changed")
+                return
+            aside = data_dir / f"{ASIDE}{datetime.now(UTC):%Y%m%d-%H%M%S}"
+            exchange(held, staged, aside)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    click.echo(f"{data_dir} is as it was then")
+    if held:
+        click.echo(f"what was there is in {aside}; remove it when you are sure")
+
+
+def _own(path: Path) -> bool:
+    return path.name != LOCK and not path.name.startswith((ASIDE, STAGED))
+
+
+def exchange(held: list[Path], staged: Path, aside: Path) -> None:
+    """Move the files `held` to `aside`, and those staged into their place, or leave all as it was.
+
+    By names within one folder, which may be where a disk is mounted.
+    """
+    moved: list[tuple[Path, Path]] = []
+    into = aside.parent
+    try:
+        if held:
+            aside.mkdir(mode=0o700)
+        new = [(path, into / path.name) for path in staged.iterdir()]
+        for origin, place in [*((path, aside / path.name) for path in held), *new]:
+            os.rename(origin, place)
+            moved.append((origin, place))
+    except OSError as error:
+        for origin, place in reversed(moved):
+            os.rename(place, origin)
+        raise StoreError(
+            f"{into} cannot be exchanged: {error.strerror or error}.", "Everything is as it was."
+        ) from error
+
+
+def unpack(file: Path, folder: Path) -> tuple[int, str]:
+    """Unpack a copy into an empty folder, checked whole: its number of files, and when it was made.
+
+    Raises SettingsError for a file that is no copy, or not a whole one.
+    """
+    wrong = SettingsError(f"{file} is no whole backup of rubricem.", "Take another copy.")
+    found = dict[str, str]()
+    made: dict[str, Any] = {}
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            for entry in archive:
+                read = archive.extractfile(entry) if entry.isfile() else None
+                name = PurePosixPath(entry.name)
+                if read is None or name.is_absolute() or ".." in name.parts:
+                    raise wrong
+                if entry.name == MANIFEST:
+                    made = json.load(read)
+                    continue
+                path = folder / name
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                hashed = _Hashed(read)
+                with path.open("xb") as written:
+                    shutil.copyfileobj(hashed, written)
+                os.utime(path, (entry.mtime, entry.mtime))
+                found[entry.name] = hashed.sha.hexdigest()
+        if made["format"] > FORMAT:
+            raise SettingsError(
+                f"{file} was written by rubricem {made['version']}.", "Install that version first."
+            )
+        if made["files"] != found:
+            raise wrong
+    except FileNotFoundError as error:
+        raise SettingsError(f"There is no file {file}.", "Name a backup.") from error
+    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, OSError) as error:
+        if isinstance(error, SettingsError):
+            raise
+        if isinstance(error, OSError) and error.filename:
+            raise
+        raise wrong from error
+    return len(found), str(made["made_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """A file or folder that goes, what it is, and its bytes."""
+
+    path: Path
+    what: str
+    size: int
+
+
+def removables(settings: Settings, *, data: bool, weights: bool) -> list[Removable]:
+    """What rubricem has put onto this machine, but for the program itself."""
+    own = platformdirs.user_data_path("rubricem", appauthor=False)
+    found: list[tuple[Path, str]] = []
+    if data:
+        held = (settings.data_dir / name for name in KNOWN)
+        found += [(path, "runs, memory and what serves them") for path in held]
+        found += [(path, "moved aside") for path in settings.data_dir.glob(f"{ASIDE}*")]
+        found += [(own / "trusted", "your word on settings of folders")]
+        config = platformdirs.user_config_path("rubricem", appauthor=False) / FILE_NAME
+        found += [(config, "your settings")]
+    if weights:
+        found += [(settings.weights_dir, "model weights, which can be fetched again")]
+    known = {path: what for path, what in found if path.exists()}
+    return [Removable(path, what, _size(path)) for path, what in known.items()]
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
+    return sum(file.lstat().st_size for file in files)
+
+
+@click.command()
+@click.option("--keep-data", is_flag=True, help="Leave runs, memory and settings.")
+@click.option("--keep-weights", is_flag=True, help="Leave model weights.")
+@YES
+def uninstall(keep_data: bool, keep_weights: bool, yes: bool) -> None:
+    """Say what rubricem keeps on this machine, and remove it where you say so."""
+    settings = load_settings()
+    found = removables(settings, data=not keep_data, weights=not keep_weights)
+    for each in found:
+        click.echo(f"{each.size / 1e6:>10,.1f} MB  {each.path}  ({each.what})")
+    last = "The program itself goes by: pip uninstall rubricem"
+    if not found:
+        click.echo(f"Nothing is kept here. {last}")
+        return
+    if not confirmed("Remove all of this for good?", yes):
+        click.echo("nothing was removed")
+        return
+    with untouched(settings.data_dir):
+        for each in found:
+            with writable(each.path):
+                shutil.rmtree(each.path) if each.path.is_dir() else each.path.unlink()
+        (settings.data_dir / LOCK).unlink(missing_ok=True)
+    with suppress(OSError):  # somebody keeps other files in it
+        settings.data_dir.rmdir()
+    click.echo(f"removed. {last}")
+
+
+def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":
+    from rubricem.agent.weights.store import WeightsStore
+
+    return WeightsStore(load_settings().weights_dir, on_progress)
+
+
+@click.group()
+def models() -> None:
+    """List, fetch, check and remove model weights."""
+
+
+@models.command("list")
+def list_() -> None:
+    """List the weights known by name and those fetched from the hub."""
+    store = _weights()
+    for row in store.listed():
+        weights = row.weights
+        names = ", ".join((weights.name, *weights.aliases))
+        size = f"{weights.size / 1e6:,.0f} MB"
+        click.echo(f"{names:40} {size:>10}  {weights.licence:12} {row.state}")
+    click.echo(f"in {store.directory}")
+
+
+@models.command()
+@click.argument("name")
+def fetch(name: str) -> None:
+    """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
+    with shown_fetch(name) as on_progress:
+        folder = asyncio.run(_weights(on_progress).fetch_named(name))
+    click.echo(f"{name} is in {folder}")
+
+
+@models.command()
+@click.argument("name", required=False)
+def check(name: str | None) -> None:
+    """Hash the weights again: NAME, or all that are on disk."""
+    with shown_fetch(name or "weights") as on_progress:
+        checked = _weights(on_progress).check(name)
+    for weights, damage in checked:
+        verdict = "damaged" if damage else f"whole (SHA-256 {weights.files[0].sha256})"
+        click.echo(f"{weights.name}: {verdict}")
+    for damage in filter(None, (damage for _, damage in checked)):
+        raise damage
+
+
+@models.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Delete the weights of NAME from the disk."""
+    freed = _weights().remove(name)
+    click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")
+
+
+@contextmanager
+def shown_fetch(name: str, console: Console | None = None) -> Iterator[OnProgress]:
+    """An `OnProgress` that draws; nothing is drawn when nothing has to be fetched."""
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield _plain_lines(name, console)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, TransferSpeedColumn(), console=console, transient=True) as bar:
+        yield _bar(name, bar)
+
+
+def _plain_lines(name: str, console: Console) -> OnProgress:
+    said = ""
+
+    def on_progress(done: int, total: int, doing: str) -> None:
+        nonlocal said
+        if doing != said:
+            said = doing
+            console.print(f"{name}: {doing} ({done >> 20} of {total >> 20} MiB)", soft_wrap=True)
+
+    return on_progress
+
+
+def _bar(name: str, bar: Progress) -> OnProgress:
+    task = bar.add_task(name, total=None, visible=False)
+
+    def on_progress(done: int, total: int, doing: str) -> None:
+        description = f"{name}: {doing}"
+        bar.update(task, completed=done, total=total, description=description, visible=True)
+
+    return on_progress

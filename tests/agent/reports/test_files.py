@@ -1,0 +1,209 @@
+"""Reports as files, written whole or not at all: on paper, for Word and for reference managers."""
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import docx
+import pypdf
+import pytest
+
+from rubricem.agent.reports.page import (
+    _refusing,
+    check_report_path,
+    pdf,
+    rendered,
+    write_report,
+)
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.schema import Trajectory
+from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, RECALLING, hostile
+from tests.support.values import BOUND, run_of, source, trajectory
+
+
+@pytest.mark.parametrize(
+    ("suffix", "begins"),
+    [(".md", b"# How"), (".html", b"<!doctype html>"), (".json", b"{"), (".HTML", b"<!doctype"),
+     (".PDF", b"%PDF-"), (".docx", b"PK"), (".bib", b"@misc{"), (".ris", b"TY  - GEN")],
+)  # fmt: skip
+def test_reports_are_written_by_suffix_in_the_place_of_what_was_there(
+    tmp_path: Path, suffix: str, begins: bytes
+):
+    path = tmp_path / f"report{suffix}"
+    path.write_text("old " * 10_000)
+    write_report(trajectory(CITED), path)
+    assert path.read_bytes().startswith(begins) and b"old old" not in path.read_bytes()
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("run", [trajectory(CITED), DOUBTED, RECALLING])
+def test_a_json_file_is_the_trajectory_itself_and_a_symbolic_link_stays_one(
+    tmp_path: Path, run: Trajectory
+):
+    (tmp_path / "run.json").symlink_to(tmp_path / "real.json")
+    write_report(run, tmp_path / "run.json")
+    text = (tmp_path / "real.json").read_text(encoding="utf-8")
+    assert Trajectory.model_validate_json(text) == run
+    assert (tmp_path / "run.json").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["report", "report.doc", "report.txt"])
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str):
+    with pytest.raises(SettingsError, match=name) as refused:
+        write_report(trajectory(CITED), tmp_path / name)
+    assert ".md, .html, .pdf, .docx, .json, .bib or .ris" in refused.value.remedy
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_path_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.md").mkdir()
+    for path in (tmp_path / "file" / "a.md", tmp_path / "folder.md"):
+        with pytest.raises(StoreError) as refused:
+            check_report_path(path)
+        assert str(tmp_path) in str(refused.value) and refused.value.remedy
+    with pytest.raises(StoreError) as refused:
+        write_report(trajectory(CITED), tmp_path / ("n" * 300 + ".md"))
+    assert "another folder" in refused.value.remedy
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_rights_is_refused(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="no file can be written"):
+        check_report_path(tmp_path / "a.md")
+
+
+def test_on_paper_stand_the_question_the_answer_and_the_numbers():
+    reader = pypdf.PdfReader(io.BytesIO(pdf(run_of())))
+    words = " ".join(" ".join(page.extract_text() for page in reader.pages).split())
+    assert "How does lru_cache evict?" in words
+    assert "The least recently used entry goes first." in words
+    assert "Passages found" in words and "Look up lru_cache." not in words
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<img src="{}">',
+        '<link rel="stylesheet" href="{}">',
+        '<style>@import "{}"; p {{ background: url({}) }}</style><p>x</p>',
+        '<link rel="attachment" href="{}">',
+        '<object data="{}"></object>',
+    ],
+)
+def test_nothing_is_read_and_nobody_is_asked_while_it_is_made(
+    markup: str, tmp_path: Path, forbidden_attempts: list[str]
+):
+    import weasyprint
+
+    secret = tmp_path / "secret.txt"
+    secret.write_text("p { content: 'secret' }")
+    opened: list[str] = []
+
+    def watch(event: str, args: tuple[object, ...]) -> None:
+        if watching and event == "open" and args[0] == str(secret):
+            opened.append(str(args[0]))
+
+    watching = True
+    sys.addaudithook(watch)
+    for address in (secret.as_uri(), "http://203.0.113.1/x", "ftp://203.0.113.1/x"):
+        html = markup.replace("{{", "{").replace("}}", "}").replace("{}", address)
+        made = weasyprint.HTML(string=html, url_fetcher=_refusing()).write_pdf()
+        assert b"secret" not in made
+    watching = False
+    assert opened == [] and forbidden_attempts == []
+
+
+def test_without_weasyprint_or_pango_it_is_said_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "weasyprint", None)
+    with pytest.raises(SettingsError, match="weasyprint") as refused:
+        check_report_path(tmp_path / "report.pdf")
+    assert refused.value.remedy == "Install it: pip install 'rubricem[pdf]'"
+    check_report_path(tmp_path / "report.html")
+    (tmp_path / "weasyprint.py").write_text("raise OSError('cannot load library libpango')")
+    monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SettingsError, match="Pango") as refused:
+        check_report_path(tmp_path / "report.pdf")
+    assert "libpango" in refused.value.remedy
+
+
+RICH = """It <cite id="S1">**grows**</cite>, see [the manual](https://a.test/x).
+
+## Growth
+
+| a | `b` |
+|---|---|
+| 1 | *2* |
+
+- one
+  1. [x] two
+
+> so
+
+```python
+x = 1
+```
+
+$x^2$"""
+
+
+def word(run: Trajectory) -> Any:
+    made = rendered(run, ".docx")
+    assert isinstance(made, bytes)
+    return docx.Document(io.BytesIO(made))
+
+
+def test_a_word_file_has_the_answers_structure_and_its_sources():
+    found = word(trajectory(RICH, sources=(source(1, BOUND, "T", "https://a.test/s"),)))
+    told = [(p.style.name, p.text) for p in found.paragraphs]
+    assert told[:10] == [
+        ("Title", "How does lru_cache evict?"),
+        ("Normal", "It grows [1], see the manual."),
+        ("Heading 2", "Growth"),
+        ("List Bullet", "one"),
+        ("List Number 2", "\u2611 two"),
+        ("Quote", "so"),
+        ("Normal", "x = 1"),
+        ("Normal", "x^2"),
+        ("Heading 1", "Sources"),
+        ("Normal", "[1] T\nhttps://a.test/s, line 3"),
+    ]
+    (table,) = found.tables
+    assert [[cell.text for cell in row.cells] for row in table.rows] == [["a", "b"], ["1", "2"]]
+    bold = [run.text for run in found.paragraphs[1].runs if run.bold]
+    links = [link.address for p in found.paragraphs for link in p.hyperlinks]
+    assert bold == ["grows"] and links == ["https://a.test/x", "https://a.test/s"]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text_in_files(text: str):
+    links = [link.address for p in word(hostile(text)).paragraphs for link in p.hyperlinks]
+    assert all(address.startswith("http://evil.example") for address in links)
+    for suffix in (".bib", ".ris"):
+        assert "\x1b" not in str(rendered(hostile(text), suffix))
+
+
+PAPER = source(1, BOUND, "A {B} & 50%\nof_it", "https://doi.org/10.1000/ab_c?x=1")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "held"),
+    [
+        (".bib",
+         "@misc{rubricem-run-1-1,\n  title = {{A \\{B\\} \\& 50\\% of\\_it}},\n"
+         "  url = {https://doi.org/10.1000/ab_c?x=1},\n  doi = {10.1000/ab_c},\n"
+         "  urldate = {2026-08-05},\n  note = {line 3}\n}\n"),
+        (".ris",
+         "TY  - ELEC\r\nTI  - A {B} & 50% of_it\r\nUR  - https://doi.org/10.1000/ab_c?x=1\r\n"
+         "DO  - 10.1000/ab_c\r\nY2  - 2026/08/05\r\nN1  - line 3\r\nER  - \r\n\r\n"),
+    ],
+)  # fmt: skip
+def test_cited_sources_are_given_to_reference_managers(suffix: str, held: str):
+    uncited = source(2, BOUND, "U", "u.md")
+    assert rendered(trajectory(CITED, sources=(PAPER, uncited)), suffix) == held

@@ -1,0 +1,167 @@
+"""Named tokens: whose runs are whose, who sees them, and what a user may spend."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rubricem.agent.serve.app import create_app
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.requests import Granted, UserBudget, Users, within
+from rubricem.agent.serve.security import Security
+from rubricem.agent.settings import Settings
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import RunStore
+from tests.conftest import refusal, rubricem
+from tests.support.pages import PATIENCE, QUESTION, reply, run_settings
+from tests.support.scripted_server import ScriptedServer
+from tests.support.tool_servers import serving_http
+from tests.support.values import trajectory
+
+OWN = "t0ken-" * 6
+
+
+class Asking:
+    """A server with two users, and a client for each of its tokens."""
+
+    def __init__(self, address: str, users: Users, tokens: dict[str, str]) -> None:
+        self.users, self._address, self._tokens = users, address, tokens
+
+    def ask(self, name: str, method: str, path: str, **more: object) -> httpx.Response:
+        given = {"Authorization": f"Bearer {self._tokens[name]}", "X-Rubricem": "1"}
+        headers = given | more.pop("headers", {})  # type: ignore[operator]
+        return httpx.request(
+            method,
+            self._address + path,
+            headers=headers,
+            timeout=PATIENCE,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def runs(self, name: str, **headers: str) -> list[str]:
+        found = self.ask(name, "GET", "/api/runs", headers=headers).json()["runs"]
+        return [run["question"] for run in found]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Asking]:
+    with ScriptedServer(reply) as model:
+        settings = run_settings(tmp_path, model)
+        settings.data_dir.mkdir()
+        users = Users(settings.data_dir)
+        tokens = {"": OWN, "anna": users.put("anna", UserBudget())}
+        tokens["ben"] = users.put("ben", UserBudget(day_runs=1))
+        app = create_app(RunDesk(settings), Security(token=OWN, users=users))
+        with serving_http(app) as address:
+            yield Asking(address, users, tokens)
+
+
+def asked(server: Asking, name: str, question: str) -> str:
+    """The run of a question that was asked and has ended."""
+    begun = server.ask(name, "POST", "/api/runs", json={"question": question})
+    assert begun.status_code == 201, begun.text
+    run = str(begun.json()["run"])
+    assert "finished" in server.ask(name, "GET", f"/api/runs/{run}/events").text
+    return run
+
+
+def test_everybody_has_runs_of_their_own_and_the_owner_sees_all(server: Asking):
+    annas = asked(server, "anna", f"Anna asks: {QUESTION}")
+    asked(server, "", f"The owner asks: {QUESTION}")
+    assert [len(server.runs(name)) for name in ("", "anna", "ben")] == [1, 1, 0]
+    for method, path in (("GET", ""), ("GET", "/report"), ("GET", "/export/md"), ("DELETE", "")):
+        assert server.ask("ben", method, f"/api/runs/{annas}{path}").status_code == 404
+        assert server.ask("", method, f"/api/runs/{annas}{path}").status_code == 404
+    assert server.runs("", **{"X-Rubricem-User": "anna"}) == server.runs("anna")
+    assert server.ask("", "GET", "/api/runs", headers={"X-Rubricem-User": "x"}).status_code == 404
+    # Only the owner looks at others' by that header.
+    assert server.runs("ben", **{"X-Rubricem-User": "anna"}) == []
+    for path in ("/metrics", "/api/users"):
+        assert [server.ask(n, "GET", path).status_code for n in ("", "anna")] == [200, 403]
+    told = server.ask("", "GET", "/api/users").json()["users"]
+    assert [each["user"] for each in told] == ["anna", "ben"] and "hash" not in str(told)
+    assert server.ask("anna", "GET", "/api/status").json()["user"] == "anna"
+    assert (
+        'rubricem_runs_ended_total{status="finished"} 2.0' in server.ask("", "GET", "/metrics").text
+    )
+    chat = {"model": "rubricem", "messages": [{"role": "user", "content": QUESTION}]}
+    assert server.ask("anna", "POST", "/v1/chat/completions", json=chat).status_code == 200
+    assert [len(server.runs(name)) for name in ("", "anna")] == [1, 2]
+
+
+def test_a_token_logs_in_as_its_user_and_one_taken_back_admits_nobody(server: Asking):
+    with httpx.Client(base_url=server._address, headers={"X-Rubricem": "1"}) as browser:
+        assert browser.get("/api/status").status_code == 401
+        for name in ("anna", ""):
+            sent = {"token": server._tokens[name]}
+            assert browser.post("/api/login", json=sent).status_code == 200
+            assert browser.get("/api/status").json()["user"] == name
+        browser.post("/api/users/chosen", json={"user": "anna"})
+        assert browser.get("/api/status").json()["user"] == "anna"
+        browser.post("/api/users/chosen", json={"user": ""})
+        browser.post("/api/login", json={"token": server._tokens["anna"]})
+        assert browser.post("/api/users/chosen", json={"user": "ben"}).status_code == 403
+        server.users.drop("anna")
+        assert browser.get("/api/status").status_code == 401
+    assert server.ask("anna", "GET", "/api/runs").status_code == 401
+    assert server.ask("ben", "GET", "/api/runs").status_code == 200
+
+
+def test_who_has_spent_a_day_is_told_so_also_at_a_resume(server: Asking):
+    run = asked(server, "ben", QUESTION)
+    refused = server.ask("ben", "POST", "/api/runs", json={"question": QUESTION})
+    assert refused.status_code == 429 and "in a day" in refused.json()["error"]
+    path = server.users.folder("ben") / "runs" / run / "trajectory.json"
+    held = json.loads(path.read_text()) | {"status": "partial", "reason": "spent"}
+    path.write_text(json.dumps(held))
+    again = server.ask("ben", "POST", f"/api/runs/{run}/resume", json={"max_total_tokens": 0})
+    assert again.status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("allowance", "live", "left"),
+    [
+        (UserBudget(), [], (500, 0, 60)),
+        (UserBudget(max_total_tokens=300, max_cost=2), [], (300, 2, 60)),
+        (UserBudget(day_tokens=1500), [], (220, 0, 60)),
+        (UserBudget(day_tokens=1500), [Granted(100, 0)], (120, 0, 60)),
+        (UserBudget(day_cost=1, max_seconds=9), [Granted(0, 0.5)], (500, 0.4979, 9)),
+        (UserBudget(day_tokens=1280), [], None),
+        (UserBudget(day_cost=1), [Granted(0, 1)], None),
+        (UserBudget(day_runs=1), [], None),
+        (UserBudget(day_runs=2), [], (500, 0, 60)),
+    ],
+)
+def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
+    tmp_path: Path, allowance: UserBudget, live: list[Granted], left: tuple[float, ...] | None
+):
+    """A run of today took 1,280 tokens and $0.0021; the question wants 500 tokens and 60 s."""
+    store = RunStore(tmp_path)
+    store.create("a", {"ask": {"question": "?"}, "choices": {}})
+    store.save(
+        trajectory("Yes.").model_copy(update={"thread": "a", "started_at": datetime.now(UTC)})
+    )
+    settings = Settings(data_dir=tmp_path, max_total_tokens=500, max_cost=0, max_seconds=60)
+    if left is None:
+        with pytest.raises(SettingsError, match="in a day"):
+            within(settings, allowance, live)
+        return
+    got = within(settings, allowance, live)
+    assert (got.max_total_tokens, got.max_cost, got.max_seconds) == pytest.approx(left)
+
+
+def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
+    token = rubricem("users", "add", "anna", "--day-cost", "2").stdout.split()[-1]
+    held = (data / "users.json").read_text()
+    assert token not in held and Users(data).by_token(token) == "anna"
+    assert Users(data).by_token("") is None and Users(data).by_cookie("anna:") is None
+    assert "day cost 2" in rubricem("users").stdout
+    other = rubricem("users", "add", "anna").stdout.split()[-1]
+    assert (Users(data).by_token(token), Users(data).by_token(other)) == (None, "anna")
+    assert "cannot name" in refusal("users", "add", "../x")
+    assert "--day-cost" in refusal("users", "add", "ben", "--day-cost", "0")
+    rubricem("users", "rm", "anna")
+    assert "no user" in refusal("users", "rm", "anna")
