@@ -6,13 +6,6 @@ be compared (RubricEM, arXiv:2605.10899, appendix C). Rubrics
 are also changed by hand: kept for good, retired, or brought in from elsewhere. Every change stands
 in the buffer's history.
 
-Criteria that could be met without doing better work are dropped when a judge proposes them. They
-reward form (tags, headings), effort and length as such, keeping to a plan whatever the evidence
-says, agreeing with oneself, or what only holds beside the other attempts (same source). Words that
-the question itself uses are its substance, and so is what the writing is to say: a longer
-wavelength is no longer answer. Of 30 sound criteria full of such words 4 were left before that was
-looked at, and 30 are; of 15 loopholes beside them all are seen (`tests/judge/loophole_cases.py`).
-
 Rubrics are read from files of others, and from those that were exported here:
 
     DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}, also within a row's
@@ -27,7 +20,6 @@ which the largest of a question is 3; points below 0 make a flaw, points of 0 sa
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pvariance
@@ -148,87 +140,6 @@ def _step(buffer: RubricBuffer) -> int:
     return max((change.step for change in buffer.history), default=0)
 
 
-_WRITING = (
-    r"(?:answer|explanation|text|report|response|review|plan|discussion|section|summary|prose)"
-)
-_MARKS = r"(?:xml|tags?|headings?|headers?|markdown|markup|bullets?|bullet(?:ed)? (?:list|points?))"
-_PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
-_COUNT = r"(?:at least|more than|over) (?:\d+|two|three|four|five|six|seven|eight|nine|ten|\w+teen)"
-LOOPHOLES: Mapping[str, re.Pattern[str]] = {
-    "form": re.compile(
-        r"\b(?:has|have|uses?|using|contains?|includes?|with|adds?|puts?|between|inside|closes?"
-        r"|written in)\b"
-        rf"(?:\W+[\w-]+){{0,4}}?\W+{_MARKS}\b"
-        r"|\bwell-(?:formed|formatted)\b|\bformatt(?:ed|ing)\b",
-        re.I,
-    ),
-    "length": re.compile(
-        rf"\b(?:long(?:er)?|lengthy|lengthier) {_WRITING}\b"
-        rf"|\b{_WRITING}s? (?:is|are|runs?) (?:\w+ )?(?:long|longer|lengthy)\b"
-        rf"|\b{_COUNT} (?:words|sentences|paragraphs|pages|searches|queries|sources|citations"
-        rf"|references|tool calls)\b(?! of\b)",
-        re.I,
-    ),
-    "obedience to a plan": re.compile(
-        rf"\b(?:follow|stick|keep|adher|execut|deviat|depart|stray|abandon)\w*"
-        rf"(?: \w+)?(?: to| from)? {_PLAN}",
-        re.I,
-    ),
-    "agreement with itself": re.compile(
-        r"\bself-consisten\w+|\b(?:consistent|agrees?|in line) with (?:its|the) "
-        r"(?:own )?(?:plan|rubrics?|review|earlier|previous)\b"
-        r"|\b(?:its|the agent's) own (?:rubrics?|criteria)\b",
-        re.I,
-    ),
-    "comparison": re.compile(
-        r"\b(?:other|weaker|stronger|better|worse) (?:attempts?|trajector\w+|rollouts?)\b"
-        r"|\b(?:than|unlike) (?:\w+ ){0,2}(?:attempts?|runs?|trajector\w+|rollouts?)\b"
-        r"|\b(?:attempt|trajectory|rollout) \d+\b",
-        re.I,
-    ),
-}
-"""what is rewarded -> words that say so"""
-_SAID = re.compile(
-    r"\b(?:says?|stat(?:es?|ing)|explain(?:s|ing)?|not(?:es?|ing)|points? out|mentions?|describes?"
-    r"|reports?|finds?|shows?|argues?|warns?|clarif(?:y|ies)|recogni[sz]es?|acknowledges?|admits?"
-    r"|asks?|checks?|tells?|concludes?|adds?)\b[^.;\n]*?"
-    r"\b(?:that|how|why|what|which|whether|when|where|who)\b[^.;\n]*"
-    r"|\b(?:names?|identif(?:y|ies)|defines?|lists?|explains?|describes?|states?|mentions?|covers?"
-    r"|discusses|reports?|notes?|gives?|cites?|quotes?|compares?|distinguish(?:es)?|addresses)"
-    r" (?:the|both|all|what|who|which)\b[^.;\n]*",
-    re.I,
-)
-"""What the writing is to say: there the words are of the matter, and speak of no writing."""
-
-
-def loophole(criterion: Criterion, question: str) -> str:
-    """What a criterion rewards beside good work, or ""."""
-    # A title is a label of the matter; what earns points is the description.
-    text = _SAID.sub(" ", criterion.description or criterion.title)
-    asked = question.casefold()
-    for name, pattern in LOOPHOLES.items():
-        if any(match.group(0).casefold() not in asked for match in pattern.finditer(text)):
-            return name
-    return ""
-
-
-def without_loopholes(
-    proposed: Mapping[Stage, tuple[Criterion, ...]], question: str
-) -> tuple[dict[Stage, tuple[Criterion, ...]], list[str]]:
-    """The criteria that are left, and a sentence for each that is not."""
-    kept: dict[Stage, tuple[Criterion, ...]] = {}
-    notes: list[str] = []
-    for stage, criteria in proposed.items():
-        found = [(criterion, loophole(criterion, question)) for criterion in criteria]
-        kept[stage] = tuple(criterion for criterion, name in found if not name)
-        notes += [
-            f"Dropped from {stage}, as it rewards {name}: {criterion.title}"
-            for criterion, name in found
-            if name
-        ]
-    return kept, notes
-
-
 LARGEST = 3.0
 TITLE_WORDS = 8
 LISTS = {"Answer Critical": 3.0, "Valuable": 2.0, "Context": 1.0}
@@ -244,18 +155,18 @@ class FoundRubrics:
     criteria: Mapping[Stage, tuple[Criterion, ...]]
     buffer: RubricBuffer | None = None
 
-
-def rubrics_of(text: str) -> Iterator[FoundRubrics]:
-    """Every question's rubrics in a file's text. Raises StoreError that names the row at fault."""
-    for number, row in enumerate(json_rows(text, "the file"), start=1):
-        try:
-            yield _found(row)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
-            raise StoreError(
-                f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
-                "Known are DR Tulu's and HealthBench's rows, and what rubrics export writes.",
-            ) from error
+    @classmethod
+    def all_in(cls, text: str) -> Iterator["FoundRubrics"]:
+        """Every question's rubrics in a file's text; a StoreError names the row at fault."""
+        for number, row in enumerate(json_rows(text, "the file"), start=1):
+            try:
+                yield _found(row)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+                raise StoreError(
+                    f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
+                    "Known are DR Tulu's and HealthBench's rows, and what rubrics export writes.",
+                ) from error
 
 
 def json_rows(text: str, named: str) -> list[Any]:

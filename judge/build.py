@@ -65,6 +65,17 @@ class Wanted:
     chain: ChainForm | None = None
     """the form in which a local model was trained to compare pairs; None: it was not"""
 
+    def check(self) -> None:
+        """Raises SettingsError where something is set that belongs to another kind."""
+        default = Wanted()
+        for kind, does in _DOES.items():
+            for name in does - _DOES[self.kind]:
+                if getattr(self, name) != getattr(default, name):
+                    raise SettingsError(
+                        f"--{name.replace('_', '-')} is nothing that a {self.kind} judge does.",
+                        f"Use it with --judge {kind}, or leave it out.",
+                    )
+
 
 _DOES: Mapping[Kind, frozenset[str]] = {
     "stage": frozenset({"repeat", "graded", "persistent"}),
@@ -78,7 +89,7 @@ _DOES: Mapping[Kind, frozenset[str]] = {
 
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     """Raises SettingsError for what the wanted kind, or the model, cannot do."""
-    check_wanted(wanted)
+    wanted.check()
     if wanted.kind in ("relative", "relative-stages"):
         reader, passes = attempt_reader(model, wanted.rubric), 2 if wanted.both_orders else 1
         by_stage = wanted.kind == "relative-stages"
@@ -89,18 +100,6 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     if wanted.kind == "checklist":
         return checklist_judge(model)
     return stage_judge(model, wanted.repeat, graded=wanted.graded, persistent=wanted.persistent)
-
-
-def check_wanted(wanted: Wanted) -> None:
-    """Raises SettingsError where something is set that belongs to another kind."""
-    default = Wanted()
-    for kind, does in _DOES.items():
-        for name in does - _DOES[wanted.kind]:
-            if getattr(wanted, name) != getattr(default, name):
-                raise SettingsError(
-                    f"--{name.replace('_', '-')} is nothing that a {wanted.kind} judge does.",
-                    f"Use it with --judge {kind}, or leave it out.",
-                )
 
 
 def pair_comparer(model: JudgeModel, chain: ChainForm | None = None) -> Comparer:

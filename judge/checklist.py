@@ -51,7 +51,7 @@ from rubricem.judge.base import (
     unread,
     unscored,
 )
-from rubricem.judge.buffers import add, bring_in, kept_criteria
+from rubricem.judge.buffers import add, bring_in
 from rubricem.judge.stage import Proposer
 from rubricem.memory.asking import (
     TRIES,
@@ -109,12 +109,6 @@ class ChecklistItem(Value):
             positive=self.points > 0,
             persistent=True,
         )
-
-
-def criteria_from(written: Sequence[str | ChecklistItem]) -> tuple[Criterion, ...]:
-    """Criteria that are kept for good of texts, worth one point each, and of items."""
-    items = (ChecklistItem(criterion=w, points=1) if isinstance(w, str) else w for w in written)
-    return kept_criteria([("", item.criterion, item.points) for item in items])
 
 
 def item_of(criterion: Criterion) -> ChecklistItem:

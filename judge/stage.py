@@ -12,9 +12,18 @@ Criteria that are kept for good are made once, before any run is seen. They come
 and from what a search for it brings, which makes them more often true and concrete than those of
 a model that reads the question alone (DR Tulu, arXiv:2511.19399, table 6: 56.7 against 55.2 on
 average).
+
+Criteria that could be met without doing better work are dropped when a judge proposes them. They
+reward form (tags, headings), effort and length as such, keeping to a plan whatever the evidence
+says, agreeing with oneself, or what only holds beside the other attempts (RubricEM, as above).
+Words that the question itself uses are its substance, and so is what the writing is to say: a
+longer wavelength is no longer answer. Of 30 sound criteria full of such words 4 were left before
+that was looked at, and 30 are; of 15 loopholes beside them all are seen
+(`tests/judge/loophole_cases.py`).
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -27,7 +36,7 @@ from rubricem.judge.base import (
     outcome,
     unread,
 )
-from rubricem.judge.buffers import add, prune, without_loopholes
+from rubricem.judge.buffers import add, prune
 from rubricem.memory.asking import spent
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.schema import (
@@ -46,6 +55,20 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
+
+_WRITING = (
+    r"(?:answer|explanation|text|report|response|review|plan|discussion|section|summary|prose)"
+)
+
+
+_MARKS = r"(?:xml|tags?|headings?|headers?|markdown|markup|bullets?|bullet(?:ed)? (?:list|points?))"
+
+
+_PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
+
+
+_COUNT = r"(?:at least|more than|over) (?:\d+|two|three|four|five|six|seven|eight|nine|ten|\w+teen)"
+
 
 Standard = Mapping[Stage, tuple[Criterion, ...]]
 """the criteria to score a trajectory on, by stage; none of them empty"""
@@ -310,19 +333,96 @@ class FirstRubrics:
     notes: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
 
+    @classmethod
+    async def propose(
+        cls, buffer: RubricBuffer, proposer: Proposer, search: SearchTool | None
+    ) -> "FirstRubrics":
+        """Raises SettingsError where the question has such criteria, JudgeError where none came."""
+        if any(buffer.persistent.values()):
+            raise SettingsError(
+                "This question has criteria that are kept for good.",
+                "Retire them first: rubricem judge rubrics retire",
+            )
+        found: Sequence[Passage] = await search.search(buffer.question, PASSAGES) if search else ()
+        proposed = await proposer.from_question(buffer.question, found)
+        sound, notes = without_loopholes(proposed.criteria, buffer.question)
+        reason = f"from the question and {len(found)} passages" if found else "from the question"
+        grown = add(buffer, sound, 0, reason)
+        return cls(grown, len(found), tuple(notes), proposed.usage)
 
-async def first_rubrics(
-    buffer: RubricBuffer, proposer: Proposer, search: SearchTool | None
-) -> FirstRubrics:
-    """Raises SettingsError where the question has such criteria, JudgeError where none came."""
-    if any(buffer.persistent.values()):
-        raise SettingsError(
-            "This question has criteria that are kept for good.",
-            "Retire them first: rubricem judge rubrics retire",
-        )
-    found: Sequence[Passage] = await search.search(buffer.question, PASSAGES) if search else ()
-    proposed = await proposer.from_question(buffer.question, found)
-    sound, notes = without_loopholes(proposed.criteria, buffer.question)
-    reason = f"from the question and {len(found)} passages" if found else "from the question"
-    grown = add(buffer, sound, 0, reason)
-    return FirstRubrics(grown, len(found), tuple(notes), proposed.usage)
+
+def without_loopholes(
+    proposed: Mapping[Stage, tuple[Criterion, ...]], question: str
+) -> tuple[dict[Stage, tuple[Criterion, ...]], list[str]]:
+    """The criteria that are left, and a sentence for each that is not."""
+    kept: dict[Stage, tuple[Criterion, ...]] = {}
+    notes: list[str] = []
+    for stage, criteria in proposed.items():
+        found = [(criterion, loophole(criterion, question)) for criterion in criteria]
+        kept[stage] = tuple(criterion for criterion, name in found if not name)
+        notes += [
+            f"Dropped from {stage}, as it rewards {name}: {criterion.title}"
+            for criterion, name in found
+            if name
+        ]
+    return kept, notes
+
+
+_SAID = re.compile(
+    r"\b(?:says?|stat(?:es?|ing)|explain(?:s|ing)?|not(?:es?|ing)|points? out|mentions?|describes?"
+    r"|reports?|finds?|shows?|argues?|warns?|clarif(?:y|ies)|recogni[sz]es?|acknowledges?|admits?"
+    r"|asks?|checks?|tells?|concludes?|adds?)\b[^.;\n]*?"
+    r"\b(?:that|how|why|what|which|whether|when|where|who)\b[^.;\n]*"
+    r"|\b(?:names?|identif(?:y|ies)|defines?|lists?|explains?|describes?|states?|mentions?|covers?"
+    r"|discusses|reports?|notes?|gives?|cites?|quotes?|compares?|distinguish(?:es)?|addresses)"
+    r" (?:the|both|all|what|who|which)\b[^.;\n]*",
+    re.I,
+)
+"""What the writing is to say: there the words are of the matter, and speak of no writing."""
+
+
+LOOPHOLES: Mapping[str, re.Pattern[str]] = {
+    "form": re.compile(
+        r"\b(?:has|have|uses?|using|contains?|includes?|with|adds?|puts?|between|inside|closes?"
+        r"|written in)\b"
+        rf"(?:\W+[\w-]+){{0,4}}?\W+{_MARKS}\b"
+        r"|\bwell-(?:formed|formatted)\b|\bformatt(?:ed|ing)\b",
+        re.I,
+    ),
+    "length": re.compile(
+        rf"\b(?:long(?:er)?|lengthy|lengthier) {_WRITING}\b"
+        rf"|\b{_WRITING}s? (?:is|are|runs?) (?:\w+ )?(?:long|longer|lengthy)\b"
+        rf"|\b{_COUNT} (?:words|sentences|paragraphs|pages|searches|queries|sources|citations"
+        rf"|references|tool calls)\b(?! of\b)",
+        re.I,
+    ),
+    "obedience to a plan": re.compile(
+        rf"\b(?:follow|stick|keep|adher|execut|deviat|depart|stray|abandon)\w*"
+        rf"(?: \w+)?(?: to| from)? {_PLAN}",
+        re.I,
+    ),
+    "agreement with itself": re.compile(
+        r"\bself-consisten\w+|\b(?:consistent|agrees?|in line) with (?:its|the) "
+        r"(?:own )?(?:plan|rubrics?|review|earlier|previous)\b"
+        r"|\b(?:its|the agent's) own (?:rubrics?|criteria)\b",
+        re.I,
+    ),
+    "comparison": re.compile(
+        r"\b(?:other|weaker|stronger|better|worse) (?:attempts?|trajector\w+|rollouts?)\b"
+        r"|\b(?:than|unlike) (?:\w+ ){0,2}(?:attempts?|runs?|trajector\w+|rollouts?)\b"
+        r"|\b(?:attempt|trajectory|rollout) \d+\b",
+        re.I,
+    ),
+}
+"""what is rewarded -> words that say so"""
+
+
+def loophole(criterion: Criterion, question: str) -> str:
+    """What a criterion rewards beside good work, or ""."""
+    # A title is a label of the matter; what earns points is the description.
+    text = _SAID.sub(" ", criterion.description or criterion.title)
+    asked = question.casefold()
+    for name, pattern in LOOPHOLES.items():
+        if any(match.group(0).casefold() not in asked for match in pattern.finditer(text)):
+            return name
+    return ""

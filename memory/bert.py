@@ -4,7 +4,7 @@ What sentence-transformers computes of such a model (Devlin et al. 2019; mean po
 Gurevych 2019) without torch: the graph is written here and handed to the runtime in memory, so
 that a folder holds nothing but what its publisher put there. Its nodes are onnxruntime's fused
 ones for BERT, of the domain `com.microsoft`. Only models of exactly this kind are read; of all
-others `runs` says no.
+others `BertEncoder.can_read` says no.
 
 An ONNX file is a protocol buffer, of which so little is used that it is encoded here: a field is a
 key, `number << 3 | wire type`, and its value; the numbers are those of onnx.proto3.
@@ -28,27 +28,6 @@ WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 _OPSET, _FUSED = 17, "com.microsoft"
 _FLOAT, _INT32 = 1, 6
 _WHAT = "The embedding model"
-
-
-def runs(folder: Path) -> bool:
-    """Whether a sentence-transformers folder is such an encoder, with mean pooling, no prompts."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        bert, pooling = _read(folder / "config.json"), _read(folder / "1_Pooling" / "config.json")
-        kinds = [part["type"].rpartition(".")[2] for part in _read(folder / "modules.json")]
-        prompts = _read_if(folder / "config_sentence_transformers.json").get("prompts", {})
-        modes = {name for name, on in pooling.items() if name.startswith("pooling_mode") and on}
-        return (
-            kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-            and (bert["model_type"], bert["hidden_act"]) == ("bert", "gelu")
-            and bert.get("position_embedding_type", "absolute") == "absolute"
-            and modes in ({"pooling_mode_mean_tokens"}, {"pooling_mode"})
-            and pooling.get("pooling_mode", "mean") == "mean"
-            and bert.get("dtype", bert.get("torch_dtype", "float32")) in ("float32", "float16")
-            and not any(prompts.values())
-            and not _read_if(folder / "sentence_bert_config.json").get("do_lower_case")
-            and all((folder / name).is_file() for name in (WEIGHTS, TOKENIZER))
-        )
-    return False
 
 
 class BertEncoder:
@@ -77,6 +56,30 @@ class BertEncoder:
         self._session = ort.InferenceSession(
             _model(weights, config), options, providers=["CPUExecutionProvider"]
         )
+
+    @staticmethod
+    def can_read(folder: Path) -> bool:
+        """Whether a folder is such an encoder, with mean pooling and no prompts."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            bert, pooling = (
+                _read(folder / "config.json"),
+                _read(folder / "1_Pooling" / "config.json"),
+            )
+            kinds = [part["type"].rpartition(".")[2] for part in _read(folder / "modules.json")]
+            prompts = _read_if(folder / "config_sentence_transformers.json").get("prompts", {})
+            modes = {name for name, on in pooling.items() if name.startswith("pooling_mode") and on}
+            return (
+                kinds in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+                and (bert["model_type"], bert["hidden_act"]) == ("bert", "gelu")
+                and bert.get("position_embedding_type", "absolute") == "absolute"
+                and modes in ({"pooling_mode_mean_tokens"}, {"pooling_mode"})
+                and pooling.get("pooling_mode", "mean") == "mean"
+                and bert.get("dtype", bert.get("torch_dtype", "float32")) in ("float32", "float16")
+                and not any(prompts.values())
+                and not _read_if(folder / "sentence_bert_config.json").get("do_lower_case")
+                and all((folder / name).is_file() for name in (WEIGHTS, TOKENIZER))
+            )
+        return False
 
     @property
     def size(self) -> int:

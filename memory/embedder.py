@@ -65,7 +65,7 @@ class SentenceEmbedder:
 
     def _load(self) -> Union["SentenceTransformer", bert.BertEncoder]:
         try:
-            if bert.runs(self._folder):
+            if bert.BertEncoder.can_read(self._folder):
                 return bert.BertEncoder(self._folder)
             needed("sentence_transformers", "embedders", f"The embedding model in {self._folder}")
             from sentence_transformers import SentenceTransformer

@@ -12,7 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
-from rubricem.memory.errors import RubricemError
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.parts import offered, own_part
 
 Label = TypeVar("Label")
 Ids = TypeVar("Ids", bound=Sequence[int] | None)
@@ -58,14 +59,6 @@ def know_markers(markers: Iterable[str]) -> None:
     """
     for marker in set(markers) - _own.keys():
         _own[marker] = re.compile(f"{re.escape(marker[0])}(?={re.escape(marker[1:])})")
-
-
-_LIKE_MARKERS = re.compile(r"<[^<>\s]{1,64}>|\[[^\[\]\s]{1,32}\]|[\[\]][^\[\]\s]{1,8}[\[\]]")
-
-
-def like_markers(rendered: str) -> set[str]:
-    """What of a rendered chat may be such: whether it is, its tokeniser says."""
-    return set(_LIKE_MARKERS.findall(rendered))
 
 
 def fenced(parts: Mapping[str, str]) -> str:
@@ -126,8 +119,22 @@ _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 @cache
 def prompt(room: str, name: str) -> str:
+    """The prompt of a room, or what a package puts in its place under `ROOM.NAME`.
+
+    Raises SettingsError where that has a field that nothing fills.
+    """
     file = files(f"rubricem.{room}") / "prompts" / f"{name}.md"
-    return file.read_text(encoding="utf-8").strip()
+    text = file.read_text(encoding="utf-8").strip()
+    if (named := f"{room}.{name}") not in offered("prompts"):
+        return text
+    own = str(own_part("prompts", named)).strip()
+    if unknown := set(_FIELD.findall(own)) - set(_FIELD.findall(text)):
+        raise SettingsError(
+            f"The prompt {named} of a package has the field {{{{{min(unknown)}}}}}, which nothing "
+            "fills.",
+            f"It may have those of {file}.",
+        )
+    return own
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:

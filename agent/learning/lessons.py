@@ -33,7 +33,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
-from rubricem.agent.learning.scoring import find_run, judge_groups, note_scores
+from rubricem.agent.learning.scoring import find_run
 from rubricem.agent.models.policy import (
     JournaledCalls,
     Policy,
@@ -365,7 +365,7 @@ class _LearningWork:
         ]
         judgement = await self._judgement(again=bool(written))
         if self.ended.recalled:
-            await note_scores(learner.bank, [judgement])
+            await learner.bank.judged([judgement])
             scores = {stage.stage: stage.score for stage in judgement.stages}
             await note_lessons(learner.bank, self.ended, scores)
         reflector = Reflector(
@@ -401,7 +401,7 @@ class _LearningWork:
             return before
         with self._step("stages", "judging this run"):
             judge = stage_judge(self._model())
-            [judged] = await judge_groups(judge, found, self.learner.setup.stores)
+            [judged] = await found.judged(judge, self.learner.setup.stores)
             [judgement] = judged.judgements
             if all(stage.score is None for stage in judgement.stages):
                 reasons = [*judged.notes, judgement.stages[-1].unscored_reason]

@@ -159,7 +159,7 @@ class Reflector:
         held = sampling.grammar is not None
         written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
         text, cut_off = storable(written.text), CUT_OFF.format(tokens=self.tokens)
-        parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
+        parsed = Parsed.of(text, cut_off=written.stop_reason in ("length", "repetition"))
         takeaways, rests_on, stray = founded(parsed.takeaways, trajectory)
         answer = Segment(
             author=Author.POLICY,
@@ -318,17 +318,20 @@ class Parsed:
     takeaways: str = ""
     fault: str = ""
 
+    @classmethod
+    def of(cls, text: str, *, cut_off: bool = False) -> "Parsed":
+        """The blocks of a reflection, or what is wrong with its form.
 
-def parse_reflection(text: str, *, cut_off: bool = False) -> Parsed:
-    """The blocks of a reflection, or what is wrong with its form.
-
-    Thinking before the first block is no part of it. Anything else around the blocks is a fault.
-    """
-    body = _THOUGHT.sub("", text).strip()
-    found = {tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)}
-    blocks = {tag: block[1].strip() for tag, block in found.items() if block}
-    fault = "It was cut off before its end." if cut_off else _fault(body, blocks)
-    return Parsed(blocks.get(RUBRICS, ""), blocks.get(TAKEAWAYS, ""), fault)
+        Thinking before the first block is no part of it. Anything else around the blocks is a
+        fault.
+        """
+        body = _THOUGHT.sub("", text).strip()
+        found = {
+            tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)
+        }
+        blocks = {tag: block[1].strip() for tag, block in found.items() if block}
+        fault = "It was cut off before its end." if cut_off else _fault(body, blocks)
+        return cls(blocks.get(RUBRICS, ""), blocks.get(TAKEAWAYS, ""), fault)
 
 
 def _fault(body: str, blocks: Mapping[str, str]) -> str:

@@ -24,8 +24,8 @@ from pydantic import ValidationError
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
+from rubricem.agent.research.recall import Stores
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.research.stores import Stores
 from rubricem.agent.research.threads import background_in, in_thread
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Wanted, group_judge
@@ -164,6 +164,37 @@ class Judgeable:
         scored = any(stage.score is not None for stage in kept.stages)
         return kept if same and scored else None
 
+    async def judged(self, judge: GroupJudge, stores: Stores) -> list[GroupJudgement]:
+        """What the judge says of each group; the questions' rubrics are saved, scored or not."""
+        buffers = BufferStore(stores.data_dir / "buffers")
+        judged = []
+        for step, group in enumerate(self.groups):
+            buffer = await asyncio.to_thread(buffers.load, group.question)
+            judged.append(await judge.judge(group, buffer, step))
+            await asyncio.to_thread(buffers.save, judged[-1].buffer)
+        return judged
+
+    async def score(
+        self, judge: GroupJudge, stores: Stores, bank: RubricBank | None
+    ) -> list[GroupJudgement]:
+        """Judge what has ended, group by group, and keep the verdicts and the questions' rubrics.
+
+        The bank, where it is given, is told how well the runs that it helped came out. Raises
+        JudgeError where a judge that did not work left everything unscored.
+        """
+        judged = await self.judged(judge, stores)
+        judgements = [judgement for group in judged for judgement in group.judgements]
+        notes = [note for group in judged for note in group.notes]
+        scored = any(stage.score is not None for each in judgements for stage in each.stages)
+        if notes and not scored:
+            raise JudgeError(f"Nothing could be scored. {notes[0]}")
+        await asyncio.to_thread(self.save, judgements)
+        recalling = {t.id for group in self.groups for t in group.trajectories if t.recalled}
+        helped = [judgement for judgement in judgements if judgement.trajectory_id in recalling]
+        if bank and helped:
+            await bank.judged(helped)
+        return judged
+
 
 def find_run(name: str, data_dir: Path) -> Judgeable:
     """What the name stands for: a file or folder that exists, else a thread.
@@ -216,52 +247,11 @@ def _lines(path: Path, kind: type[V]) -> list[V]:
     return [value_of(line, kind, _REMEDY, str(path)) for line in whole.split("\n") if line]
 
 
-async def judge_groups(judge: GroupJudge, found: Judgeable, stores: Stores) -> list[GroupJudgement]:
-    """What the judge says of each group; the questions' rubrics are saved, scored or not."""
-    buffers = BufferStore(stores.data_dir / "buffers")
-    judged = []
-    for step, group in enumerate(found.groups):
-        buffer = await asyncio.to_thread(buffers.load, group.question)
-        judged.append(await judge.judge(group, buffer, step))
-        await asyncio.to_thread(buffers.save, judged[-1].buffer)
-    return judged
-
-
-async def score(
-    judge: GroupJudge, found: Judgeable, stores: Stores, bank: RubricBank | None
-) -> list[GroupJudgement]:
-    """Judge what has ended, group by group, and keep the verdicts and the questions' rubrics.
-
-    The bank, where it is given, is told how well the runs that it helped came out. Raises
-    JudgeError where a judge that did not work left everything unscored.
-    """
-    judged = await judge_groups(judge, found, stores)
-    judgements = [judgement for group in judged for judgement in group.judgements]
-    notes = [note for group in judged for note in group.notes]
-    scored = any(stage.score is not None for each in judgements for stage in each.stages)
-    if notes and not scored:
-        raise JudgeError(f"Nothing could be scored. {notes[0]}")
-    await asyncio.to_thread(found.save, judgements)
-    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
-    helped = [judgement for judgement in judgements if judgement.trajectory_id in recalling]
-    if bank and helped:
-        await note_scores(bank, helped)
-    return judged
-
-
-async def note_scores(bank: RubricBank, judgements: Sequence[Judgement]) -> None:
-    """Tell the bank how well the runs that it helped came out: each one's mean stage score."""
-    for judgement in judgements:
-        known = [stage.score for stage in judgement.stages if stage.score is not None]
-        if known:
-            await bank.scored(judgement.trajectory_id, sum(known) / len(known))
-
-
 async def score_run(setup: Setup, thread: str, shared: LocalModel | None = None) -> Judgement:
     """Judge one ended run stage by stage, as `score` does; `shared` as of `open_group_judge`."""
     stores, folder = setup.stores, setup.stores.runs.folder / thread
     found = await asyncio.to_thread(find_run, str(folder), stores.data_dir)
     replies = stores.data_dir / "replies"
     async with open_group_judge(setup.model, Wanted("stage"), replies, shared=shared) as judge:
-        [judged] = await score(judge, found, stores, stores.open_bank())
+        [judged] = await found.score(judge, stores, stores.open_bank())
     return judged.judgements[0]

@@ -58,7 +58,7 @@ from rubricem.memory.bank.vectors import (
     ServerChroma,
 )
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import Embedder, Episode, ItemKind, Reflection
+from rubricem.memory.schema import Embedder, Episode, ItemKind, Judgement, Reflection
 
 __all__ = [
     "FLOOR",
@@ -380,6 +380,13 @@ class RubricBank:
         Again for the same run the last word counts.
         """
         await asyncio.to_thread(self._store.note_uses, uses)
+
+    async def judged(self, judgements: Iterable[Judgement]) -> None:
+        """Count how well runs that it helped came out: each one's mean stage score."""
+        for judgement in judgements:
+            known = [stage.score for stage in judgement.stages if stage.score is not None]
+            if known:
+                await self.scored(judgement.trajectory_id, sum(known) / len(known))
 
     async def scored(self, trajectory_id: str, mean: float) -> None:
         """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""

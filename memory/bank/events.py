@@ -238,6 +238,13 @@ class Blank(Value):
             replaces=put.replaces,
         )
 
+    @classmethod
+    def of_line(cls, line: bytes) -> bytes:
+        """A put's line without its text, and as long as it was."""
+        event = event_of(line)
+        assert not isinstance(event, Decided), "only what was put has a text"
+        return line_of(cls.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
+
 
 class Decided(Value):
     """What a person decided about an item."""
@@ -283,13 +290,6 @@ def event_of(line: bytes) -> Event:
         return Decided.model_validate(value)
     except ValidationError as error:
         raise ValueError(str(error)) from error
-
-
-def blanked(line: bytes) -> bytes:
-    """A put's line without its text, and as long as it was."""
-    event = event_of(line)
-    assert not isinstance(event, Decided), "only what was put has a text"
-    return line_of(Blank.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
 
 
 NEVER = 2**31

@@ -37,6 +37,7 @@ from rubricem.memory.bank.events import (
     NEVER,
     BankItem,
     BankJournal,
+    Blank,
     Decided,
     Decision,
     EpisodeMatch,
@@ -46,7 +47,6 @@ from rubricem.memory.bank.events import (
     Released,
     State,
     UseCount,
-    blanked,
     event_of,
     line_of,
     question_key,
@@ -296,7 +296,7 @@ class BankStore:
         with self.lock, self.journal.locked():
             version = self.known(identifier)
             lines = (
-                blanked(line) if offset == version.offset else line
+                Blank.of_line(line) if offset == version.offset else line
                 for offset, line in self.journal.lines()
             )
             words = self._words(version)
@@ -493,7 +493,7 @@ def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes
             ) from error
         if isinstance(event, Decided) and event.event == "remove":
             untold.discard(event.id)
-        yield blanked(line) if isinstance(event, Put) and event.id in removed else line
+        yield Blank.of_line(line) if isinstance(event, Put) and event.id in removed else line
     # Also of those that this snapshot does not know: a later one may hold them.
     for identifier in sorted(untold):
         yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))

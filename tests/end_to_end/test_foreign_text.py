@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rubricem.agent.learning.reflect import parse_reflection
+from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
 from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
 from rubricem.agent.models.reading import looping, split_thinking
 from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
-from rubricem.agent.research import lookups, plans, threads
+from rubricem.agent.research import candidates, plans, threads
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
 from rubricem.agent.sources.fetch import addresses_in, normal
@@ -38,7 +38,9 @@ from rubricem.agent.sources.web import row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
 from rubricem.agent.transcript.question import part_about
-from rubricem.judge import buffers, pairwise, relative, stage_readers
+from rubricem.agent.transcript.scaffold import ScaffoldDocument
+from rubricem.judge import pairwise, relative, stage_readers
+from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.bank.catalogue import terms_in
@@ -118,19 +120,25 @@ def of_pair(each: str) -> None:
     rules.clauses(each)
 
 
+TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who directed The Kite?",
+        "Who is the mother of Ada Bo?", "Who is the wife of Ada Bo?")  # fmt: skip
+
+
 def of_question(each: str) -> None:
     for read in (language.read_query, language.names, language.content_words, plans.two_sides,
-                 plans.subjects, plans.parameters, plans.objects, lookups.asks_for, lookups.moment,
-                 threads.leans, language.phrase):  # fmt: skip
+                 plans.subjects, plans.parameters, plans.objects, candidates.asks_for,
+                 candidates.moment, threads.leans, language.phrase):  # fmt: skip
         read(each)
     plans.complete(plans.read_plan(each, each), each)
     part_about(each, 60, each[:200])
-    lookups.candidates(each[:4000], lookups.asks_for("When was it?"), "When was it?")
+    for asked in TOLD:
+        candidates.candidates(each[:4000], candidates.asks_for(asked), asked)
+        candidates.told(each, asked)
 
 
 def of_turn(each: str) -> None:
     document = scaffold.parse(each)
-    for read in (scaffold.citations, scaffold.answer_text, scaffold.review_marks,
+    for read in (scaffold.citations, scaffold.answer_text, ScaffoldDocument.review_marks,
                  scaffold.stage_spans, scaffold.sent_back, report.latest_rubric):  # fmt: skip
         read(document)
     scaffold.turn_faults(each, 1)
@@ -145,11 +153,11 @@ def of_turn(each: str) -> None:
 def of_judge(each: str) -> None:
     for read in (pairwise.parse_chain, pairwise.verdict_of, pairwise.published_verdict,
                  pairwise.without_tags, pairwise.verdict_end, score_in, relative.plain_id,
-                 parse_reflection, stage_readers.repeated_share, asking.broken):  # fmt: skip
+                 Parsed.of, stage_readers.repeated_share, asking.broken):  # fmt: skip
         read(each)
     list(asking.json_objects(each))
     with suppress(RubricemError):
-        list(buffers.rubrics_of(each))
+        list(FoundRubrics.all_in(each))
     with suppress(ValueError):
         relative.raw_score(each)
     stage_readers.cites_of(each, ("S1",))

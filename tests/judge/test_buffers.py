@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.judge.buffers import add, loophole, prune
-from rubricem.judge.stage import StageJudge
+from rubricem.judge.buffers import add, prune
+from rubricem.judge.stage import StageJudge, loophole
 from rubricem.memory.errors import StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (

@@ -12,12 +12,12 @@ from rubricem.judge.buffers import CAPS, add
 from rubricem.judge.build import attempt_reader, stage_judge
 from rubricem.judge.stage import (
     PASSAGES,
+    FirstRubrics,
     RepeatedScorer,
     Scored,
     StageJudge,
     Standard,
     distinct,
-    first_rubrics,
     stage_reward,
 )
 from rubricem.judge.stage_readers import (
@@ -290,7 +290,7 @@ async def test_criteria_come_from_the_question_and_from_a_search_for_it():
         FixedSearch(),
         Listening({Stage.ANSWER: (OWN, item("Has a tag", kept=True))}),
     )
-    made = await first_rubrics(EMPTY, proposer, search)
+    made = await FirstRubrics.propose(EMPTY, proposer, search)
     assert (search.queries, proposer.found) == ([QUESTION], tuple(FOUND))
     assert made.buffer.persistent[Stage.ANSWER] == (OWN,)
     assert made.buffer.history[0].reason == f"from the question and {len(FOUND)} passages"
@@ -301,8 +301,8 @@ async def test_criteria_come_from_the_question_and_from_a_search_for_it():
 async def test_criteria_are_made_once_also_without_a_search():
     buffer = EMPTY.model_copy(update={"persistent": {Stage.PLAN: (OWN,)}})
     with pytest.raises(SettingsError, match="kept for good"):
-        await first_rubrics(buffer, ScriptedProposer({}), None)
-    made = await first_rubrics(EMPTY, ScriptedProposer({Stage.ANSWER: (OWN,)}), None)
+        await FirstRubrics.propose(buffer, ScriptedProposer({}), None)
+    made = await FirstRubrics.propose(EMPTY, ScriptedProposer({Stage.ANSWER: (OWN,)}), None)
     assert (made.passages, made.buffer.history[0].reason) == (0, "from the question")
 
 

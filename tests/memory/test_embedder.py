@@ -47,13 +47,13 @@ TEXTS = ("cache", "", "heap rome find " * 9, "heap rome", "a word that is not kn
 
 def test_a_bert_gives_the_vectors_that_sentence_transformers_gives(tmp_path: Path) -> None:
     folder = write_tiny_bert(tmp_path)
-    assert bert.runs(folder)
+    assert bert.BertEncoder.can_read(folder)
     _hold_against_torch(folder, TEXTS)
 
 
 @pytest.mark.parametrize("other", [{"pooling": "cls"}, {"hidden_act": "relu"}])
 def test_what_is_not_of_minilms_kind_is_left_to_torch(other: dict[str, str], tmp_path: Path):
-    assert not bert.runs(write_tiny_bert(tmp_path, **other))
+    assert not bert.BertEncoder.can_read(write_tiny_bert(tmp_path, **other))
 
 
 def _hold_against_torch(folder: Path, texts: Sequence[str]) -> None:

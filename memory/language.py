@@ -1,0 +1,510 @@
+"""What a word, a sentence and a text's length are, in the languages that people write.
+
+Which language a text is in is guessed from its script and, among Latin ones, from the words that
+bind: those of another language must be twice as many as the English ones, so that an English text
+with foreign titles stays English. Words meet in a common form: English ones by a light stem, those
+of other languages by Snowball's (Porter, 2001), without accents and without the article that French
+and Italian write to them; what denies is "not" in all of them. Scripts without spaces, and those
+whose vowel signs break what a pattern takes for a word, are read as overlapping pairs of
+characters, which needs no dictionary (McNamee and Mayfield, 2004). A language that is not known
+here is read by the English rules, on both sides alike.
+"""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from typing import Any, Final
+
+LATIN: Final = ("de", "fr", "es", "it", "pt", "nl")
+NAMES: Final = {
+    "de": "German",
+    "fr": "French",
+    "es": "Spanish",
+    "it": "Italian",
+    "pt": "Portuguese",
+    "nl": "Dutch",
+    "ru": "Russian",
+    "el": "Greek",
+    "ar": "Arabic",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "th": "Thai",
+    "ko": "Korean",
+    "ja": "Japanese",
+    "zh": "Chinese",
+}
+"""the languages that can be told, in English; a script may be shared, as Cyrillic is, by others"""
+_SNOWBALL = {code: NAMES[code].lower() for code in (*LATIN, "ru", "el", "ar")}
+
+_ENGLISH = """
+    a about after all also an and any are as at be because been before being between both
+    but by can could did do does doing done each for from had has have having he her here
+    him his how i if in into is it its itself just may me might more most must my no nor not
+    now of off on once only or other our out over own same shall she should so some such
+    than that the their them then there these they this those through to too under until up
+    upon us very was we were what when where whether which while who whom whose why will
+    with would you your
+"""
+STOP_WORDS = frozenset(_ENGLISH.split())
+_BINDING = {
+    "de": """
+    aber alle als also am an andere auch auf aus bei beim bis da damit dann das dass dem den der
+    des die dies diese diesem diesen dieser dieses doch durch ein eine einem einen einer eines er
+    es etwa für gegen haben hat hatte hatten ich ihm ihn ihr ihre ihren im in ist ja jede jeder
+    kann können man mehr mit muss nach noch nur ob oder ohne schon sehr sein seine seinen seit
+    selbst sich sie sind so sowie über um und unter viel viele vom von vor wann war waren warum
+    was welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wieso
+    wird wo wodurch woher wohin worden wurde wurden zu zum zur zwischen
+    """,
+    "fr": """
+    a afin ai ainsi alors après au aucun aussi autre autres aux avaient avait avant avec avoir car
+    ce cela celle celui ces cet cette ceux chaque chez ci comme comment contre d dans de depuis
+    des deux dont du elle elles en encore entre est et étaient était été être eu eux fut il ils je
+    jusqu l la le les leur leurs lors lui lorsqu mais même mes mon n nos notre nous on ont où ou
+    par parce pendant peut plus pour pourquoi puis qu quand que quel quelle quelles quels qui quoi
+    s sa sans se sera ses si son sont sous sur tous tout toute toutes très un une vers vos votre
+    vous y
+    """,
+    "es": """
+    a al algo algunos ante antes aquel así aun aunque bajo cada como cómo con contra cual cuál
+    cuáles cuales cuando cuándo cuánta cuántas cuánto cuántos de del desde después donde dónde dos
+    durante e el él ella ellas ellos en entre era eran es esa ese eso esta está están este esto
+    estos fue fueron ha había han hasta hay la las le les lo los más me mi mientras muy ni nos o
+    otra otro otros para pero poco por porque pues que qué quién quien quiénes se sea según ser si
+    sí sin sobre son su sus también tan tanto te tiene tienen todo todos tras tu u un una unas uno
+    unos y ya yo
+    """,
+    "it": """
+    a ad ai al alla alle allo anche ancora avere aveva c che chi ci cioè col come con contro così
+    cosa cui d da dagli dai dal dalla dalle de degli dei del dell della delle dello di dopo dove
+    due e è ed era erano essere fino fra fu furono gli ha hanno i il in io l la le lei li lo loro
+    lui ma mentre mi molto ne negli nei nel nell nella nelle nello noi o ogni oppure per perché
+    però più poi prima qual quale quali quando quanta quante quanti quanto quella quelle quelli
+    quello questa queste questi questo qui se sei si sia sono sopra stata stati stato su sua sugli
+    sui sul sulla suo suoi tra tutti tutto un una uno venne voi
+    """,
+    "pt": """
+    a à ao aos após aquela aquele as às até cada com como contra da das de dela dele depois desde
+    do dos durante e é ela elas ele eles em entre era eram essa esse esta está estão este foi
+    foram há isso isto já lhe mais mas me mesmo muito muitos na nas nem no nos num numa o onde os
+    ou para pela pelas pelo pelos pois por porque qual quais quando quanta quantas quanto quantos
+    que quem são se seja sem ser seu seus sob sobre sua suas também tem têm ter um uma umas uns vez
+    """,
+    "nl": """
+    aan al als alle alleen andere bij daar dan dat de deze die dit door een eerste en er haar had
+    hadden hebben heeft hem het hij hoe hoeveel hun ik in is je kan kunnen maar meer men met mijn
+    na naar nadat nog nu of om omdat onder ook op over sinds te tegen ten ter terwijl toen tot
+    tussen uit van vanaf veel vele voor waar waarin waarom wanneer want waren was wat we welk
+    welke werd werden wie wij wordt worden ze zich zij zijn zo zoals zou
+    """,
+    "ru": """
+    а без более бы был была были было быть в во вам вас весь во вот все всех всего вы где да даже
+    для до его ее если есть еще же за здесь и из или им их к как какая какие каких какого каким
+    каков какова какое какой какую когда кого который которая которое которого которой которые
+    которых кто кому куда ли либо между меня мне может можно мы на над надо нас него нее них но о
+    об один однако он она они оно от откуда очень по под после потому почему при про с свой себя
+    сколько со так также такой там то тогда того тоже той только том тот ту ты у уже чего чей чем
+    через что чтобы чья эта эти это этого этой этом этот я является
+    """,
+    "ar": """
+    أو أي أين إذا إلى إن أن أنه أنها إنها بأن بعد بين تحت تم تلك ثم حتى حول حيث خلال ذلك ذا سوف على
+    عليه عليها عن عند عندما غير فقد في فيه فيها قبل قد كان كانت كل كم كما كيف لكن له لها لماذا لدى
+    ما ماذا متى مثل مع مما من منذ منه منها من هذا هذه هل هم هنا هناك هو هي وقد ولا وهو وهي يكون
+    تكون الذي التي الذين بها به أيضا
+    """,
+}
+_DENYING = {
+    "de": "nicht nichts nie niemals kein keine keinem keinen keiner keines",
+    "fr": "ne pas non jamais ni",
+    "es": "no nunca jamás",
+    "it": "non mai",
+    "pt": "não nunca",
+    "nl": "niet niets nooit geen",
+    "ru": "не нет ни никогда нельзя",
+    "ar": "لا لم لن ليس ليست",
+}
+_ELIDED = re.compile(
+    r"(?:all|c|d|dall|dell|j|jusqu|l|lorsqu|m|n|nell|puisqu|qu|quell|quest|s|sull|t|un)'(?=\w)"
+)
+_TITLES = """
+    al da das de del della den der des di die do dos du e el en et het il la las le les los un una
+    und une van von y
+"""
+_IN_TITLES = frozenset(_TITLES.split())
+_ENGLISH_IN_TITLES = frozenset(("and", "of", "the"))
+"""what also stands in titles and names in a text of another language; three of them
+count twice"""
+_DOUBTFUL = """
+    ad am bin car com come comment con dans dei die door due era hat man mas me men met mon na non
+    pas per plus pour sans sea sei sin sob son sous sui sur te ten ter tot tout want war was we
+"""
+_AMBIGUOUS = frozenset(_DOUBTFUL.split())
+"""ordinary English words, or names, which tell no other language"""
+_TABLES = {code: frozenset(f"{said} {_DENYING[code]}".split()) for code, said in _BINDING.items()}
+_MARKS = {code: _TABLES[code] - STOP_WORDS - _AMBIGUOUS - {*"acdlnos"} for code in LATIN}
+_AGAINST = {code: STOP_WORDS - _TABLES[code] - _ENGLISH_IN_TITLES for code in LATIN}
+_FOREIGN = frozenset(word for marks in _MARKS.values() for word in marks)
+_SURE = _FOREIGN - _IN_TITLES
+
+_PLAINLY_ENGLISH = ("are", "as", "by", "is", "to", "with")
+
+PAIRED = (
+    "\u0900-\u0963\u0971-\u0dff\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u1000-\u103f\u1780-\u17d3"
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+)
+"""characters, as they stand in a pattern's brackets, of scripts that are read in pairs"""
+LETTER = rf"[^\W{PAIRED}]"
+"""a character of a word of the other scripts, in a pattern: what `\\w` is in English"""
+WORD: Final = re.compile(
+    rf"\d+(?:[.,]\d+)*+(?![^\W_{PAIRED}])|[{PAIRED}]+"
+    rf"|[^\W_{PAIRED}]+(?:['\u2019][^\W_{PAIRED}]+)?+"
+)
+"""a word, a number, or a run of the scripts that are read in pairs"""
+_NEAR_WORD = re.compile(r"\d+(?:[.,]\d+)*+(?![^\W_])|[^\W_]+(?:['\u2019][^\W_]+)?+")
+"""the same for texts without a `_FAR` letter, in less time"""
+_FAR = re.compile("[\u0300-\u1fff\u2c00-\uffff]")
+"""letters that are not Latin, and accents that stand by themselves"""
+PAIRED_RUN = re.compile(f"[{PAIRED}]+")
+_POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
+"""vowels and lengthening that Arabic and Hebrew may leave out"""
+_ALEF = re.compile("[أإآ]")
+_SCRIPTS = {
+    "ja": re.compile("[\u3040-\u30ff]"),
+    "zh": re.compile("[\u3005-\u3007\u3400-\u9fff\uf900-\ufaff]"),
+    "ko": re.compile("[\uac00-\ud7af]"),
+    "th": re.compile("[\u0e01-\u0e3a]"),
+    "hi": re.compile("[\u0900-\u0963]"),
+    "ru": re.compile("[\u0400-\u052f]"),
+    "el": re.compile("[\u0370-\u03ff]"),
+    "ar": re.compile("[\u0600-\u06ff]"),
+    "he": re.compile("[\u05d0-\u05ea]"),
+}
+_LATIN_LETTER = re.compile("[A-Za-z\u00c0-\u024f]")
+_WORTH = 3
+"""letters that a character of Chinese, Japanese or Korean says as much as"""
+
+
+@lru_cache(1024)
+def language_of(text: str) -> str:
+    """The code of a text's language; "en" where English words bind it, "" where nothing tells.
+
+    By the script of most of its letters; Chinese and Japanese may hold more of another one.
+    """
+    if not text.isascii():
+        told = {code: len(script.findall(text)) for code, script in _SCRIPTS.items()}
+        for code in ("ja", "zh", "ko"):
+            told[code] *= _WORTH
+        if told["ja"]:
+            told["ja"], told["zh"] = told["ja"] + told["zh"], 0
+        code = max(told, key=lambda c: told[c])
+        if told[code] and told[code] >= len(_LATIN_LETTER.findall(text)):
+            return code
+    written = _written(text)
+    bound = any(word.lower() in STOP_WORDS for word in written)
+    return foreign({*written}, written[0] if written else "", text) or ("en" if bound else "")
+
+
+def _written(text: str) -> list[str]:
+    near = text.isascii() or not _FAR.search(text)
+    return (_NEAR_WORD if near else WORD).findall(text)
+
+
+def foreign(words: AbstractSet[str], first: str, text: str) -> str:
+    """Which of `LATIN` binds the distinct words of a text; "" for English and unknown.
+
+    The `first` word of a question counts twice, since questions are short.
+    """
+    if "the" in words and not words.isdisjoint(_PLAINLY_ENGLISH):
+        return ""
+    begins = first.lower()
+    hits = words & _FOREIGN | {begins}
+    if hits.isdisjoint(_SURE) and begins not in _AMBIGUOUS and len(hits) < 3:
+        return ""
+    of_titles = not words.isdisjoint(_ENGLISH_IN_TITLES)
+    best, most = "", (2, 0)
+    for code in LATIN:
+        told = hits & _MARKS[code]
+        sure = told - _IN_TITLES
+        doubtful = begins in _AMBIGUOUS and begins in _TABLES[code]
+        score = len(sure) + min(2, (len(told) - len(sure) + 1) // 2)
+        score += doubtful + (begins in sure and text.rstrip().endswith(("?", "\uff1f")))
+        against = len(words & _AGAINST[code]) + (begins in _AGAINST[code]) + of_titles
+        if score > 2 * against and (score, len(told)) > most:
+            best, most = code, (score, len(told))
+    return best
+
+
+def plain_letters(text: str) -> str:
+    """The text with each letter in its one form, and without what a script may leave out."""
+    return _POINTS.sub("", unicodedata.normalize("NFC", text))
+
+
+def stands(word: str, text: str) -> bool:
+    """Whether a word stands whole in a text; 12 does not in 128, but in a date in Chinese."""
+    return bool(re.search(rf"(?<!{LETTER}){re.escape(word)}(?!{LETTER})", text, re.I))
+
+
+def is_foreign(text: str, *wholes: str) -> bool:
+    """Whether a text is told to be in another language than English; see `language_with`."""
+    return language_with(text, *wholes) not in ("", "en")
+
+
+def language_with(text: str, *wholes: str) -> str:
+    """The language of a text, or of what it is a part of or held against, where it tells none."""
+    return next(filter(None, map(language_of, (text, *wholes))), "")
+
+
+_NO_FORM = frozenset(("",))
+
+
+def words_in(text: str, language: str = "") -> frozenset[str]:
+    """The distinct words that carry the text's content, each in its common form.
+
+    `language`: of the whole that the text is a part of, or is held against; "": its own.
+    """
+    far = not text.isascii() and _FAR.search(text)
+    text = plain_letters(text) if far else text
+    written = (WORD if far else _NEAR_WORD).findall(text)
+    # Each distinct word once: prose says most of its words again.
+    words = {*written}
+    code = language or foreign(words, written[0] if written else "", text)
+    if code in LATIN:
+        forms = frozenset(_form(word, code) for word in words)
+    else:
+        forms = frozenset(map(_english, words))
+    if far:
+        runs = PAIRED_RUN.findall(text)
+        forms = forms.difference(runs).union(pair for run in runs for pair in pairs(run))
+    return forms - _NO_FORM
+
+
+def form(written: str, language: str) -> str:
+    """The common form of a word in a text of this language; "" for one without content."""
+    return _form(written, language) if language in LATIN else _english(written)
+
+
+@lru_cache(2**16)
+def _english(written: str) -> str:
+    word = written.lower().replace("\u2019", "'")
+    if word in STOP_WORDS:
+        return word if word in ("no", "nor", "not") else ""
+    if word.endswith("n't"):
+        return "not"
+    if word[0].isdigit():
+        return _number(word)
+    if word[0] >= "\u0370":
+        return _form(written, "")
+    return stem(word.removesuffix("'s"))
+
+
+@lru_cache(2**16)
+def _form(written: str, language: str) -> str:
+    word = unicodedata.normalize("NFKC", written).lower().replace("\u2019", "'")
+    if word[0].isdigit():
+        return _number(word)
+    if word[0] >= "\u0370":
+        language = next((c for c in ("ru", "el", "ar") if _SCRIPTS[c].match(word)), "")
+    word = _ELIDED.sub("", word) if language in ("fr", "it") else word
+    if language == "ar":
+        word = _ALEF.sub("ا", re.sub("^و(?=ال)", "", word))
+    if language == "ru":
+        word = word.replace("ё", "е")
+    if word in _denying(language):
+        return "not"
+    if word in stop_words(language):
+        return ""
+    if language in ("es", "pt") and len(word) > 3:
+        word = word.removesuffix("s")
+    word = _stemmed(word, language)
+    return _bare(word) if language in LATIN else word
+
+
+def _number(word: str) -> str:
+    """The number without separators of thousands, in Western digits."""
+    word = word.replace(",", "")
+    return word if word.isascii() else "".join(str(unicodedata.digit(c, c)) for c in word)
+
+
+@lru_cache
+def stop_words(language: str) -> frozenset[str]:
+    """The words that bind a text of this language, without case; the English ones for others."""
+    return frozenset(_ALEF.sub("ا", _BINDING.get(language, _ENGLISH)).split())
+
+
+@lru_cache
+def _denying(language: str) -> frozenset[str]:
+    return frozenset(_DENYING.get(language, "").split())
+
+
+def _bare(word: str) -> str:
+    """The word without accents, which are often left out."""
+    if word.isascii():
+        return word
+    return "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
+
+
+_stemming = threading.Lock()
+
+
+def _stemmed(word: str, language: str) -> str:
+    if language not in _SNOWBALL:
+        return word
+    with _stemming:  # a stemmer keeps the word that it is at
+        stemmed: str = _stemmer(language).stemWord(word)
+    return stemmed
+
+
+@lru_cache
+def _stemmer(language: str) -> Any:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer(_SNOWBALL[language])
+
+
+_VOWEL = re.compile("[aeiouy]")
+_KEEP_DOUBLE = frozenset("lsz")
+
+
+def stem(word: str) -> str:
+    """A light English stem of a lower-case word: plural, -ing, -ed and a last -e go."""
+    word = _singular(word)
+    for ending, shortest in (("ing", 6), ("ed", 6)):
+        if word.endswith(ending) and len(word) >= shortest:
+            rest = word[: -len(ending)]
+            if _VOWEL.search(rest):
+                doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
+                word = rest[:-1] if doubled else rest
+            break
+    return word[:-1] if len(word) > 4 and word.endswith("e") else word
+
+
+def _singular(word: str) -> str:
+    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes")):
+        return word[:-2]
+    return word[:-1]
+
+
+_HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_KINDS = re.compile(
+    rf"(?P<han>[{_HAN}]+)|(?P<kana>[\u3041-\u309f]+)|[\u30a0-\u30ff]+|(?P<hangul>[\uac00-\ud7af]+)"
+    rf"|[^{_HAN}\u3041-\u30ff\uac00-\ud7af]+"
+)
+_HAN_BINDS = re.compile(
+    "为什么|為什麼|什么时候|什麼時候|什么|什麼|甚麼|多少|怎么样|怎么|怎麼|怎样|怎樣|如何|哪里|哪裡|哪些|哪个|哪個|"
+    "[哪谁誰何的了是吗嗎呢吧在这這那它他她们們与與被]"
+)
+_KANA_BINDS = re.compile(
+    "(?:について|によって|により|において|という|とは|から|まで|より|ため|など|また|です|でした|ですか|ます|ました|ません|"
+    "して|した|する|され|れる|れた|られ|いる|いた|います|ある|あった|あります|なる|なった|こと|もの|これ|それ|あれ|どれ|"
+    "この|その|あの|どの|ここ|そこ|どこ|いつ|だれ|なに|なぜ|どう|いくつ|ない|なかった|さ|き|り|く|い|っ|ち|し|み|え|け|め|べ|"
+    "ば|な|は|が|を|に|の|で|と|も|へ|や|か|ね|よ|て|た|だ|る|れ)+"
+)
+_KANA_DENIES = re.compile("ない|なかった|ません|ずに")
+_HANGUL_ENDS = re.compile(
+    "(?<=..)(?:입니다|습니까|인가요|에서|으로|까지|부터|은|는|이|가|을|를|의|에|로|와|과|도|만)$"
+)
+
+
+def pairs(run: str) -> Iterator[str]:
+    """What a run of such a script is met by: pairs of neighbouring characters, or a lone one.
+
+    Left out are words that bind, as far as their characters say so, and endings.
+    """
+    for piece in _KINDS.finditer(run):
+        said = piece[0]
+        if piece["kana"]:
+            if _KANA_DENIES.search(said):
+                yield "not"
+            parts = [] if _KANA_BINDS.fullmatch(said) else [said]
+        elif piece["hangul"]:
+            parts = [_HANGUL_ENDS.sub("", said)]
+        else:
+            parts = _HAN_BINDS.split(said) if piece["han"] else [said]
+        for part in parts:
+            yield from (part[i : i + 2] for i in range(len(part) - 1)) if len(part) > 1 else [part]
+
+
+_BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
+_LINE_ITEM = re.compile(r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=[^\S\n]*[^\sa-z])")
+_CLOSING = r"['\")\]\u201d\u2019`*\u00bb]"
+_FULL_STOP = re.compile(
+    rf"[.!?\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964](?:(?<=[.!?]){_CLOSING}*+\s+"
+    r"(?=[^\sa-z\u00df-\u00f6\u00f8-\u00ff\u03ac-\u03ce\u0430-\u045f])"
+    rf"|(?<=[\u3002\uff01\uff1f\uff61])(?:{_CLOSING}|[\u300d\u300f\u3011\uff09])*+"
+    r"|(?<=[\u061f\u06d4\u0964])\s+)"
+)
+_ASCII_FULL_STOP = re.compile(r"[.!?]['\")\]`*]*+\s+(?=[^\sa-z])", re.A)
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I
+)
+_ABROAD_GOES_ON = re.compile(
+    r"(?:(?<![\d.,])\b\d{1,2}|\b(?:[^\W\d_]|bzw|ca|nr|bd|jh|usw|evtl|ggf|bspw|chr|mio|mrd|hr|fr|str|sr|"
+    r"sra|ud|uds|n\u00fam|p\u00e1g|av|ex|ej|mme|mlle|chap|art|sig|dott|blz|г|гг|в|вв|им|ул|др|тыс|млн|"
+    r"млрд|стр|рис|см|проф))\.$",
+    re.I,
+)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences, list items and paragraphs of a text, without the space around them."""
+    full_stop = _ASCII_FULL_STOP if text.isascii() else _FULL_STOP
+    for paragraph in _BLANK_LINE.split(text):
+        for item in _LINE_ITEM.split(paragraph):
+            start = 0
+            for stop in full_stop.finditer(item):
+                end = item[max(start, stop.start() - 6) : stop.start() + 1]
+                if not _ABBREVIATION.search(end) and not _goes_on(end, text):
+                    yield item[start : stop.end()].strip()
+                    start = stop.end()
+            if rest := item[start:].strip():
+                yield rest
+
+
+def _goes_on(end: str, text: str) -> bool:
+    """Whether a full stop is part of an abbreviation of another language, or a German ordinal."""
+    if not _ABROAD_GOES_ON.search(end):
+        return False
+    code = language_of(text)
+    return code == "de" or (code not in ("", "en") and not end[-2].isdigit())
+
+
+PAIR = 2
+"""characters, of those that are read in pairs, that are about as long as a word"""
+
+
+def length(text: str) -> int:
+    """How many words a text has; of scripts without spaces `PAIR` characters count as one."""
+    if text.isascii():
+        return len(text.split())
+    spaced, count = PAIRED_RUN.subn(" ", text)
+    return len(spaced.split()) + (-(-(len(text) - len(spaced) + count) // PAIR) if count else 0)
+
+
+def beginning(text: str, words: int) -> str:
+    """The text up to the end of so many words, as `length` counts them; its white space is kept."""
+    word = r"\S++" if text.isascii() else rf"(?:[{PAIRED}]{{1,{PAIR}}}|[^\s{PAIRED}]++)"
+    found = re.match(rf"(?:\s*+{word}){{0,{words}}}+", text)
+    assert found is not None, "none of it is a beginning, too"
+    return found[0]
+
+
+LONGEST_HEADING = 6
+"""characters of a run that are read in pairs, above which it says something"""
+
+
+def is_prose(text: str) -> bool:
+    """Whether a text has words that bind, as code and headings have not."""
+    if any(word in STOP_WORDS for word in text.casefold().split()):
+        return True
+    runs = "".join(PAIRED_RUN.findall(text))
+    if _SCRIPTS["ja"].search(runs) or _HAN_BINDS.search(runs) or len(runs) > LONGEST_HEADING:
+        return True
+    binding = stop_words(language_of(text))
+    return any(word.lower() in binding for word in WORD.findall(text))

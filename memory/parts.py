@@ -1,0 +1,49 @@
+"""Parts that installed packages bring: sources, embedders, judges and prompts, by entry points.
+
+A package names them in its pyproject.toml, in the groups `rubricem.sources`, `rubricem.embedders`,
+`rubricem.judges` and `rubricem.prompts`; docs/extending.md shows one of each. A name that this
+project uses itself is never taken over, but for prompts, which are there to be replaced.
+"""
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from rubricem.memory.errors import SettingsError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Group = Literal["sources", "embedders", "judges", "prompts"]
+
+
+def offered(group: Group) -> Mapping[str, "EntryPoint"]:
+    """What installed packages bring of a group, by name; nothing of it is imported."""
+    return _offered(group, tuple(sys.path))
+
+
+@cache
+def _offered(group: Group, path: tuple[str, ...]) -> Mapping[str, "EntryPoint"]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=f"rubricem.{group}")}
+
+
+def own_part(group: Group, name: str, *given: Any) -> Any:
+    """The part of a name that is offered, made with what is given; a prompt as it stands.
+
+    Raises SettingsError where it cannot be imported or made.
+    """
+    point = offered(group)[name]
+    try:
+        found = point.load()
+        return found if group == "prompts" else found(*given)
+    except SettingsError:
+        raise
+    except Exception as cause:  # somebody's own code may fail in any way
+        raise SettingsError(
+            f"{name!r} of rubricem.{group} ({point.value}) cannot be used: "
+            f"{type(cause).__name__}: {cause}.",
+            "Correct the package that brings it, or uninstall it.",
+        ) from cause

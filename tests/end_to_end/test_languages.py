@@ -1,0 +1,147 @@
+"""Questions in other languages over a folder in theirs: found, read, cited, held by the rules."""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.languages import folders, questions
+from rubricem.agent.reports.page import page
+from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.research.forced import ForcedDecoder
+from rubricem.agent.sources.documents import Folder
+from rubricem.memory.schema import Decoding, Status
+from tests.support.policies import new_run
+from tests.support.slots import Filling, SmallModel, walk
+from tests.support.values import trajectory
+
+
+@dataclass(frozen=True)
+class Told:
+    """A page that answers a question, one that does not, and what a model makes of them."""
+
+    language: str
+    question: str
+    page: str
+    other: str
+    reads: str
+    claim: str
+    wrong: str
+
+
+CASES = (
+    Told(
+        "German",
+        "Wie lang sind die Brücken am Mühlenfluss?",
+        "Am Mühlenfluss stehen alte Bauten. Die längste Brücke am Mühlenfluss ist 412 Meter lang "
+        "und wurde am 3. Oktober 1931 eröffnet.",
+        "Der Wald im Norden ist für seine Pilze bekannt, die im Herbst gesammelt werden.",
+        "die längste Brücke am Mühlenfluss ist 412 Meter lang",
+        "Die längste Brücke am Mühlenfluss ist 412 Meter lang.",
+        "Die längste Brücke am Mühlenfluss ist 512 Meter lang.",
+    ),
+    Told(
+        "French",
+        "Qui a construit l'église de Valbrune ?",
+        "L'église de Valbrune a été construite en 1412 par le maître Odon. Elle est en grès.",
+        "Les fromages de la vallée sont vendus au marché du samedi.",
+        "l'église de Valbrune a été construite par le maître Odon",
+        "L'église de Valbrune a été construite par le maître Odon en 1412.",
+        "L'église de Valbrune a été construite par le maître Odon en 1512.",
+    ),
+    Told(
+        "Spanish",
+        "¿Cuántos años duraron las obras del faro de Perla?",
+        "El faro de Perla está en una isla. Las obras del faro duraron 14 años hasta 1887.",
+        "Las recetas de la abuela llevan tomate y aceite de oliva.",
+        "las obras del faro duraron 14 años",
+        "Las obras del faro de Perla duraron 14 años.",
+        "Las obras del faro de Perla duraron 19 años.",
+    ),
+    Told(
+        "Russian",
+        "Когда построили маяк в Зеленоморске?",
+        "Маяк в Зеленоморске был построен в 1889 г. на скале. Его высота составляет 37 метров.",
+        "На рынке продают яблоки и мёд из окрестных сёл.",
+        "маяк в Зеленоморске был построен в 1889 г. на скале",
+        "Маяк в Зеленоморске был построен в 1889 году на скале.",
+        "Маяк в Зеленоморске был построен в 1899 году на скале.",
+    ),
+    Told(
+        "Chinese",
+        "青石桥是什么时候建成的？",
+        "青石桥位于县城东门外。青石桥建成于1732年，全长86米，由石匠李大山主持修建。",
+        "本地的苹果在秋天成熟，味道很甜。",
+        "青石桥建成于1732年",
+        "青石桥建成于1732年。",
+        "青石桥建成于1832年。",
+    ),
+    Told(
+        "Japanese",
+        "青石橋はいつ完成しましたか？",
+        "青石橋は東門の外にあります。青石橋は1732年に完成し、長さは86メートルです。",
+        "この地方のりんごは秋に熟します。",
+        "青石橋は1732年に完成し",
+        "青石橋は1732年に完成しました。",
+        "青石橋は1832年に完成しました。",
+    ),
+    Told(
+        "Arabic",
+        "متى بُنيت منارة الواحة؟",
+        "تقع منارة الواحة على تل صغير. بنيت منارة الواحة في عام 1889 وارتفاعها 37 مترا.",
+        "يباع التمر والعسل في سوق المدينة كل يوم سبت.",
+        "بنيت منارة الواحة في عام 1889",
+        "بنيت منارة الواحة في عام 1889.",
+        "بنيت منارة الواحة في عام 1899.",
+    ),
+)
+
+
+class Opened(SmallModel):
+    """Keeps what a run begins with."""
+
+    opened = ""
+
+    async def open(self, system: str, question: str) -> tuple[int, ...]:
+        self.opened = question
+        return await super().open(system, question)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.language for case in CASES])
+async def test_a_question_is_answered_from_a_folder_in_its_language(case: Told, tmp_path: Path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in (("a", case.other), ("b", case.page), ("c", f"{case.other} {case.other}")):
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    source = Folder(folder, tmp_path / "cache")
+    await source.prepare()
+    found = await source.search(case.question, 3)
+    assert found[0].location.endswith("b.txt"), "found"
+
+    reading = Filling(rubric=" Some", reading=f" {case.reads}", claims=(case.claim,))
+    policy = Opened(reading)
+    run = new_run(tmp_path / "run", policy, source, Decoding.FORCED)  # type: ignore[arg-type]
+    run.ask = replace(run.ask, question=case.question)
+    run = await walk(run, ForcedDecoder())
+    assert f"Write in {case.language}," in policy.opened
+    assert run.status is not Status.NO_EVIDENCE
+    assert f'<cite id="S1">{case.claim}</cite>' in run.text, "read and cited"
+    cited = run.sources["S1"]
+    assert case.page in cited.text
+    assert lexical_finding(Pair(case.claim, cited)).verdict == "supported"
+    assert lexical_finding(Pair(case.wrong, cited)).verdict == "unsupported", "a number changed"
+
+
+async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):
+    where, asked = folders(tmp_path / "texts"), questions(quick=False)
+    tools = {code: Folder(Path(path), tmp_path / code) for code, path in where.items()}
+    assert len(asked) == 28 and len(tools) == 7
+    for question in asked:
+        found = await tools[question["source"]].search(question["question"], 2)
+        assert re.search(question["pattern"], found[0].text), question["question"]
+
+
+def test_a_report_takes_the_direction_of_its_answer():
+    shown = page(trajectory(question="متى بنيت المنارة؟"))
+    assert '<article class="answer" dir="auto">' in shown and '<h1 dir="auto">' in shown
