@@ -1,4 +1,4 @@
-"""Values as named numbers, how unlike the answers of a group are, the best of n, and intervals.
+"""Values as named numbers, how unlike the answers of a group are, the best of n.
 
 Of no value there is no number, so that nothing missing is a 0.
 
@@ -54,18 +54,6 @@ def share_interval(name: str, flags: Iterable[bool]) -> Numbers:
     return {name: sum(counted) / len(counted)} if counted else {}
 
 
-def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
-    """Rows and groups, lengths in tokens, advantages by stage."""
-    lengths = [float(len(row.ids)) for row in rows]
-    return {
-        "rows": float(len(rows)),
-        "groups": float(len({row.group for row in rows})),
-        **spread("row_tokens", lengths, ("mean", "max")),
-        **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
-        **advantage_numbers(rows),
-    }
-
-
 def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
     """Of each trained stage of each row, in the units of the rule; what is imitated has none."""
     stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
@@ -105,16 +93,6 @@ def words_apart(answers: Sequence[str]) -> float | None:
     others = ([*answers[:place], *answers[place + 1 :]] for place in range(len(answers)))
     shares = [bleu(text, rest).score / 100 for text, rest in zip(answers, others, strict=True)]
     return min(max(1.0 - fmean(shares), 0.0), 1.0)
-
-
-def meaning_apart(answers: Sequence[str], embedder: Embedder) -> float | None:
-    """The mean cosine distance, in [0, 2]; None for fewer than two answers. Blocks."""
-    count = len(answers)
-    if count < 2:
-        return None
-    vectors = embedder.embed(answers).astype(np.float64)
-    together = float(np.square(vectors.sum(axis=0)).sum())
-    return 1.0 - (together - float(np.square(vectors).sum())) / (count * (count - 1))
 
 
 def best_of(scores: Sequence[float]) -> list[float]:
@@ -172,19 +150,11 @@ def by_place(members: Sequence[tuple[int, int, float | None]]) -> list[ScaffoldP
     return found
 
 
-DRAWS = 4000
-LEVEL = 0.95
-
-
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The ends of the mean's 95% interval; None of fewer than two values.
-
-    By percentiles of means of samples drawn with replacement (Efron, 1979), from a fixed seed:
-    the same values give the same interval. With fewer than ten values it is too narrow.
-    """
-    if len(values) < 2:
+def meaning_apart(answers: Sequence[str], embedder: Embedder) -> float | None:
+    """The mean cosine distance, in [0, 2]; None for fewer than two answers. Blocks."""
+    count = len(answers)
+    if count < 2:
         return None
-    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(DRAWS, len(values)))
-    edge = (1 - LEVEL) / 2
-    low, high = np.quantile(drawn.mean(axis=1), [edge, 1 - edge])
-    return float(low), float(high)
+    vectors = embedder.embed(answers).astype(np.float64)
+    together = float(np.square(vectors.sum(axis=0)).sum())
+    return 1.0 - (together - float(np.square(vectors).sum())) / (count * (count - 1))

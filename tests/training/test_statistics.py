@@ -21,17 +21,13 @@ from rubricem.memory.schema import (
     Stage,
     TrajectoryGroup,
 )
-from rubricem.training.rounds.numbers import (
-    Variety,
-    reward_intervals,
-)
+from rubricem.training.rounds.numbers import Variety, mean_interval, reward_intervals
 from rubricem.training.rounds.update import RoundGroup
 from rubricem.training.statistics import (
     MeanBestOf,
     answers_of,
     best_of,
     mean_best_of,
-    mean_interval,
     meaning_apart,
     words_apart,
 )

@@ -1,12 +1,20 @@
 """`rubricem collect`: groups of scored rollouts of many questions, in steps that resume."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import JUDGE_FLAGS, QUIET, judge_flags, one_of, setting_flags, whole
+from rubricem.agent.cli.options import (
+    JUDGE_FLAGS,
+    QUIET,
+    Command,
+    judge_flags,
+    one_of,
+    setting_flags,
+)
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.training.cli.running import run, tell
@@ -14,6 +22,14 @@ from rubricem.training.cli.running import run, tell
 if TYPE_CHECKING:
     from rubricem.training.collect.remote import RayOptions
     from rubricem.training.collect.scaffolding import ScaffoldRule
+
+
+def _whole(
+    flag: str, metavar: str, least: int, most: int, default: int, said: str
+) -> Callable[[Command], Command]:
+    """The flag of a whole number, whose default the help tells."""
+    kind, told = click.IntRange(least, most), f"{said} ({default})."
+    return click.option(flag, type=kind, default=default, metavar=metavar, help=told)
 
 
 @click.command()
@@ -42,9 +58,11 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="Never collect this share of the questions, by the hash of their text (0).",
 )
-@whole("--group-size", "G", 1, 256, 4, "Rollouts of each question")
-@whole("--step-size", "N", 1, 4096, 4, "Questions in a step; rubrics and bank change between steps")
-@whole(
+@_whole("--group-size", "G", 1, 256, 4, "Rollouts of each question")
+@_whole(
+    "--step-size", "N", 1, 4096, 4, "Questions in a step; rubrics and bank change between steps"
+)
+@_whole(
     "--windows",
     "K",
     0,
@@ -68,7 +86,7 @@ if TYPE_CHECKING:
 )
 @setting_flags("retrieval", "tool_calls", "max_tokens", "system_prompt", "passages")
 @setting_flags("passage_words", "slots", "memory")
-@whole(
+@_whole(
     "--attempts", "N", 1, 10, 1, "Tries of a broken turn; more than 1 selects what is learnt from"
 )
 @click.option(
@@ -81,7 +99,7 @@ if TYPE_CHECKING:
 @click.option("--judge-model", help="Judge with this model instead of the policy's.")
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
 @judge_flags
-@whole("--reflections", "M", 0, 64, 8, "Reflections written for each judged group")
+@_whole("--reflections", "M", 0, 64, 8, "Reflections written for each judged group")
 @setting_flags("reflection_tokens")
 @click.option(
     "--least-reflection-score",
@@ -122,7 +140,7 @@ if TYPE_CHECKING:
     kinds=("asyncio", "ray"),
     said="Write rollouts in this process, or in Ray's workers on one machine or many.",
 )
-@whole("--ray-workers", "N", 1, 4096, 2, "Ray's workers, each with a core and a model of its own")
+@_whole("--ray-workers", "N", 1, 4096, 2, "Ray's workers, each with a core and a model of its own")
 @click.option(
     "--ray-address",
     metavar="ADDRESS",
@@ -141,7 +159,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     from rubricem.agent.cli.judge import wanted_of
     from rubricem.agent.settings import load_settings
     from rubricem.memory.text import printable
-    from rubricem.training.collect.directory import RunDirectory, tally
+    from rubricem.training.collect.directory import RunDirectory, RunTally
     from rubricem.training.collect.questions import select_questions
     from rubricem.training.collect.setup import CollectOptions, open_collector
 
@@ -175,7 +193,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
                 await collector.collect(stop)
 
     run(collected, "Finishing the calls in flight", uvloop.run)
-    for line in tally(folder).lines():
+    for line in RunTally.of(folder).lines():
         click.echo(printable(line))
     click.echo(f"in {out}")
 

@@ -21,7 +21,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.training.cli.running import can_train
 
-FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
+FORMS = ("rows", "sft", "trl", "verl", "pairs", "parquet", "hf", "jsonl")
 
 
 @click.command()
@@ -30,11 +30,15 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
     "--to",
     "form",
     kinds=FORMS,
-    said="Training rows, accepted conversations, preference pairs, a table, a Hugging Face "
-    "dataset, or trajectories with their judgements.",
+    said="Training rows, accepted conversations, those in ids for TRL, questions for verl, "
+    "preference pairs, a table, a Hugging Face dataset, or trajectories with their judgements.",
 )
 @click.option("--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
-@one_of("--of", kinds=("rows", "trajectories"), said="parquet, hf: what the table holds.")
+@one_of(
+    "--of",
+    kinds=("rows", "conversations", "trajectories"),
+    said="parquet, hf: what the table holds.",
+)
 @one_of(
     "--credit",
     kinds=("ss-grpo", "answer-only", "dr-grpo", "identity", "sum"),
@@ -94,8 +98,8 @@ def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_jso
     in_json: Callable[[Any], dict[str, Any]]
     page_of: Callable[[Any, str], str]
     show: Callable[[Any, str], None]
-    if training.is_training(folder):
-        numbers, in_json = training.kept_numbers(folder), training.training_json
+    if _is_training(folder):
+        numbers, in_json = training.kept_numbers(folder), training.KeptNumbers.as_json
         page_of, show = pages.training_page, console.print_training
     elif tensorboard is not None:
         raise SettingsError(
@@ -118,6 +122,10 @@ def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_jso
         click.echo(json.dumps(in_json(numbers), ensure_ascii=False, indent=1))
     elif page is None and tensorboard is None:
         show(numbers, title)
+
+
+def _is_training(folder: Path) -> bool:
+    return (folder / "run.json").is_file() and not (folder / "manifest.json").exists()
 
 
 @click.command()

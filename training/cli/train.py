@@ -6,14 +6,17 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rubricem.agent.cli.options import ONLY_JSON
 from rubricem.agent.cli.terminal import Interrupts
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import writable
 from rubricem.training.cli.running import can_train, echo, is_first, run, tell
 
 if TYPE_CHECKING:
@@ -23,10 +26,13 @@ if TYPE_CHECKING:
     from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
     from rubricem.training.rounds.rounds import RoundsDone
+    from rubricem.training.rounds.rounds_config import RoundsJob
     from rubricem.training.show.events import Watch
 
 PATH = click.Path(path_type=Path)
 CONFIG = click.argument("config", type=PATH, callback=can_train)
+OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+DRY = click.option("--dry-run", "dry", is_flag=True, help="Say what it takes, and train nothing.")
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
 """what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
@@ -75,9 +81,12 @@ def judge() -> None:
 
 @judge.command("distil")
 @CONFIG
+@OVERRIDES
 @click.option("--rows", "rows_only", is_flag=True, help="Write the rows, and do not train.")
 @ONLY_JSON
-def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
+def distil_command(
+    config: Path, overrides: tuple[str, ...], rows_only: bool, as_json: bool
+) -> None:
     """Imitate teachers: have them compare CONFIG's labelled pairs, and train on what was right.
 
     What a first teacher gets wrong, a second one redoes, who is shown the right verdict. The same
@@ -86,7 +95,7 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
     from rubricem.training.judge_training.distil import distil, read_distil
     from rubricem.training.rounds.fit import train
 
-    settings, told = read_distil(config)
+    settings, told = read_distil(config, overrides)
 
     async def teachers(interrupts: Interrupts) -> "Distilled":
         with interrupts.running() as stop:
@@ -112,8 +121,9 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
 
 @judge.command("grpo")
 @CONFIG
+@OVERRIDES
 @ONLY_JSON
-def grpo_command(config: Path, as_json: bool) -> None:
+def grpo_command(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Let the judge learn from its own verdicts on CONFIG's labelled pairs, round by round.
 
     Each round samples several comparisons of each pair from the newest judge, rewards them by
@@ -121,7 +131,7 @@ def grpo_command(config: Path, as_json: bool) -> None:
     """
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
-    settings, told = read_grpo(config)
+    settings, told = read_grpo(config, overrides)
     done = watched(
         f"judge-grpo, {settings.model}",
         as_json,
@@ -178,26 +188,51 @@ train.add_command(judge)
 
 @train.command()
 @CONFIG
+@OVERRIDES
+@DRY
 @ONLY_JSON
-def sft(config: Path, as_json: bool) -> None:
+def sft(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
     Rows are files of `rubricem export`, or folders of `rubricem collect`, whose rejected traces
-    are counted by reason.
+    are counted by reason. KEY=VALUE sets what CONFIG says otherwise, as objective.beta=0.01.
     """
-    _run(config, "sft", as_json)
+    _run(config, "sft", overrides, dry, as_json)
 
 
 @train.command("ss-grpo")
 @CONFIG
+@OVERRIDES
+@DRY
 @ONLY_JSON
-def ss_grpo(config: Path, as_json: bool) -> None:
+def ss_grpo(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
     With a table [rounds] the policy makes them itself: each round collects, judges, reflects and
-    trains. The same command goes on after an interruption.
+    trains. The same command goes on after an interruption. KEY=VALUE sets what CONFIG says
+    otherwise, as rounds.rounds=8.
     """
-    _run(config, "ss-grpo", as_json)
+    _run(config, "ss-grpo", overrides, dry, as_json)
+
+
+@train.command()
+@click.argument("kind", type=click.Choice(["sft", "ss-grpo", "ruscarl", "judge"]))
+@click.argument("path", type=PATH, required=False)
+def init(kind: str, path: Path | None) -> None:
+    """Write a commented file of settings to begin with into PATH (KIND.toml)."""
+    from importlib.resources import files
+
+    out = path or Path(f"{kind}.toml")
+    text = (files("rubricem.training.cli") / "configs" / f"{kind}.toml").read_text("utf-8")
+    with writable(out):
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError as cause:
+            said = f"{out} is there already.", "Name another file, or remove it."
+            raise SettingsError(*said) from cause
+    method = {"ruscarl": "ss-grpo", "judge": "judge distil"}.get(kind, kind)
+    click.echo(f"written: {out}; fill it in, then: rubricem train {method} {out}")
 
 
 @train.command()
@@ -215,13 +250,32 @@ def export(checkpoint: Path, out: Path) -> None:
     click.echo(f"written: {out}")
 
 
-def _run(path: Path, method: "Method", as_json: bool) -> None:
+@click.command()
+@click.argument("checkpoint", type=PATH, callback=can_train)
+@click.argument("repo", metavar="ORG/NAME")
+@click.option("--base", metavar="ORG/NAME", help="The base model on the hub, where it was a path.")
+@click.option("--public", is_flag=True, help="Let everybody read a repository that is made.")
+def push(checkpoint: Path, repo: str, base: str | None, public: bool) -> None:
+    """Put CHECKPOINT, with its card, into the repository ORG/NAME of the Hugging Face hub.
+
+    The hub is that of HF_ENDPOINT, and knows you by `hf auth login` or HF_TOKEN. The optimizer's
+    state and what the training learnt in words stay here.
+    """
+    from rubricem.training.local.load import push as push_checkpoint
+
+    click.echo(f"pushed: {push_checkpoint(checkpoint, repo, base, private=not public)}")
+
+
+def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_json: bool) -> None:
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
     from rubricem.training.rounds.rounds import run_rounds
-    from rubricem.training.rounds.rounds_config import read_job, with_rows
+    from rubricem.training.rounds.rounds_config import RoundsJob
 
-    job = read_job(path, method)
+    job = RoundsJob.read(path, method, overrides)
+    if dry:
+        echo(_estimated(job, method, as_json))
+        return
     if (rounds := job.rounds) is not None:
         done = watched(
             f"ss-grpo, {job.config.model}",
@@ -236,7 +290,7 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
         return
     given = job.config
     assert isinstance(given, TrainConfig)
-    config = run(lambda interrupts: with_rows(given, job.rule, method, tell, job.rules), STEP)
+    config = run(lambda interrupts: job.with_rows(method, tell), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     trained = watched(
@@ -250,3 +304,27 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
     left_out = [f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()]
     use = _POLICY if trained.canary else "trained for torch alone: {}"
     _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)
+
+
+def _estimated(job: "RoundsJob", method: "Method", as_json: bool) -> str:
+    """What a training would take; the rows of runs are made in a place that is then removed."""
+    from rubricem.agent.settings import load_settings
+    from rubricem.training.local.local_config import TrainConfig
+    from rubricem.training.rounds.fit import Estimate, estimate
+
+    given, weights = job.config, load_settings().weights_dir
+    if not isinstance(given, TrainConfig):
+        raise SettingsError(
+            "Rounds make their rows themselves, so there is nothing to count before.",
+            "Collect some by `rubricem collect`, and name them as `rows`.",
+        )
+    with TemporaryDirectory(prefix="rubricem-dry-") as place:
+        apart = replace(job, config=given.model_copy(update={"out": Path(place)}))
+
+        async def counted(interrupts: Interrupts) -> Estimate:
+            config = await apart.with_rows(method, tell)
+            config = config.model_copy(update={"out": given.out})
+            return await estimate(config, method, tell, weights)
+
+        found = run(counted, STEP)
+    return in_json(asdict(found)) if as_json else found.told()

@@ -23,8 +23,8 @@ from typing import Literal, Protocol
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.transcript.question import Ask, Branch
-from rubricem.judge.buffers import bring_in
-from rubricem.judge.checklist import criteria_from
+from rubricem.judge.buffers import bring_in, kept_criteria
+from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
@@ -52,12 +52,10 @@ from rubricem.training.collect.directory import (
     RunDirectory,
     StepMemory,
     group_name,
-    judged_part,
-    reflected_part,
     thread_of,
 )
 from rubricem.training.collect.gate import MEND, CollectProgress, Flow
-from rubricem.training.collect.scaffolding import Scaffold, group_scaffolds
+from rubricem.training.collect.scaffolding import Scaffold
 from rubricem.training.extras import Pace
 
 Milestone = Literal["rolled", "judged"]
@@ -156,7 +154,7 @@ async def scaffolds(
         found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
         await asyncio.to_thread(run.save_part, step, part, found)
     seed = f"{manifest.seed}:{name}"
-    return group_scaffolds(manifest.scaffold, found.criteria, manifest.group_size, seed)
+    return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
 
 def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
@@ -166,8 +164,14 @@ def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
     """
     buffer = buffers.load(question.question)
     gone = {criterion.meaning for criterion in buffer.retired.get(Stage.ANSWER, ())}
-    own = [c for c in criteria_from(question.criteria) if c.meaning not in gone]
+    own = [c for c in _criteria_from(question.criteria) if c.meaning not in gone]
     return bring_in(buffer, {Stage.ANSWER: own}, "from the questions file")
+
+
+def _criteria_from(written: Sequence[str | ChecklistItem]) -> tuple[Criterion, ...]:
+    """Criteria that are kept for good of texts, worth one point each, and of items."""
+    items = (ChecklistItem(criterion=w, points=1) if isinstance(w, str) else w for w in written)
+    return kept_criteria([("", item.criterion, item.points) for item in items])
 
 
 TOLD_EVERY = 60.0
@@ -398,7 +402,7 @@ class Collector:
     async def _judged(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
-        step, name, part = record.step, record.id, judged_part(record.id)
+        step, name, part = record.step, record.id, self.run.judged_part(record.id)
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         began = time.monotonic()
         with call_scope(part), asking_through(self.flow.ask_rubric):
@@ -419,7 +423,7 @@ class Collector:
         reflecting: Reflecting,
     ) -> Reflected:
         """Reflect on one trajectory, drawn whatever its score and length."""
-        part = reflected_part(name)
+        part = self.run.reflected_part(name)
         draw = random.Random(f"{self._manifest.seed}:{part}")
         run: Trajectory = draw.choice(runs.trajectories)
         scored = judged.judgements if judged else ()

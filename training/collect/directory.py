@@ -194,6 +194,11 @@ class RunDirectory:
     def exists(self) -> bool:
         return (self.folder / "manifest.json").exists()
 
+    @property
+    def unexported(self) -> bool:
+        """Whether a run lies there that was not written as rows."""
+        return self.exists and not (self.folder / "rows.jsonl").exists()
+
     def begin(
         self,
         manifest: Manifest,
@@ -237,13 +242,23 @@ class RunDirectory:
         """A finished part of a step, or None if it is still to be done."""
         return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
 
+    @staticmethod
+    def judged_part(group: str) -> str:
+        """What names a group's judgement on disk, and the calls that were made for it."""
+        return f"{group}-judged"
+
+    @staticmethod
+    def reflected_part(group: str) -> str:
+        """The same of the reflections on one of its members."""
+        return f"{group}-reflected"
+
     def judged(self, step: int, group: str) -> GroupJudgement | None:
         """What a group's judge gave; None: it was not judged."""
-        return self.part(step, judged_part(group), GroupJudgement)
+        return self.part(step, self.judged_part(group), GroupJudgement)
 
     def reflected(self, step: int, group: str) -> Reflected | None:
         """What was written on one of a group's members; None: nothing was."""
-        return self.part(step, reflected_part(group), Reflected)
+        return self.part(step, self.reflected_part(group), Reflected)
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
@@ -322,22 +337,6 @@ def member_of(thread: str) -> int:
     return int(found[1]) if found else -1
 
 
-def step_of(thread: str) -> int:
-    """The step that a thread of the journal belongs to; -1: none."""
-    found = re.match(r"s(\d+)-q", thread)
-    return int(found[1]) if found else -1
-
-
-def judged_part(group: str) -> str:
-    """What names a group's judgement on disk, and the calls that were made for it."""
-    return f"{group}-judged"
-
-
-def reflected_part(group: str) -> str:
-    """The same of the reflections on one of its members."""
-    return f"{group}-reflected"
-
-
 def hash_of(questions: Sequence[Question]) -> str:
     """SHA-256 of what is asked, in order."""
     lines = "\n".join(question.model_dump_json(exclude_none=True) for question in questions)
@@ -357,7 +356,7 @@ def _shape(manifest: Manifest) -> dict[str, Any]:
 
 
 @dataclass
-class Tally:
+class RunTally:
     """Counts over the finished steps of a run, for people."""
 
     steps: int
@@ -417,19 +416,19 @@ class Tally:
             told.append(f"{without} of {self.turns} turns form no ratio: {why}")
         return told
 
-
-def tally(run: RunDirectory) -> Tally:
-    """Count what the finished steps of a run hold, with one of its trajectories in memory."""
-    found = Tally(run.finished_steps())
-    for trajectory in run.trajectories():
-        found.count(trajectory)
-    for group in run.groups():
-        found.groups += 1
-        found.failed += len(group.failures)
-    for stage in (stage for judgement in run.judgements() for stage in judgement.stages):
-        if stage.score is None:
-            found.unscored[stage.unscored_reason] += 1
-        else:
-            found.scores[stage.stage].append(stage.score)
-    found.reflections.update(candidate.accepted for candidate in run.reflections())
-    return found
+    @classmethod
+    def of(cls, run: RunDirectory) -> "RunTally":
+        """Count what the finished steps of a run hold, with one of its trajectories in memory."""
+        found = cls(run.finished_steps())
+        for trajectory in run.trajectories():
+            found.count(trajectory)
+        for group in run.groups():
+            found.groups += 1
+            found.failed += len(group.failures)
+        for stage in (stage for judgement in run.judgements() for stage in judgement.stages):
+            if stage.score is None:
+                found.unscored[stage.unscored_reason] += 1
+            else:
+                found.scores[stage.stage].append(stage.score)
+        found.reflections.update(candidate.accepted for candidate in run.reflections())
+        return found

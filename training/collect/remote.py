@@ -303,6 +303,15 @@ LIVES = 3
 """workers that one rollout may lose"""
 
 
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """Where rollouts are written."""
+
+    workers: int = 2
+    address: str | None = None
+    """of a Ray cluster; None: one is started on this machine, for this run"""
+
+
 @dataclass
 class RemoteRollouts:
     """`Rollouts` by workers; `researcher` writes none, but keeps and recalls."""
@@ -369,6 +378,45 @@ class RemoteRollouts:
             return error
         return None
 
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        options: RayOptions,
+        setup: Setup,
+        researcher: Researcher,
+        flow: Flow,
+    ) -> AsyncIterator["RemoteRollouts"]:
+        """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
+
+        Raises SettingsError where Ray is missing or cannot be reached, and what a worker raises
+        that cannot begin, if none can.
+        """
+        async with _connected(options) as ray:
+            actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
+            own = researcher.policy.name, researcher.policy.version
+            anywhere = setup.anywhere()
+
+            async def hire() -> Worker:
+                """An actor wherever there is room, open."""
+                worker = _RayWorker(ray, actors.remote())
+                if (opened := await worker.open(anywhere)) != own:
+                    raise PolicyError(
+                        f"it would write with {_named(opened)}, and the run is of {_named(own)}",
+                        "Have the same weights, or the same server, on all machines.",
+                    )
+                return worker
+
+            model = setup.model
+            share = model.at_once if model.embedded else math.ceil(model.at_once / options.workers)
+            pool = WorkerPool(hire, options.workers, share, flow.tell)
+            try:
+                # What no worker can do is told before the run begins.
+                await pool.ready()
+                yield cls(researcher, flow.journal, flow, pool)
+            finally:
+                await pool.close()
+
 
 class RolloutWorker:
     """Writes any number of rollouts at the same time with one researcher.
@@ -429,53 +477,6 @@ _LOCAL = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RayOptions:
-    """Where rollouts are written."""
-
-    workers: int = 2
-    address: str | None = None
-    """of a Ray cluster; None: one is started on this machine, for this run"""
-
-
-@asynccontextmanager
-async def ray_rollouts(
-    options: RayOptions,
-    setup: Setup,
-    researcher: Researcher,
-    flow: Flow,
-) -> AsyncIterator[RemoteRollouts]:
-    """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
-
-    Raises SettingsError where Ray is missing or cannot be reached, and what a worker raises that
-    cannot begin, if none can.
-    """
-    async with _connected(options) as ray:
-        actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
-        own = researcher.policy.name, researcher.policy.version
-        anywhere = setup.anywhere()
-
-        async def hire() -> Worker:
-            """An actor wherever there is room, open."""
-            worker = _RayWorker(ray, actors.remote())
-            if (opened := await worker.open(anywhere)) != own:
-                raise PolicyError(
-                    f"it would write with {_named(opened)}, and the run is of {_named(own)}",
-                    "Have the same weights, or the same server, on all machines.",
-                )
-            return worker
-
-        model = setup.model
-        share = model.at_once if model.embedded else math.ceil(model.at_once / options.workers)
-        pool = WorkerPool(hire, options.workers, share, flow.tell)
-        try:
-            # What no worker can do is told before the run begins.
-            await pool.ready()
-            yield RemoteRollouts(researcher, flow.journal, flow, pool)
-        finally:
-            await pool.close()
 
 
 class RolloutActor:

@@ -31,6 +31,15 @@ Share = Literal["linear", "binary", "full"]
 Decay = Literal["sigmoid", "linear", "power", "constant"]
 
 
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """What one rollout is shown; nothing, by default."""
+
+    text: str = ""
+    shown: int = 0
+    """criteria in the text"""
+
+
 class ScaffoldRule(Value):
     """How strong the scaffold is over a group, and over the training."""
 
@@ -47,14 +56,10 @@ class ScaffoldRule(Value):
     progress: float = Field(default=0.0, ge=0, le=1)
     """t: 0 as the training begins, 1 at its end"""
 
-
-@dataclass(frozen=True, slots=True)
-class Scaffold:
-    """What one rollout is shown; nothing, by default."""
-
-    text: str = ""
-    shown: int = 0
-    """criteria in the text"""
+    def scaffolds(self, criteria: Sequence[Criterion], size: int, seed: str) -> list[Scaffold]:
+        """The scaffold of each member of a group, the strongest first."""
+        counts = [criteria_shown(self, member, size, len(criteria)) for member in range(size)]
+        return [Scaffold(scaffold_text(nested(criteria, n, seed)), n) for n in counts]
 
 
 def group_share(rule: ScaffoldRule, member: int, size: int) -> Fraction:
@@ -91,14 +96,6 @@ def nested(criteria: Sequence[Criterion], count: int, seed: str) -> list[Criteri
     """`count` of the criteria, in their order; with one seed, more contain fewer."""
     order = random.Random(seed).sample(range(len(criteria)), len(criteria))
     return [criteria[place] for place in sorted(order[:count])]
-
-
-def group_scaffolds(
-    rule: ScaffoldRule, criteria: Sequence[Criterion], size: int, seed: str
-) -> list[Scaffold]:
-    """The scaffold of each member of a group, the strongest first."""
-    counts = [criteria_shown(rule, member, size, len(criteria)) for member in range(size)]
-    return [Scaffold(scaffold_text(nested(criteria, n, seed)), n) for n in counts]
 
 
 def scaffold_text(criteria: Sequence[Criterion]) -> str:

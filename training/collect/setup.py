@@ -31,24 +31,18 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
-from rubricem.judge.build import (
-    JudgeModel,
-    Kind,
-    Wanted,
-    check_wanted,
-    group_judge,
-    reflection_judge,
-)
+from rubricem.judge.build import JudgeModel, Kind, Wanted, group_judge, reflection_judge
 from rubricem.judge.composed import ComposedJudge, Compositions
 from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.relative import version_of
 from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.parts import Group, offered, own_part
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
-from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of, step_of
+from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import (
     Flow,
     GatedPolicy,
@@ -57,7 +51,7 @@ from rubricem.training.collect.gate import (
     check_priced,
 )
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.remote import RayOptions, ray_rollouts
+from rubricem.training.collect.remote import RayOptions, RemoteRollouts
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -103,6 +97,9 @@ def collecting_judge(
     `wanted`: how it works; its kind is the name's. `gate`: it is asked only about what code finds
     whole in form and held by its citations.
     """
+    if name in offered("judges"):
+        own: GroupJudge = own_part("judges", name, model)
+        return own
     judge = group_judge(model, replace(wanted, kind=kind_of(name)))
     if name.startswith(RUBRIC):
         return ComposedJudge(judge, compositions_of(name))
@@ -124,12 +121,20 @@ def known_judge(name: str) -> str:
         file = _module(name).__file__
         code = Path(file).read_bytes() if file else b""
         return f"{name} {hashlib.sha256(code).hexdigest()[:8]}"
+    if name in offered("judges"):
+        return _version_of_part("judges", name)
     if name not in (*KINDS, NONE):
         raise SettingsError(
             f"There is no judge {name!r}.",
-            f"Use {', '.join(KINDS)}, rubric:MODULE:NAME or {NONE}.",
+            f"Use {', '.join([*KINDS, *offered('judges')])}, rubric:MODULE:NAME or {NONE}.",
         )
     return name
+
+
+def _version_of_part(group: Group, name: str) -> str:
+    """The name of an offered part with its package's version, which runs keep."""
+    dist = offered(group)[name].dist
+    return f"{name} {dist.name} {dist.version}" if dist else name
 
 
 def compositions_of(name: str) -> Compositions:
@@ -231,7 +236,7 @@ class CollectOptions:
 def check_options(setup: Setup, options: CollectOptions) -> None:
     """Raises SettingsError for a judge that is not known, and for windows that teach nothing."""
     known_judge(options.judge)
-    check_wanted(replace(options.judging, kind=kind_of(options.judge)))
+    replace(options.judging, kind=kind_of(options.judge)).check()
     if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
         raise SettingsError(
             "--gated puts a gate before a judge of ours.",
@@ -279,7 +284,7 @@ async def open_collector(
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_researcher(setup, hear))
         meter, finished = Meter(), run.finished_steps()
-        journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
+        journal = run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
         stack.callback(journal.close)
         flow = Flow(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
         policy, store = GatedPolicy(opened.policy, flow), run.store
@@ -294,7 +299,7 @@ async def open_collector(
         run.begin(manifest, asked.questions, asked.held_out)
         rollouts: Rollouts = researcher
         if options.ray is not None:
-            elsewhere = ray_rollouts(options.ray, setup, researcher, flow)
+            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, flow)
             rollouts = await stack.enter_async_context(elsewhere)
         if setup.memory != "off":
             memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
@@ -313,6 +318,12 @@ async def open_collector(
             judges = _judges(flow, model, opened.policy, chain, setup, options)
             collector.judge, collector.reflecting = judges
         yield collector
+
+
+def _step_of(thread: str) -> int:
+    """The step that a thread of the journal belongs to; -1: none."""
+    found = re.match(r"s(\d+)-q", thread)
+    return int(found[1]) if found else -1
 
 
 def _all_code(options: CollectOptions) -> bool:

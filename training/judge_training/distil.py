@@ -97,12 +97,12 @@ class DistilConfig(PairsConfig):
     """US dollars that all calls to teachers may cost"""
 
 
-def read_distil(path: Path) -> tuple[TrainConfig, DistilConfig]:
+def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig, DistilConfig]:
     """A file's settings of imitation; the rows are those that will be written.
 
     Raises SettingsError with every fault in a sentence.
     """
-    values = {"judge": "full", **read_toml(path)}
+    values = {"judge": "full", **read_toml(path, overrides)}
     told = take_table(values, "distil", DistilConfig, path.parent)
 
     def placed(teacher: TeacherConfig | None) -> TeacherConfig | None:

@@ -81,11 +81,13 @@ from rubricem.training.rows.credit import Compiled, compiled, stage_advantages, 
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.events import (
+    OF_JUDGE,
     Phase,
     PhaseChanged,
     StepTaken,
     Watch,
-    check_possible_of_judge,
+    check_named,
+    of_held_out,
     unwatched,
 )
 
@@ -128,9 +130,9 @@ class GrpoConfig(PairsConfig):
         return self
 
 
-def read_grpo(path: Path) -> tuple[EngineConfig, GrpoConfig]:
+def read_grpo(path: Path, overrides: Sequence[str] = ()) -> tuple[EngineConfig, GrpoConfig]:
     """A file's settings of the rounds. Raises SettingsError with every fault in a sentence."""
-    values = {"judge": "full", **read_toml(path)}
+    values = {"judge": "full", **read_toml(path, overrides)}
     told = take_table(values, "grpo", GrpoConfig, path.parent)
     if "save_every" in values:
         raise SettingsError(
@@ -443,6 +445,17 @@ async def train_judge(
         before, after = await rounds.run()
         canary = await updates.compare()
         return JudgeTrained(updates.checkpoint, updates.done, canary, before, after)
+
+
+def check_possible_of_judge(best_by: str | None) -> None:
+    """Raise SettingsError for a name that no checkpoint of a judge can have a number of."""
+    if of_held_out(best_by):
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
+            "they are judged before the first round and after the last alone.",
+            "Choose by a number of the rounds, such as right, or leave it out.",
+        )
+    check_named(best_by, OF_JUDGE)
 
 
 def round_rows(

@@ -19,8 +19,9 @@ The files of one checkpoint:
     model.safetensors           full: all weights in float32, with config.json for transformers
     model.gguf                  full: the same for llama.cpp, where it was asked for
     bank/, buffers/             what the run had learnt in words, where that is kept with it
-    MODEL_CARD.md               all of it for people; it is not needed to go on, nor in files.json,
-                                since it is written anew when the canary row has been compared
+    README.md                   the card, as hubs show it: all of it for people; it is not needed to
+                                go on, nor in files.json, since it is written anew when the canary
+                                row has been compared
 
 A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run
 that was killed goes on from the newest; only the steps since are done again. One that was cut
@@ -109,8 +110,7 @@ def write_files(folder: Path, saved: Saved) -> None:
         _write_model(folder / MODEL, saved.template, saved.weights)
         hashes["model_sha256"] = hash_of(folder / MODEL)
     note = note.model_copy(update=hashes)
-    (folder / NOTE).write_text(note.model_dump_json(indent=1), encoding="utf-8")
-    _seal(folder)
+    write_note(folder, note)
 
 
 def write_whole(
@@ -143,10 +143,15 @@ def write_whole(
             "model_sha256": hash_of(temporary / MODEL) if template is not None else "",
             "lineage": (*note.lineage, note.version),
         }
-        text = note.model_copy(update=changed).model_dump_json(indent=1)
-        (temporary / NOTE).write_text(text, encoding="utf-8")
-        _seal(temporary)
+        write_note(temporary, note.model_copy(update=changed))
         temporary.rename(out)
+
+
+def write_note(folder: Path, note: Checkpoint) -> None:
+    """Write a checkpoint's note, and then the list of all its files."""
+    text = note.beside(folder).model_dump_json(indent=1)
+    (folder / NOTE).write_text(text, encoding="utf-8")
+    _seal(folder)
 
 
 MOST_BLOCKS = 256

@@ -24,17 +24,14 @@ from rubricem.memory.errors import PolicyError
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.passes import (
     LEAST,
-    Plan,
+    PassPlan,
     PlanSizes,
     Score,
     batch_logprobs,
-    grow,
-    passes,
-    plan_sizes,
 )
 from rubricem.training.local.ranks import ALONE, Ranks, put, whole
 from rubricem.training.local.weights import Trainable
-from rubricem.training.objective.batch import Batch, collate, cut, pack, window_weights
+from rubricem.training.objective.batch import Batch, cut, window_weights
 from rubricem.training.objective.objective import (
     LossMetrics,
     ObjectiveResult,
@@ -150,26 +147,26 @@ class Learner:
         if self.ranks.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.ranks.device)
 
-    def _plan(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> Plan:
+    def _plan(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> PassPlan:
         """This rank's parts of those rows of a window that have a gradient."""
         config, window = self.config, window_weights(rows, self.config.objective)
         if config.share_prefixes:
             least = LEAST.get(self.ranks.device.type, LEAST["cuda"])
-            return grow(self.ranks.run_of(moving), window, config.micro_batch, least)
-        lay = pack if config.pack_tokens else collate
+            return PassPlan.grow(self.ranks.run_of(moving), window, config.micro_batch, least)
+        lay = Batch.pack if config.pack_tokens else Batch.collate
         parts = cut(moving, config.pack_tokens, config.micro_batch)
-        return [lay(part, window) for part in self.ranks.share(parts)]
+        return PassPlan(tuple(lay(part, window) for part in self.ranks.share(parts)))
 
-    def _passes(self, plan: Plan) -> Iterator[tuple[int, tuple[Batch, Tensor]]]:
+    def _passes(self, plan: PassPlan) -> Iterator[tuple[int, tuple[Batch, Tensor]]]:
         """Each batch by its number, with its log-probabilities."""
-        return enumerate(passes(self.model, plan, self._score, self.ranks.device))
+        return enumerate(plan.passes(self.model, self._score, self.ranks.device))
 
-    def _references(self, plan: Plan) -> tuple[dict[int, Tensor], Metrics]:
+    def _references(self, plan: PassPlan) -> tuple[dict[int, Tensor], Metrics]:
         """By the number of each batch, the reference's log-probabilities, where they are needed.
 
         With them the seconds that they took.
         """
-        if not (self._reference and plan):
+        if not (self._reference and plan.parts):
             return {}, {}
         began, device = time.perf_counter(), self.ranks.device
         with torch.no_grad(), self.weights.as_in(self._reference):
@@ -180,14 +177,14 @@ class Learner:
 
     def _update(
         self,
-        plan: Plan,
+        plan: PassPlan,
         rate: float,
         result: Callable[[int, Batch, Tensor], ObjectiveResult],
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
         mine, loss = LossMetrics(), 0.0
-        sizes = plan_sizes(plan)
+        sizes = PlanSizes.of(plan)
         for number, scored in self._passes(plan):
             one = result(number, *scored)
             one.loss.backward()  # type: ignore[no-untyped-call]

@@ -18,28 +18,42 @@ A checkpoint as a model of its own has whole weights:
     checkpoint.json                  so that `--model FOLDER` answers with it
 
 The tokenizer's files are copied along from a folder of safetensors; a GGUF file carries its own.
+
+What `push` puts on a hub is what others can use: weights, their configuration, the note and the
+card. What the training goes on from (the optimizer's state) and what it learnt in words stay here.
 """
 
 import asyncio
 import hashlib
+import json
 import math
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary, needed
 from rubricem.memory.runs import hash_of
-from rubricem.training.local.checkpoints import fault, read_weights, write_whole
+from rubricem.training.local.checkpoints import (
+    CONFIG,
+    WEIGHTS,
+    fault,
+    read_weights,
+    write_note,
+    write_whole,
+)
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.passes import PIECE, Prefix, Score, batch_logprobs
@@ -47,6 +61,7 @@ from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.card import CARD
 
 SERVED = ("qwen2",)
 """architectures whose tensors are laid out in the same order here and in llama.cpp"""
@@ -64,6 +79,29 @@ class Base:
     gguf: Path | None
     """what llama.cpp loads of it; None where it can serve nothing that is trained of it"""
 
+    @classmethod
+    async def find(cls, name: str, weights_dir: Path | None = None) -> "Base":
+        """The weights of a model's name, fetched where they are not on disk.
+
+        A folder with a model.gguf, as full training leaves, is served as that. Raises SettingsError
+        for a name that means nothing, WeightsError for weights that are damaged or cannot be had.
+        """
+        folder = await find_weights(name, weights_dir)
+        if folder.is_file():
+            return cls(name, folder, await WeightsStore.base_sha256(name, folder), folder)
+        gguf = folder / MODEL
+        if gguf.is_file():
+            return cls(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
+
+        def hash_files() -> str:
+            """Of the hashes of the configuration and the weights, by name."""
+            digest = hashlib.sha256()
+            for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+                digest.update(bytes.fromhex(hash_of(path)))
+            return digest.hexdigest()
+
+        return cls(name, folder, await asyncio.to_thread(hash_files), None)
+
 
 async def find_weights(name: str, weights_dir: Path | None) -> Path:
     """The GGUF file, fetched where it is not on disk, or the folder of a model's name."""
@@ -71,29 +109,6 @@ async def find_weights(name: str, weights_dir: Path | None) -> Path:
     if (folder / "config.json").is_file():
         return folder
     return await WeightsStore(weights_dir).model(name)
-
-
-async def find_base(name: str, weights_dir: Path | None = None) -> Base:
-    """The weights of a model's name, fetched where they are not on disk.
-
-    A folder with a model.gguf, as full training leaves, is served as that. Raises SettingsError
-    for a name that means nothing, WeightsError for weights that are damaged or cannot be had.
-    """
-    folder = await find_weights(name, weights_dir)
-    if folder.is_file():
-        return Base(name, folder, await WeightsStore.base_sha256(name, folder), folder)
-    gguf = folder / MODEL
-    if gguf.is_file():
-        return Base(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
-
-    def hash_files() -> str:
-        """Of the hashes of the configuration and the weights, by name."""
-        digest = hashlib.sha256()
-        for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-            digest.update(bytes.fromhex(hash_of(path)))
-        return digest.hexdigest()
-
-    return Base(name, folder, await asyncio.to_thread(hash_files), None)
 
 
 def load_base(path: Path, dtype: str = "float32") -> Any:
@@ -219,6 +234,33 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
 
     Raises SettingsError where not even the weights fit, WeightsError for a model not to be read.
     """
+    costs = memory_costs(config, path, world)
+    limit: int = int((1 - KEPT_BACK) * free - costs.fixed) // (costs.token * config.micro_batch)
+    if limit < 2:
+        raise SettingsError(
+            f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
+            f"{costs.fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
+            'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
+            "to try it all the same.",
+        )
+    return min(limit, costs.context or limit)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCosts:
+    """What a training is estimated to hold, as `row_limit` has it."""
+
+    parameters: int
+    fixed: int
+    """bytes, before its first row"""
+    token: int
+    """bytes more for each token of a row that goes through"""
+    context: int | None
+    """tokens that the model reads; None: it does not say"""
+
+
+def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCosts:
+    """Of a model on disk, whose weights are not read. Raises WeightsError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder, file = (path.parent, {"gguf_file": path.name}) if path.is_file() else (path, {})
@@ -241,16 +283,8 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
     blocks = min(config.adapted_blocks or told.num_hidden_layers, told.num_hidden_layers)
     block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
     kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
-    limit: int = int((1 - KEPT_BACK) * free - fixed) // (kept * size * config.micro_batch)
-    if limit < 2:
-        raise SettingsError(
-            f"{free / 1e9:.1f} GB of memory are free, and training {path.name} takes about "
-            f"{fixed / (1 - KEPT_BACK) / 1e9:.1f} GB before its first row.",
-            'Free some, set the adaptation "lora" or the dtype "bfloat16", or set max_row_tokens '
-            "to try it all the same.",
-        )
-    context: int = getattr(told, "max_position_embeddings", None) or limit
-    return min(limit, context)
+    context = getattr(told, "max_position_embeddings", None)
+    return MemoryCosts(parameters, fixed, kept * size, context)
 
 
 def vocabulary_size(model: Any) -> int:
@@ -430,7 +464,7 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
     for a folder that is there already.
     """
     note = await asyncio.to_thread(_checked, checkpoint, out)
-    base = await find_base(note.base, weights_dir)
+    base = await Base.find(note.base, weights_dir)
     if base.sha256 != note.base_sha256:
         raise WeightsError(
             f"{checkpoint} was trained on other weights than {base.path.name}.",
@@ -473,3 +507,73 @@ def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     config = model.config.to_dict() | {"dtype": "float32"}
     tokenizer = [] if base.gguf else [p for name in _TOKENIZER for p in base.path.glob(name)]
     write_whole(out, note, weights, config, base.gguf, tokenizer)
+
+
+PUSHED = (*WEIGHTS.values(), *CONFIG.values(), ADAPTER, MODEL, CARD, "*token*", "chat_template*")
+
+
+class Hub(Protocol):
+    """What is used of huggingface_hub.HfApi."""
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any: ...
+
+    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> Any: ...
+
+
+def push(
+    checkpoint: Path,
+    repo: str,
+    base: str | None = None,
+    private: bool = True,
+    hub: Hub | None = None,
+) -> str:
+    """Put a whole checkpoint into a repository of the hub; returns where it is, as the hub says.
+
+    `base`: the hub's name of the base model, for one that was trained from a path. `hub`: None is
+    the one of HF_ENDPOINT, with its token. Raises WeightsError for a checkpoint that is not whole
+    and where the hub refuses, SettingsError where nobody else could find its base.
+    """
+    if wrong := fault(checkpoint):
+        raise WeightsError(
+            f"{checkpoint} is not a whole checkpoint: {wrong}.",
+            "Name a checkpoint folder that `rubricem train` has written.",
+        )
+    note = note_of(checkpoint)
+    if base is None and os.path.isabs(note.base) and note.adaptation == "lora":
+        raise SettingsError(
+            f"The base of the checkpoint, {Path(note.base).name}, lies on this machine alone.",
+            "Name the model that it is on the hub: --base ORG/NAME.",
+        )
+    api: Hub = hub or needed("huggingface_hub", "train", "Pushing").HfApi()
+    with tempfile.TemporaryDirectory(prefix="rubricem-push-") as place:
+        staged = Path(place) / "checkpoint"
+        staged.mkdir()
+        for path in (p for name in PUSHED for p in checkpoint.resolve().glob(name)):
+            _linked(path, staged / path.name)
+        if base is not None:
+            note = note.model_copy(update={"base": base})
+        elif os.path.isabs(note.base):
+            note = note.model_copy(update={"base": Path(note.base).name})
+        config = staged / CONFIG["lora"]
+        if base is not None and config.is_file():
+            told = json.loads(config.read_text(encoding="utf-8"))
+            config.unlink()  # a link to the checkpoint's own
+            told["base_model_name_or_path"] = base
+            config.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        write_note(staged, note)
+        with boundary(WeightsError, f"pushing to {repo}"):
+            api.create_repo(repo, private=private, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo,
+                folder_path=str(staged),
+                commit_message=f"{note.method}, step {note.step}",
+            )
+    return str(getattr(done, "repo_url", None) or done)
+
+
+def _linked(source: Path, target: Path) -> None:
+    """Gigabytes are linked where the disk allows it, else copied."""
+    with suppress(OSError):
+        os.link(source, target)
+        return
+    shutil.copy2(source, target)

@@ -7,7 +7,8 @@ for the policy gradient whole groups, because advantages were normalised within 
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -16,6 +17,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from rubricem.judge.pairwise import ChainForm
 from rubricem.memory.errors import SettingsError
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
+from rubricem.training.show.events import Tracker
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
@@ -107,6 +109,14 @@ class EngineConfig(TableConfig):
     """the numbers of every step are written as TensorBoard's event files too, into the folder
     `tensorboard` of the run; needs the extra of that name"""
 
+    trackers: tuple[Tracker, ...] = ()
+    """where the numbers of every step are told as well: `tensorboard`, `wandb` (W&B), `trackio`;
+    each is a package of its own, and keeps them where its own variables say"""
+
+    @property
+    def tracked(self) -> tuple[Tracker, ...]:
+        return (*self.trackers, *(("tensorboard",) if self.tensorboard else ()))
+
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         given = self.model_fields_set
@@ -152,11 +162,30 @@ class TrainConfig(EngineConfig):
     """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A file's values, with those of `overrides` in them, as `objective.beta=0.01`.
+
+    What is no value of TOML there is a text. Raises SettingsError for what cannot be read.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
+    for override in overrides:
+        key, sign, value = override.partition("=")
+        *tables, name = key.strip().split(".")
+        table: Any = values
+        for each in tables:
+            table = table.setdefault(each, {}) if isinstance(table, dict) else None
+        if not sign or not name or not isinstance(table, dict):
+            raise SettingsError(
+                f"{override!r} sets nothing.", "Write it as key=value, or table.key=value."
+            )
+        try:
+            table[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            table[name] = value.strip()
+    return values
 
 
 Table = TypeVar("Table", bound=BaseModel)
@@ -170,11 +199,30 @@ def checked_table(values: Any, kind: type[Table], name: str) -> Table:
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
-            f"{fault['msg'].removeprefix('Value error, ')}"
+            f"{fault['msg'].removeprefix('Value error, ')}{_meant(fault, kind)}"
             for fault in error.errors()
         )
         known = ", ".join(kind.model_fields)
         raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
+
+
+BESIDE = ("preset", "credit", "scaffold_ratio", "rules", "rounds")
+"""keys of a file that are read before its configuration is"""
+
+
+def _meant(fault: Any, kind: type[BaseModel]) -> str:
+    """The known key that an unknown one is spelled like, in a clause; else ""."""
+    if fault["type"] != "extra_forbidden":
+        return ""
+    *tables, name = map(str, fault["loc"])
+    for table in tables:
+        found = kind.model_fields[table].annotation if table in kind.model_fields else None
+        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+            return ""
+        kind = found
+    known = (*kind.model_fields, *(BESIDE if issubclass(kind, EngineConfig) else ()))
+    near = get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:

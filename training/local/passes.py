@@ -29,8 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rubricem.training.objective.batch import Batch, WindowWeights, alike, collate, cut
-from rubricem.training.objective.objective import token_logprobs
+from rubricem.training.objective.batch import Batch, WindowWeights, alike, cut
 from rubricem.training.rows.row import TrainRow
 
 PIECE = 128
@@ -78,6 +77,16 @@ def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
         piece = slice(start, start + PIECE)
         parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
     return torch.cat(parts)
+
+
+def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
+    """The log-probability of each id under the logits that predict it, float32.
+
+    `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
+    logits[:, :-1] and ids[:, 1:]. Of no position the result is empty and still hangs on the logits.
+    """
+    chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
+    return chosen - torch.logsumexp(logits.float(), dim=-1)
 
 
 class _Chosen(torch.autograd.Function):
@@ -167,11 +176,9 @@ class Fork:
 
     ids: Tensor
     """int64, (1, n)"""
-    behind: "Plan"
+    behind: "PassPlan"
 
 
-Plan = Sequence[Fork | Batch]
-"""What goes through the model one after the other; of the rows of a batch, what is not read yet."""
 Score = Callable[[Batch, Prefix | None], Tensor]
 """`batch_logprobs` of a model"""
 LEAST = {"cpu": 32, "cuda": 1024}
@@ -179,56 +186,66 @@ LEAST = {"cpu": 32, "cuda": 1024}
 few tokens takes as long as one over about as many as these"""
 
 
-def grow(rows: Sequence[TrainRow], window: WindowWeights, micro_batch: int, least: int) -> Plan:
-    """The tree of some rows; those that part from one place lie `micro_batch` side by side.
+@dataclass(frozen=True, slots=True)
+class PassPlan:
+    """What goes through the model, one part after the other."""
 
-    `window` is that of the whole step, `least` what a branch has to save, in tokens.
-    """
+    parts: tuple[Fork | Batch, ...] = ()
+    """of the rows of a batch, what is not read yet"""
 
-    def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
-        """What to lay behind `read` tokens of sorted rows, known to be alike up to `known`."""
-        if len(rows) == 1:
-            return [*rows]
-        # Each row keeps a token of its own to read: no pass is without any.
-        end = min(alike(rows[0].ids, rows[-1].ids, known), min(map(_end, rows)) - 1)
-        worth = (len(rows) - 1) * (end - read) >= least
-        found: list[TrainRow | Fork] = [row for row in rows if _end(row) <= end + 1]
-        going = [row for row in rows if _end(row) > end + 1]
-        for _, ways in groupby(going, key=lambda row: row.ids[end]):
-            found += divided(list(ways), end if worth else read, end)
-        ids = torch.tensor([rows[0].ids[read:end]], dtype=torch.int64)
-        return [Fork(ids, laid(found))] if worth else found
+    @classmethod
+    def grow(
+        cls, rows: Sequence[TrainRow], window: WindowWeights, micro_batch: int, least: int
+    ) -> "PassPlan":
+        """The tree of some rows; those that part from one place lie `micro_batch` side by side.
 
-    def laid(found: Sequence[TrainRow | Fork]) -> Plan:
-        alone = [one for one in found if isinstance(one, TrainRow)]
-        branches = [one for one in found if isinstance(one, Fork)]
-        return branches + [collate(part, window) for part in cut(alone, 0, micro_batch)]
+        `window` is that of the whole step, `least` what a branch has to save, in tokens.
+        """
 
-    return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else []
+        def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
+            """What to lay behind `read` tokens of sorted rows, known to be alike up to `known`."""
+            if len(rows) == 1:
+                return [*rows]
+            # Each row keeps a token of its own to read: no pass is without any.
+            end = min(alike(rows[0].ids, rows[-1].ids, known), min(map(_end, rows)) - 1)
+            worth = (len(rows) - 1) * (end - read) >= least
+            found: list[TrainRow | Fork] = [row for row in rows if _end(row) <= end + 1]
+            going = [row for row in rows if _end(row) > end + 1]
+            for _, ways in groupby(going, key=lambda row: row.ids[end]):
+                found += divided(list(ways), end if worth else read, end)
+            ids = torch.tensor([rows[0].ids[read:end]], dtype=torch.int64)
+            return [Fork(ids, laid(found))] if worth else found
+
+        def laid(found: Sequence[TrainRow | Fork]) -> "PassPlan":
+            alone = [one for one in found if isinstance(one, TrainRow)]
+            branches = [one for one in found if isinstance(one, Fork)]
+            batches = (Batch.collate(part, window) for part in cut(alone, 0, micro_batch))
+            return cls((*branches, *batches))
+
+        return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else cls()
+
+    def passes(
+        self, model: Any, score: Score, device: torch.device, before: Prefix | None = None
+    ) -> Iterator[tuple[Batch, Tensor]]:
+        """Each batch on the device, with its log-probabilities by `score`.
+
+        The backward pass of one, if any, is to be taken before the next is asked for: it is how its
+        gradient comes to the branches.
+        """
+        for part in self.parts:
+            if isinstance(part, Batch):
+                batch = part.to(device)
+                yield batch, score(batch, before)
+            else:
+                prefix = Prefix(model, part.ids.to(device), before)
+                yield from part.behind.passes(model, score, device, prefix)
+                prefix.backward()
 
 
 def _end(row: TrainRow) -> int:
     """How many of its tokens are read: those before the last trained one."""
     trained = (place for place in reversed(range(len(row.ids))) if row.loss_mask[place])
     return next(trained, len(row.ids) - 1)
-
-
-def passes(
-    model: Any, plan: Plan, score: Score, device: torch.device, before: Prefix | None = None
-) -> Iterator[tuple[Batch, Tensor]]:
-    """Each batch on the device, with its log-probabilities by `score`.
-
-    The backward pass of one, if any, is to be taken before the next is asked for: it is how its
-    gradient comes to the branches.
-    """
-    for part in plan:
-        if isinstance(part, Batch):
-            batch = part.to(device)
-            yield batch, score(batch, before)
-        else:
-            prefix = Prefix(model, part.ids.to(device), before)
-            yield from passes(model, part.behind, score, device, prefix)
-            prefix.backward()
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +264,15 @@ class PlanSizes:
         pairs = zip(astuple(self), astuple(other), strict=True)
         return PlanSizes(*(mine + more for mine, more in pairs))
 
-
-def plan_sizes(plan: Plan, before: int = 0) -> PlanSizes:
-    """Of what stands behind so many tokens."""
-    found = PlanSizes()
-    for part in plan:
-        if isinstance(part, Batch):
-            whole, lines = int(part.lengths.sum()), before * len(part.lengths)
-            found += PlanSizes(1, whole, whole - lines, part.ids.numel() - lines)
-        else:
-            own = part.ids.numel()
-            found += PlanSizes(0, 0, own, own) + plan_sizes(part.behind, before + own)
-    return found
+    @classmethod
+    def of(cls, plan: PassPlan, before: int = 0) -> "PlanSizes":
+        """Of what stands behind so many tokens."""
+        found = cls()
+        for part in plan.parts:
+            if isinstance(part, Batch):
+                whole, lines = int(part.lengths.sum()), before * len(part.lengths)
+                found += cls(1, whole, whole - lines, part.ids.numel() - lines)
+            else:
+                own = part.ids.numel()
+                found += cls(0, 0, own, own) + cls.of(part.behind, before + own)
+        return found

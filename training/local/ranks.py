@@ -116,40 +116,44 @@ class Ranks:
         found = zip(ordered, places, strict=True)
         return [row for row, place in found if min(place, last) == self.rank]
 
+    @classmethod
+    @contextmanager
+    def join(cls, device: Device) -> Iterator["Ranks"]:
+        """Join the processes that torchrun started, if it did; leave them in the end.
+
+        Within another `join` it is the same group, which that one leaves: torchrun has one store
+        for the whole life of its processes, in which a second group would find the first's
+        addresses.
+
+        Raises SettingsError for a GPU that is not there, or that this process would have to share.
+        After an error the group is left as it is: the process ends, and torchrun ends the others,
+        which may be waiting for this one.
+        """
+        world, local = (
+            int(os.environ.get("WORLD_SIZE", "1")),
+            int(os.environ.get("LOCAL_RANK", "0")),
+        )
+        place = _device(device, local)
+        if world == 1:
+            yield cls(device=place)
+            return
+        if dist.is_initialized():
+            yield cls(dist.get_rank(), world, local, place)
+            return
+        if place.type == "cuda":
+            dist.init_process_group("nccl", device_id=place)
+        else:
+            dist.init_process_group("gloo")
+        yield cls(dist.get_rank(), world, local, place)
+        gc.collect()  # sharded weights hold on to the group
+        dist.destroy_process_group()
+
 
 def _tokens(part: Part) -> int:
     return sum(len(row.ids) for row in part)
 
 
 ALONE = Ranks()
-
-
-@contextmanager
-def join_ranks(device: Device) -> Iterator[Ranks]:
-    """Join the processes that torchrun started, if it did; leave them in the end.
-
-    Within another `join_ranks` it is the same group, which that one leaves: torchrun has one store
-    for the whole life of its processes, in which a second group would find the first's addresses.
-
-    Raises SettingsError for a GPU that is not there, or that this process would have to share.
-    After an error the group is left as it is: the process ends, and torchrun ends the others,
-    which may be waiting for this one.
-    """
-    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
-    place = _device(device, local)
-    if world == 1:
-        yield Ranks(device=place)
-        return
-    if dist.is_initialized():
-        yield Ranks(dist.get_rank(), world, local, place)
-        return
-    if place.type == "cuda":
-        dist.init_process_group("nccl", device_id=place)
-    else:
-        dist.init_process_group("gloo")
-    yield Ranks(dist.get_rank(), world, local, place)
-    gc.collect()  # sharded weights hold on to the group
-    dist.destroy_process_group()
 
 
 def whole(tensor: Tensor, keep: bool = True) -> Tensor:

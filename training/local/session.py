@@ -13,6 +13,8 @@ trained: llama.cpp continues a fixed prompt, and the trainer computes the log-pr
 same tokens. Between the quantised sampler and the trainer a small gap is expected; an adapter that
 was not applied, or applied to the wrong layers, shows as a gap of the size of what the adapter
 moved. All figures are in nats per token.
+
+It is longer than most modules: opening, resuming, updating and keeping are one value's life.
 """
 
 import asyncio
@@ -32,6 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.agent.weights.catalogue import known
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import value_in, write_atomically
@@ -50,7 +53,6 @@ from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow
 from rubricem.training.local.load import (
     Base,
     check_rows,
-    find_base,
     find_weights,
     load_base,
     load_learner,
@@ -59,13 +61,13 @@ from rubricem.training.local.load import (
 )
 from rubricem.training.local.local_config import Config, EngineConfig, Method
 from rubricem.training.local.passes import batch_logprobs
-from rubricem.training.local.ranks import ALONE, Ranks, join_ranks
+from rubricem.training.local.ranks import ALONE, Ranks
 from rubricem.training.local.weights import Adapter, adapter_config
-from rubricem.training.objective.batch import collate
+from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import vocabulary_of
+from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
 from rubricem.training.show.events import of_held_out
-from rubricem.training.statistics import window_numbers
+from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
 RESUMABLE = {
@@ -79,7 +81,7 @@ RESUMABLE = {
         "start_adapter",
         "judge",
     ),
-    *("tensorboard", "novelty"),
+    *("tensorboard", "trackers", "novelty"),
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
@@ -222,9 +224,13 @@ class TrainingSession:
         return self.write(weights, config, self.learner.state(), serve)
 
     def adapter_config(self, layers: Iterable[str]) -> dict[str, Any]:
-        """Of the adapter of those layers, as peft reads it."""
-        told = self.config
-        return adapter_config(told.rank, told.alpha, layers, self.base.name, told.adapted_blocks)
+        """Of the adapter of those layers, as peft reads it, who knows no catalogue."""
+        told, name = self.config, self.base.name
+        if (weights := known(name)) is not None:
+            base = weights.repo
+        else:  # of a GGUF file peft is given the folder or repository, and its name apart
+            base = str(Path(name).parent) if Path(name).is_file() else name.partition(":")[0]
+        return adapter_config(told.rank, told.alpha, layers, base, told.adapted_blocks)
 
     def write(
         self,
@@ -255,6 +261,27 @@ class TrainingSession:
         return None if name is None or of_held_out(name) else self.config.better(name)
 
 
+def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
+    """Rows and groups, lengths in tokens, advantages by stage."""
+    lengths = [float(len(row.ids)) for row in rows]
+    return {
+        "rows": float(len(rows)),
+        "groups": float(len({row.group for row in rows})),
+        **spread("row_tokens", lengths, ("mean", "max")),
+        **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
+        **advantage_numbers(rows),
+    }
+
+
+def vocabulary_of(path: Path) -> str:
+    """The hash of a model's vocabulary, of a GGUF file or a folder; empty where it is not known."""
+    if path.is_dir() and is_folder(str(path)):
+        with suppress(SettingsError):
+            return read_tokeniser(path).vocabulary
+        return ""
+    return gguf_vocabulary(path / MODEL if path.is_dir() else path)
+
+
 @asynccontextmanager
 async def open_session(
     config: EngineConfig,
@@ -268,11 +295,11 @@ async def open_session(
     Raises SettingsError for a configuration or a folder that do not fit, WeightsError for weights
     that cannot be had, StoreError for a folder in use.
     """
-    with join_ranks(config.device) as ranks:
+    with Ranks.join(config.device) as ranks:
         # The first process of a machine fetches weights that are not on disk.
         if ranks.local:
             await asyncio.to_thread(ranks.wait)
-        base = await find_base(config.model, weights_dir)
+        base = await Base.find(config.model, weights_dir)
         if not ranks.local:
             await asyncio.to_thread(ranks.wait)
         config = await settle(config, ranks, weights_dir)
@@ -353,7 +380,7 @@ def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
 @asynccontextmanager
 async def settled(config: Config, weights_dir: Path | None = None) -> AsyncIterator[Config]:
     """What a session in there will have, for who has to know it before one is opened."""
-    with join_ranks(config.device) as ranks:
+    with Ranks.join(config.device) as ranks:
         yield await settle(config, ranks, weights_dir)
 
 
@@ -412,6 +439,12 @@ def _seconds(dtype: torch.dtype) -> float:
         nn.functional.linear(x, weight)
         times.append(time.perf_counter() - began)
     return min(times)
+
+
+def products_per_second(config: EngineConfig) -> float:
+    """Operations of a matrix product that this machine does in a second, by the settled type."""
+    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    return 2 * 512 * 896 * 4864 / _seconds(dtype)
 
 
 def _record(session: TrainingSession) -> dict[str, Any]:
@@ -532,7 +565,7 @@ def _score(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
         behaviour_logprobs=blank,
         stages=(-1,) * len(blank),
     )
-    batch = collate([row]).to(model.device)
+    batch = Batch.collate([row]).to(model.device)
     return batch_logprobs(model, batch)[batch.mask].cpu()
 
 

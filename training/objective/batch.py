@@ -183,41 +183,43 @@ class Batch:
         names = (field.name for field in fields(self) if field.name != "lengths")
         return Batch(lengths=self.lengths, **{n: getattr(self, n).to(device) for n in names})
 
+    @classmethod
+    def pack(cls, rows: Sequence[TrainRow], window: WindowWeights | None = None) -> "Batch":
+        """Lay rows one after the other; `window`: of the whole step, None: these are all of it.
 
-def collate(rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: int = 0) -> Batch:
-    """Lay rows side by side; `window` is that of the whole step, None: these rows are all of it.
+        Raises SettingsError as `collate` does.
+        """
+        lines = _lines_of(rows, window)
+        lengths = [len(row.ids) for row in rows]
+        return cls(
+            **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
+            position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
+            lengths=torch.tensor(lengths),
+        )
 
-    Raises SettingsError for no rows, for imitation mixed with ratios, for a row that asks for a
-    ratio though its tokens are not those that were sampled, and for a trained token whose
-    advantage or log-probability is not finite.
-    """
-    lines = _lines_of(rows, window)
-    width = max(len(row.ids) for row in rows)
-    padded = {}
-    for name, parts in lines.items():
-        fill = {"ids": pad, "stages": -1, "objectives": -1}.get(name, 0)
-        padded[name] = torch.full((len(rows), width), fill, dtype=parts[0].dtype)
-        for line, part in zip(padded[name], parts, strict=True):
-            line[: len(part)] = part
-    return Batch(
-        **padded,
-        position=torch.arange(width).repeat(len(rows), 1),
-        lengths=torch.tensor([len(row.ids) for row in rows]),
-    )
+    @classmethod
+    def collate(
+        cls, rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: int = 0
+    ) -> "Batch":
+        """Lay rows side by side; `window`: of the whole step, None: these are all of it.
 
-
-def pack(rows: Sequence[TrainRow], window: WindowWeights | None = None) -> Batch:
-    """Lay rows one after the other; `window` is that of the whole step, None: these are all of it.
-
-    Raises SettingsError as `collate` does.
-    """
-    lines = _lines_of(rows, window)
-    lengths = [len(row.ids) for row in rows]
-    return Batch(
-        **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
-        position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
-        lengths=torch.tensor(lengths),
-    )
+        Raises SettingsError for no rows, for imitation mixed with ratios, for a row that asks for a
+        ratio though its tokens are not those that were sampled, and for a trained token whose
+        advantage or log-probability is not finite.
+        """
+        lines = _lines_of(rows, window)
+        width = max(len(row.ids) for row in rows)
+        padded = {}
+        for name, parts in lines.items():
+            fill = {"ids": pad, "stages": -1, "objectives": -1}.get(name, 0)
+            padded[name] = torch.full((len(rows), width), fill, dtype=parts[0].dtype)
+            for line, part in zip(padded[name], parts, strict=True):
+                line[: len(part)] = part
+        return cls(
+            **padded,
+            position=torch.arange(width).repeat(len(rows), 1),
+            lengths=torch.tensor([len(row.ids) for row in rows]),
+        )
 
 
 Part = list[TrainRow]

@@ -134,7 +134,7 @@ def clipped_objective(
             "beta is set and there is no reference to diverge from.",
             "Give the log-probabilities of the reference, or set beta to 0.",
         )
-    terms = clipped_terms(batch, logprobs, old, reference, settings)
+    terms = ClippedTerms.of(batch, logprobs, old, reference, settings)
     loss = (batch.weights * terms.policy).sum()
     if settings.beta and terms.divergence is not None:
         loss = loss + settings.beta * (batch.shares * terms.divergence).sum()
@@ -154,16 +154,6 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     ledger.mean("negative_log_likelihood", surprise, batch.mask)
     _measure_stages(ledger, batch, {"loss": surprise})
     return ObjectiveResult(loss, ledger.closed())
-
-
-def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
-    """The log-probability of each id under the logits that predict it, float32.
-
-    `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
-    logits[:, :-1] and ids[:, 1:]. Of no position the result is empty and still hangs on the logits.
-    """
-    chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
-    return chosen - torch.logsumexp(logits.float(), dim=-1)
 
 
 EXPONENT_BOUND = 20.0
@@ -186,34 +176,35 @@ class ClippedTerms:
     divergence: Tensor | None
     """k3, None without a reference"""
 
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        logprobs: Tensor,
+        old: Tensor | None,
+        reference: Tensor | None,
+        config: ObjectiveConfig,
+    ) -> "ClippedTerms":
+        """The terms at the policy of `logprobs`, the only one with a gradient.
 
-def clipped_terms(
-    batch: Batch,
-    logprobs: Tensor,
-    old: Tensor | None,
-    reference: Tensor | None,
-    config: ObjectiveConfig,
-) -> ClippedTerms:
-    """The terms at the policy of `logprobs`, the only one with a gradient.
-
-    `old` is of the policy before the window's first update; None: `logprobs` are they.
-    """
-    new = _trained(logprobs, batch.mask)
-    before = new.detach() if old is None else _trained(old, batch.mask).detach()
-    behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
-    ratio = _bounded_exp(new - (behaviour if config.correction == "bypass" else before))
-    importance = _importance(before - behaviour, config)
-    start = None if reference is None else _trained(reference, batch.mask).detach()
-    return ClippedTerms(
-        new=new.detach(),
-        old=before,
-        behaviour=behaviour,
-        ratio=ratio,
-        importance=importance,
-        policy=-importance * _clipped(ratio, batch.advantages, config),
-        reference=start,
-        divergence=None if start is None else _k3(start - new),
-    )
+        `old` is of the policy before the window's first update; None: `logprobs` are they.
+        """
+        new = _trained(logprobs, batch.mask)
+        before = new.detach() if old is None else _trained(old, batch.mask).detach()
+        behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
+        ratio = _bounded_exp(new - (behaviour if config.correction == "bypass" else before))
+        importance = _importance(before - behaviour, config)
+        start = None if reference is None else _trained(reference, batch.mask).detach()
+        return cls(
+            new=new.detach(),
+            old=before,
+            behaviour=behaviour,
+            ratio=ratio,
+            importance=importance,
+            policy=-importance * _clipped(ratio, batch.advantages, config),
+            reference=start,
+            divergence=None if start is None else _k3(start - new),
+        )
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:

@@ -24,6 +24,7 @@ from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.extras import in_thread
 from rubricem.training.local.learner import Metrics
+from rubricem.training.local.load import find_weights, memory_costs
 from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import (
     Canary,
@@ -32,6 +33,7 @@ from rubricem.training.local.session import (
     check_best,
     compare_once,
     open_session,
+    products_per_second,
     settled,
 )
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
@@ -39,6 +41,7 @@ from rubricem.training.rows.credit import Compiled, RowRule, longer_than, traina
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
+from rubricem.training.show.training import steps_of
 
 Stopped = Callable[[], bool]
 """whether the training is to end after the step under way; the same for all ranks"""
@@ -94,6 +97,70 @@ async def train(
         return await _train_on(selection, whole, method, tell, weights_dir, watch, stop, rule)
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a training on rows would take, told before anything is trained."""
+
+    rows: int
+    groups: int
+    tokens: int
+    """that all steps read"""
+    trained_tokens: int
+    longest: int
+    """tokens of a row"""
+    steps: int
+    memory: int
+    """bytes, estimated as for the longest row"""
+    seconds: float
+    """at the speed of the steps in its folder, else at least: as long as the products alone take"""
+    measured: bool
+    dropped: Mapping[str, int]
+
+    def told(self) -> str:
+        how = "at the speed of its steps so far" if self.measured else "at least, by its products"
+        left = [f"{count} rows left out: {reason}" for reason, count in self.dropped.items()]
+        return "\n".join([
+            f"{self.rows} rows in {self.groups} groups, {self.steps} steps",
+            f"{self.tokens:,} tokens read, {self.trained_tokens:,} of them trained; "
+            f"the longest row has {self.longest:,}",
+            f"about {self.memory / 1e9:.1f} GB of memory",
+            f"about {self.seconds / 60:,.1f} minutes, {how}",
+            *left,
+        ])  # fmt: skip
+
+
+async def estimate(
+    config: TrainConfig, method: Method, tell: Tell, weights_dir: Path | None = None
+) -> Estimate:
+    """What `train` would do with the configuration. Raises as that does; changes nothing."""
+    rows = await asyncio.to_thread(read_rows, config.rows)
+    async with settled(config, weights_dir) as whole:
+        selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell)
+        path = await find_weights(whole.model, weights_dir)
+        costs = await asyncio.to_thread(memory_costs, whole, path)
+    plan = windows(selection.rows, method, whole)
+    passes = 1 if method == "sft" else whole.passes
+    tokens = passes * sum(len(row.ids) for window in plan for row in window)
+    longest = max(len(row.ids) for row in selection.rows)
+    speeds = [s["tokens_per_second"] for s in steps_of(config.out) if s.get("tokens_per_second")]
+    # A parameter is multiplied and added forward, back to the activations, and where it is trained
+    # back to itself.
+    work = 2 * (3 if whole.adaptation == "full" else 2) * costs.parameters * tokens
+    seconds = tokens * len(speeds) / sum(speeds) if speeds else work / products_per_second(whole)
+    return Estimate(
+        rows=len(selection.rows),
+        groups=len({row.group for row in selection.rows}),
+        tokens=tokens,
+        trained_tokens=passes * sum(sum(row.loss_mask) for window in plan for row in window),
+        longest=longest,
+        steps=len(plan),
+        memory=costs.fixed + costs.token * longest * whole.micro_batch,
+        seconds=seconds,
+        measured=bool(speeds),
+        dropped=selection.dropped,
+    )
+
+
 async def _train_on(
     selection: Compiled,
     config: TrainConfig,
@@ -118,7 +185,7 @@ async def _train_on(
         }
         first = session.ranks.first
         shown = (watch or PlainTraining(session.tell)) if first else unwatched
-        with with_event_files(shown, config.out, config.tensorboard and first) as told:
+        with with_event_files(shown, config.out, config.tracked if first else ()) as told:
             if session.done < len(plan):
                 stop = stop or asyncio.Event()
                 left = partial(_go_on, session, config, plan, told, stop.is_set)

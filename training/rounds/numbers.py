@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+import numpy as np
+
 from rubricem.agent.transcript.scaffold import rejected, tool_error
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
@@ -27,15 +29,14 @@ from rubricem.memory.schema import (
     without_criteria,
 )
 from rubricem.training.collect.directory import member_of
-from rubricem.training.rounds.update import Metrics, RoundGroup, RoundRows
-from rubricem.training.rows.credit import RowRule, group_advantages
+from rubricem.training.rounds.update import RoundGroup, RoundRows
+from rubricem.training.rows.credit import RowRule
 from rubricem.training.statistics import (
     Numbers,
     advantage_numbers,
     answers_of,
     by_place,
     mean_best_of,
-    mean_interval,
     meaning_apart,
     share_interval,
     spread,
@@ -124,6 +125,24 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
     return numbers
 
 
+DRAWS = 4000
+LEVEL = 0.95
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The ends of the mean's 95% interval; None of fewer than two values.
+
+    By percentiles of means of samples drawn with replacement (Efron, 1979), from a fixed seed:
+    the same values give the same interval. With fewer than ten values it is too narrow.
+    """
+    if len(values) < 2:
+        return None
+    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(DRAWS, len(values)))
+    edge = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn.mean(axis=1), [edge, 1 - edge])
+    return float(low), float(high)
+
+
 def stage_scores(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
     """Of each run; None: it was not judged."""
     judged = (judgement for one in groups for judgement in one.judged)
@@ -181,19 +200,6 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
     }
 
 
-def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
-    """What the update of the rollouts measured, and beside it that of the reflections before it.
-
-    The one of the two that there is where the other had no row.
-    """
-    if not reflected or not trained:
-        return reflected or trained
-    beside = reflected.keys() & {"grad_norm", "tokens", "seconds"}
-    told = {f"{REFLECT}{name}": reflected[name] for name in beside}
-    own = {name: value for name, value in reflected.items() if name.startswith(REFLECT)}
-    return {**trained, **told, **own}
-
-
 def _positions(groups: Sequence[RoundGroup]) -> Numbers:
     """By a member's place in its group, 0 being shown most of the rubric; {} without scaffolds."""
     numbers: Numbers = {}
@@ -219,7 +225,7 @@ def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
         if one.judged:
-            values, _ = group_advantages(one.judged, rule)
+            values, _ = rule.advantages(one.judged)
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}

@@ -26,6 +26,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Reflection
 from rubricem.training.collect.collector import Collector, Memory, Milestone
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
@@ -36,8 +37,8 @@ from rubricem.training.extras import in_thread
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.numbers import (
+    REFLECT,
     Variety,
-    both_updates,
     numbers_of,
     reflection_numbers,
     rows_numbers,
@@ -45,6 +46,7 @@ from rubricem.training.rounds.numbers import (
 from rubricem.training.rounds.rollouts import HeldOut, Sampled
 from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
+    Metrics,
     RoundFolders,
     RoundGroup,
     RoundRows,
@@ -61,11 +63,15 @@ from rubricem.training.rows.credit import (
     trainable,
 )
 from rubricem.training.show.events import (
+    OF_HELD_OUT,
+    OF_ROUNDS,
+    OF_UPDATES,
     Phase,
     PhaseChanged,
     StepTaken,
     Watch,
-    check_possible,
+    check_named,
+    of_held_out,
     unwatched,
 )
 
@@ -389,6 +395,19 @@ class Rounds:
         return usable(found, staleness, self.config.max_staleness, self.max_row_tokens)
 
 
+def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
+    """What the update of the rollouts measured, and beside it that of the reflections before it.
+
+    The one of the two that there is where the other had no row.
+    """
+    if not reflected or not trained:
+        return reflected or trained
+    beside = reflected.keys() & {"grad_norm", "tokens", "seconds"}
+    told = {f"{REFLECT}{name}": reflected[name] for name in beside}
+    own = {name: value for name, value in reflected.items() if name.startswith(REFLECT)}
+    return {**trained, **told, **own}
+
+
 async def _waited_for(event: asyncio.Event) -> float:
     began = monotonic()
     await event.wait()
@@ -457,6 +476,19 @@ async def run_rounds(
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent
         return RoundsDone(updates.checkpoint, updates.done, canary, cost)
+
+
+def check_possible(best_by: str | None, held_out: bool = False) -> None:
+    """Raise SettingsError for a name that no round's checkpoint can have a number of.
+
+    `held_out`: whether questions are held out.
+    """
+    if of_held_out(best_by) and not held_out:
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no questions are held out.",
+            "Set held_out under [rounds], or choose by a number of the rounds themselves.",
+        )
+    check_named(best_by, (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ())))
 
 
 def _record(

@@ -1,13 +1,13 @@
 """What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
 
-A folder that `rubricem collect` wrote is compiled here, into OUT/rows, so that a run that goes on,
-or is looked into, finds what it was trained on. In place of `rows` the table [rounds] makes
-on-policy rounds. docs/training.md shows such files.
+A folder that `rubricem collect` wrote, or a file of `export --to sft`, is compiled here, into
+OUT/rows, so that a run that goes on, or is looked into, finds what it was trained on. In place of
+`rows` the table [rounds] makes on-policy rounds. docs/training.md shows such files.
 
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -30,7 +30,11 @@ from rubricem.training.local.local_config import (
     read_toml,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
-from rubricem.training.rows.compile import compile_run, rules_named, write_rows
+from rubricem.training.rows.compile import (
+    SWITCHED,
+    compile_rows,
+    write_rows,
+)
 from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 
 TABLE = "rounds"
@@ -208,6 +212,42 @@ class RoundsJob:
     rules: frozenset[Rule] = frozenset()
     """the rejection rules beyond the first four, of runs that are imitated"""
 
+    @classmethod
+    def read(cls, path: Path, method: Method, overrides: Sequence[str] = ()) -> "RoundsJob":
+        """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
+        return build_job(read_toml(path, overrides), path.parent, method)
+
+    async def with_rows(self, method: Method, tell: Tell) -> TrainConfig:
+        """Its configuration over files of rows alone: all else is compiled into OUT/rows.
+
+        What is left out is told with its count by reason. Raises SettingsError for a folder that
+        holds no run, whose run does not fit the method, or where all of them come to no row.
+        """
+        config = self.config
+        assert isinstance(config, TrainConfig), "rounds make their own rows"
+        files, every = list[Path](), Compiled()
+        for number, path in enumerate(config.rows):
+            found = await compile_rows(
+                path, config.model, self.rule, self.rules, imitate=method == "sft"
+            )
+            if found is None:
+                files.append(path)
+                continue
+            tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found)))))
+            every += found
+            rows: Sequence[Any] = found.rows
+            if len(config.rows) > 1:  # groups of several runs are called alike
+                rows = [r.model_copy(update={"group": f"{number}:{r.group}"}) for r in rows]
+            files.append(config.out / "rows" / f"{number}.jsonl")
+            write_rows(files[-1], rows)
+        if not every.rows and all(RunDirectory(path).unexported for path in config.rows):
+            why = _left_out(every) or "no step is finished, or none has a rollout"
+            raise SettingsError(
+                f"no rollout of the runs gives a row for {method}: {why}.",
+                "Collect more, or groups whose stages are scored differently.",
+            )
+        return config.model_copy(update={"rows": tuple(files)})
+
 
 PRESET = "preset"
 TOKEN_BUDGET = 4096
@@ -270,19 +310,14 @@ def with_preset(values: Mapping[str, Any], method: Method) -> dict[str, Any]:
     return {**given, **told}
 
 
-def read_job(path: Path, method: Method) -> RoundsJob:
-    """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
-    return build_job(read_toml(path), path.parent, method)
-
-
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob:
     """The job of values whose paths are relative to a folder."""
     values = with_preset(values, method)
     if RULES in values:
-        rules = rules_named(values.pop(RULES))
+        rules = _rules_named(values.pop(RULES))
         job = build_job(values, folder, method)
         rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
-        if method != "sft" or not any(map(_is_run, rows)):
+        if method != "sft" or not any(RunDirectory(path).unexported for path in rows):
             raise SettingsError(
                 f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
                 "none, and exported rows were made with theirs.",
@@ -309,10 +344,20 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob
     return RoundsJob(config, rounds, rule)
 
 
+def _rules_named(names: object) -> frozenset[Rule]:
+    """The rules of a configuration's list. Raises SettingsError for any other name."""
+    if not isinstance(names, list) or not set(map(str, names)) <= set(SWITCHED):
+        raise SettingsError(
+            f"There are no rejection rules {names!r} to switch on.",
+            f"Give a list of {', '.join(SWITCHED)}; the first four always hold.",
+        )
+    return frozenset(map(Rule, names))
+
+
 def _of_rows(
     config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method
 ) -> RoundsJob:
-    if told and (method == "sft" or not any(map(_is_run, config.rows))):
+    if told and (method == "sft" or not any(RunDirectory(path).unexported for path in config.rows)):
         names = " and ".join(told)
         raise SettingsError(
             f"{names}: this acts on judged groups of collected runs and rounds; imitation has "
@@ -360,46 +405,6 @@ def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -
             "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
             f'Set {RATIO} to "behaviour" if that is meant, or correction to "decoupled".',
         )
-
-
-async def with_rows(
-    config: TrainConfig,
-    rule: RowRule,
-    method: Method,
-    tell: Tell,
-    rules: Collection[Rule] = (),
-) -> TrainConfig:
-    """The same with files of rows alone: runs that were collected are compiled into OUT/rows.
-
-    `rules`: those of a job. What is left out is told with its count by reason. Raises
-    SettingsError for a folder that holds no run, whose run does not fit the method, or where all of
-    them come to no row.
-    """
-    files, every = list[Path](), Compiled()
-    for number, path in enumerate(config.rows):
-        if not _is_run(path):
-            files.append(path)
-            continue
-        found = await compile_run(path, config.model, rule, rules, imitate=method == "sft")
-        tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found)))))
-        every += found
-        rows: Sequence[Any] = found.rows
-        if len(config.rows) > 1:  # groups of several runs are called alike
-            rows = [r.model_copy(update={"group": f"{number}:{r.group}"}) for r in rows]
-        files.append(config.out / "rows" / f"{number}.jsonl")
-        write_rows(files[-1], rows)
-    if not every.rows and all(map(_is_run, config.rows)):
-        why = _left_out(every) or "no step is finished, or none has a rollout"
-        raise SettingsError(
-            f"no rollout of the runs gives a row for {method}: {why}.",
-            "Collect more, or groups whose stages are scored differently.",
-        )
-    return config.model_copy(update={"rows": tuple(files)})
-
-
-def _is_run(path: Path) -> bool:
-    """A collected run that was not exported, which is then taken as it stands."""
-    return RunDirectory(path).exists and not (path / "rows.jsonl").exists()
 
 
 def _left_out(found: Compiled) -> str:

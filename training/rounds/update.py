@@ -336,5 +336,5 @@ async def open_updates(
         session.trained_on = dict(trained_on)
         shown = watch or PlainTraining(tell)
         updates = SessionUpdates(session, folders, rounds, shown)
-        with with_event_files(shown, config.out, config.tensorboard) as seen:
+        with with_event_files(shown, config.out, config.tracked) as seen:
             yield updates, seen

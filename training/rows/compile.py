@@ -14,22 +14,28 @@ exact answer goes. A trace whose turns free mode would still refuse is dropped w
 A teacher is any model that answers better than the one to be trained: its free rollouts are
 collected like others, marked as its own, and good for imitation alone.
 
-A demonstration is a conversation or a row. Loss stands on everything the policy has to write, tags
-included, and on no tool output, nor on an attempt that was refused. The ids are a tokeniser's own,
-so no policy-gradient ratio is ever formed of a row. Of the rejection rules the first four always
-hold, the others where they are named.
+A demonstration is a conversation or a row; a conversation that was written down gives the row
+later, for whatever model it is trained into. Loss stands on everything the policy has to write,
+tags included, and on no tool output, nor on an attempt that was refused. The ids are a tokeniser's
+own, so no policy-gradient ratio is ever formed of a row. Of the rejection rules the first four
+always hold, the others where they are named.
 """
 
+import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
+
+from pydantic import Field, ValidationError
 
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.free import search_on, system_prompt, user_message
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import model_of
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
     Cite,
@@ -43,19 +49,24 @@ from rubricem.agent.transcript.scaffold import (
     tool_error,
     turn_faults,
 )
+from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import ALTERED, write_atomically
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
+    Fields,
     Judgement,
     Message,
     Stage,
     Status,
     Trajectory,
     TrajectoryGroup,
+    Upgrade,
     Value,
+    Versioned,
+    read,
 )
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.credit import (
@@ -67,7 +78,6 @@ from rubricem.training.rows.credit import (
     Floats,
     RowRule,
     compiled,
-    group_returns,
     policy_rows,
     reflection_rows,
     stage_scores,
@@ -77,8 +87,9 @@ from rubricem.training.rows.sequences import (
     NO_STAGE,
     STAGES,
     Tokeniser,
-    open_tokeniser,
-    retokenised,
+    gguf_vocabulary,
+    is_folder,
+    read_tokeniser,
     token_sequence,
     without_scaffold,
 )
@@ -146,6 +157,16 @@ class Demonstration:
             spans.append((start, len(text)))
         return ChatMessage(role="assistant", content=text), tuple(spans)
 
+    def turns(self) -> tuple[ChatMessage, ...]:
+        """The same by turns: what the policy wrote, and what tools and runner put between."""
+        sides = groupby((part for part in self.parts if part.text), key=lambda part: part.own)
+        return tuple(
+            ChatMessage(
+                role="assistant" if own else TOOL, content="".join(part.text for part in side)
+            )
+            for own, side in sides
+        )
+
 
 def demonstrate(
     trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
@@ -171,20 +192,69 @@ def demonstrate(
     return found
 
 
+TOOL = "tool"
+"""the role of all that stands between a policy's turns"""
+
+
+def _by_turns(fields: Fields) -> Fields:
+    """Conversations of version 1 had one turn of the assistant, with the spans not its own."""
+    *opening, whole = fields["messages"]
+    text, at, turns = whole["content"], 0, []
+    for start, end in fields["untrained"]:
+        turns += [("assistant", text[at:start]), (TOOL, text[start:end])]
+        at = end
+    turns.append(("assistant", text[at:]))
+    messages = [*opening, *({"role": role, "content": said} for role, said in turns if said)]
+    mask = [int(message["role"] == "assistant") for message in messages]
+    kept = {name: value for name, value in fields.items() if name != "untrained"}
+    return {**kept, "messages": messages, "loss_mask": mask}
+
+
+class ExportedConversation(Versioned):
+    """One accepted trajectory as messages, in the form that trainers read."""
+
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_by_turns,)
+    schema_version: int = 2
+    id: str
+    trajectory: str
+    messages: tuple[ChatMessage, ...] = Field(min_length=3)
+    """system and user, then assistant and tool by turns"""
+    loss_mask: tuple[int, ...]
+    """for each message, 1 where the policy wrote it"""
+    decoding: Decoding
+    policy: str
+    policy_version: str
+
+    def demonstration(self) -> Demonstration:
+        """What the messages were made of, its stages told by its tags alone."""
+        system, user, *turns = self.messages
+        told = [(turn.content, turn.role == "assistant") for turn in turns]
+        return Demonstration(system.content, user.content, _parts(told))
+
+    @classmethod
+    def of(
+        cls, trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
+    ) -> "ExportedConversation | str":
+        """That of a trajectory, or why it is not to be imitated, as `demonstrate` says."""
+        shown = demonstrate(trajectory, rules, system)
+        if isinstance(shown, str):
+            return shown
+        messages = (*shown.opening(), *shown.turns())
+        return cls(
+            id=f"{trajectory.id}:conversation",
+            trajectory=trajectory.id,
+            messages=messages,
+            loss_mask=tuple(int(message.role == "assistant") for message in messages),
+            decoding=trajectory.decoding,
+            policy=trajectory.policy,
+            policy_version=trajectory.policy_version,
+        )
+
+
 def free_prompt(manifest: Manifest) -> str:
     """What a policy is told in free mode under the settings that a run's traces were made with."""
     short = manifest.settings.get("system_prompt") == "short"
     return system_prompt(manifest.tool_calls, short=short)
-
-
-def rules_named(names: object) -> frozenset[Rule]:
-    """The rules of a configuration's list. Raises SettingsError for any other name."""
-    if not isinstance(names, list) or not set(map(str, names)) <= set(SWITCHED):
-        raise SettingsError(
-            f"There are no rejection rules {names!r} to switch on.",
-            f"Give a list of {', '.join(SWITCHED)}; the first four always hold.",
-        )
-    return frozenset(map(Rule, names))
 
 
 def _supported(trajectory: Trajectory) -> Callable[[Cite], bool]:
@@ -222,17 +292,22 @@ def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
             turns.append((text, search_on(document)))
             text = _search_on(document, *call)
         turns.append((text, output and f"\n{output}"))
-    spans = stage_spans("".join(text + output for text, output in turns))
-    pieces: list[TurnPart] = []
-    at = 0
-    for text, output in turns:
-        ends = tuple((stage, end - at) for stage, (_, end) in spans.items() if end > at)
-        pieces.append(TurnPart(text, True, ends))
-        if output:
-            pieces.append(TurnPart(output, False, ((Stage.RESEARCH, len(output)),)))
-        at += len(text) + len(output)
     user = user_message(trajectory.question, trajectory.answer_format)
-    return Demonstration(system or system_prompt(10), user, tuple(pieces))
+    sides = [(said, own) for turn in turns for said, own in zip(turn, (True, False), strict=True)]
+    return Demonstration(system or system_prompt(10), user, _parts(sides))
+
+
+def _parts(turns: Iterable[tuple[str, bool]]) -> tuple[TurnPart, ...]:
+    """What is written by turns, with whether the policy writes it; empty ones are left out."""
+    said = [turn for turn in turns if turn[0]]
+    spans = stage_spans("".join(text for text, _ in said))
+    parts: list[TurnPart] = []
+    at = 0
+    for text, own in said:
+        ends = tuple((stage, end - at) for stage, (_, end) in spans.items() if end > at)
+        parts.append(TurnPart(text, own, ends if own else ((Stage.RESEARCH, len(text)),)))
+        at += len(text)
+    return tuple(parts)
 
 
 def _with_thought(written: str, tool_output: str) -> str:
@@ -268,6 +343,12 @@ async def imitation_row(
     shown = demonstrate(trajectory, rules, system)
     if isinstance(shown, str):
         return shown
+    return await _shown_row(shown, trajectory.id, trajectory.policy_version, tokeniser)
+
+
+async def _shown_row(
+    shown: Demonstration, of: str, policy_version: str, tokeniser: Tokeniser
+) -> TrainRow | str:
     ids = list(
         await tokeniser.render([Message("system", shown.system), Message("user", shown.user)])
     )
@@ -280,7 +361,7 @@ async def imitation_row(
         stages += await _stages(piece, len(written), tokeniser)
     if not any(mask):
         return NOTHING_WRITTEN
-    return TrainRow.imitation(trajectory.id, trajectory.policy_version, ids, prompt, mask, stages)
+    return TrainRow.imitation(of, policy_version, ids, prompt, mask, stages)
 
 
 async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int]:
@@ -337,7 +418,7 @@ class JudgedGroup:
     def compared(self, by: By, dependence: Dependence = PAPER) -> Floats:
         """What the members are compared by, (n,); NaN where it is not known."""
         if by == "return":
-            return group_returns(self.judgements, dependence)[:, 0]
+            return dependence.group_returns(self.judgements)[:, 0]
         return stage_scores(self.judgements)[:, list(Stage).index(Stage(by))]
 
 
@@ -416,6 +497,25 @@ async def each_row(
             yield found
 
 
+async def retokenised(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
+    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
+
+    A scaffold is left out of the prompt.
+    """
+    trajectory = without_scaffold(trajectory)
+    segments = []
+    for segment in trajectory.segments:
+        if segment.stage is None:
+            prompt = [Message("system", trajectory.system), Message("user", segment.text)]
+            ids = await tokeniser.render(prompt)
+        else:
+            ids = await tokeniser.encode(segment.text)
+        policy = segment.author is Author.POLICY
+        new = {"token_ids": ids, "logprobs": None, "retokenised": policy}
+        segments.append(segment.model_copy(update=new))
+    return trajectory.model_copy(update={"segments": tuple(segments)})
+
+
 def needs_tokeniser(run: RunDirectory) -> bool:
     """Whether some of the run's text has no ids that it could be trained on."""
     return run.manifest().imitated or any(
@@ -423,24 +523,54 @@ def needs_tokeniser(run: RunDirectory) -> bool:
     )
 
 
-def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
+def write_rows(path: Path, rows: Iterable[Value]) -> None:
     """One JSON object a line, the file replaced whole."""
     write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 
-async def compile_run(
-    folder: Path,
-    model: str | None = None,
-    rule: RowRule = SS_GRPO,
-    rules: Collection[Rule] = (),
-    imitate: bool = False,
-) -> Compiled:
-    """All rows of a run's finished steps, as `each_row` gives them.
+async def compile_rows(
+    path: Path, model: str, rule: RowRule, rules: Collection[Rule] = (), *, imitate: bool = False
+) -> Compiled | None:
+    """The rows of a collecting run, or of a file of conversations; None: it holds rows already."""
+    if (run := RunDirectory(path)).unexported:
+        # As `each_row` gives them.
+        encoded = each_encoded(run, model, rule, rules, imitate)
+        return compiled([found async for found in encoded])
+    return await _compile_conversations(path, model) if _holds_conversations(path) else None
 
-    `model` names the model that text without ids is encoded for; None: the run's own.
+
+def _holds_conversations(path: Path) -> bool:
+    """Whether a file is one that `export --to sft` wrote, and no rows."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            return '"messages":' in file.readline()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+async def _compile_conversations(path: Path, model: str) -> Compiled:
+    """The rows of a file of conversations, in the ids of the model that they are trained into.
+
+    Raises SettingsError for a line that is no conversation.
     """
-    encoded = each_encoded(RunDirectory(folder), model, rule, rules, imitate)
-    return compiled([found async for found in encoded])
+    found: list[TrainRow | str] = []
+    async with open_tokeniser(model) as (tokeniser, vocabulary):
+        # Not by splitlines: what ends a line for that may stand in a text.
+        for number, line in enumerate(
+            path.read_text(encoding="utf-8").strip().split("\n"), start=1
+        ):
+            try:
+                talk = read(line, ExportedConversation)
+            except (ValidationError, LookupError, TypeError) as error:
+                raise SettingsError(
+                    f"line {number} of {path} is no conversation that was exported.",
+                    "Write them by `rubricem export RUN --to sft`.",
+                ) from error
+            shown = talk.demonstration()
+            row = await _shown_row(shown, talk.trajectory, talk.policy_version, tokeniser)
+            named = {"tokenizer": vocabulary}
+            found.append(row if isinstance(row, str) else row.model_copy(update=named))
+    return compiled(found)
 
 
 async def each_encoded(
@@ -461,3 +591,25 @@ async def each_encoded(
                 yield found.model_copy(update={"tokenizer": vocabulary})
             else:
                 yield found
+
+
+@asynccontextmanager
+async def open_tokeniser(model: str | None) -> AsyncIterator[tuple[Tokeniser, str]]:
+    """The tokeniser of a model, embedded or a folder, and its vocabulary's hash.
+
+    None: the model of the settings. Raises SettingsError for one that is neither.
+    """
+    if model and is_folder(model):
+        own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())
+        yield own, own.vocabulary
+        return
+    settings = load_settings({"model": model})
+    settings = settings.model_copy(update={"base_url": None})
+    choice = model_of(settings)
+    if not choice.embedded:
+        raise SettingsError(
+            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
+        )
+    async with choice.open_tokens() as embedded:
+        files = await WeightsStore(settings.weights_dir).model_files(choice.name)
+        yield embedded, await asyncio.to_thread(gguf_vocabulary, files.path)

@@ -86,6 +86,37 @@ class Dependence(Value):
         """The weights, (K, K)."""
         return np.array(self.weights, dtype=np.float64)
 
+    def returns(self, scores: Floats, absent: Flags | None = None) -> Floats:
+        """The return of every stage of every trajectory of a group, (n, K).
+
+        `scores` is (n, K), NaN where a stage is unscored. `absent`, (n, K), marks a stage whose
+        rubric had no item, or that a branch is not about: it is left out of every sum (a score that
+        stands there is not read), and out of those of every member that is compared with it, since
+        sums of different stages say nothing of one another. With nothing left to sum the return is
+        unknown. Every other return that gives weight to an unscored stage is NaN. Raises ValueError
+        for wrong shapes or an infinite score.
+        """
+        weights = self.array()
+        left_out = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
+        if scores.ndim != 2 or scores.shape[1] != len(weights) or left_out.shape != scores.shape:
+            raise ValueError(
+                f"need (n, {len(weights)}) scores and flags; got {scores.shape}, {left_out.shape}"
+            )
+        if np.isinf(scores).any():
+            raise ValueError("a stage score is infinite")
+        # (K, K): some member that has the stage of the row lacks that of the column.
+        apart = (~left_out).T.astype(np.int64) @ left_out.astype(np.int64) > 0
+        weights = np.where(apart, 0.0, weights)
+        unscored = np.isnan(scores) & ~left_out
+        needs = (weights > 0).astype(np.int64)
+        returns = np.where(unscored | left_out, 0.0, scores) @ weights.T
+        unknown = (unscored @ needs.T > 0) | (~left_out @ needs.T == 0)
+        return np.where(unknown, np.nan, returns)
+
+    def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
+        """The returns of a group, (n, K); NaN where one is not known."""
+        return self.returns(stage_scores(judged), absent_stages(judged))
+
 
 PAPER = Dependence(
     weights=(
@@ -116,34 +147,6 @@ def total(stages: int = 4) -> Dependence:
     return Dependence(
         weights=tuple(tuple(float(j >= k) for j in range(stages)) for k in range(stages))
     )
-
-
-def stage_returns(scores: Floats, dependence: Dependence, absent: Flags | None = None) -> Floats:
-    """The return of every stage of every trajectory of a group, (n, K).
-
-    `scores` is (n, K), NaN where a stage is unscored. `absent`, (n, K), marks a stage whose
-    rubric had no item, or that a branch is not about: it is left out of every sum (a score that
-    stands there is not read), and out of those of every member that is compared with it, since sums
-    of different stages say nothing of one another. With nothing left to sum the return is unknown.
-    Every other return that gives weight to an unscored stage is NaN. Raises ValueError for wrong
-    shapes or an infinite score.
-    """
-    weights = dependence.array()
-    left_out = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
-    if scores.ndim != 2 or scores.shape[1] != len(weights) or left_out.shape != scores.shape:
-        raise ValueError(
-            f"need (n, {len(weights)}) scores and flags; got {scores.shape}, {left_out.shape}"
-        )
-    if np.isinf(scores).any():
-        raise ValueError("a stage score is infinite")
-    # (K, K): some member that has the stage of the row lacks that of the column.
-    apart = (~left_out).T.astype(np.int64) @ left_out.astype(np.int64) > 0
-    weights = np.where(apart, 0.0, weights)
-    unscored = np.isnan(scores) & ~left_out
-    needs = (weights > 0).astype(np.int64)
-    returns = np.where(unscored | left_out, 0.0, scores) @ weights.T
-    unknown = (unscored @ needs.T > 0) | (~left_out @ needs.T == 0)
-    return np.where(unknown, np.nan, returns)
 
 
 def stage_advantages(
@@ -188,6 +191,19 @@ class RowRule(Value):
         """As a training's folder keeps it; of one of an earlier version nothing was pooled."""
         return self.model_dump(mode="json", exclude=set() if self.pooled else {"pooled"})
 
+    @property
+    def name(self) -> str:
+        """What a rule's credit is called; `matrix` where it is one of somebody's own."""
+        plain = self.model_copy(update={"ratio": SS_GRPO.ratio})
+        return next((name for name, one in CREDITS.items() if one == plain), "matrix")
+
+    def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
+        """The advantages of a group, and where their returns are known, each (n, K)."""
+        returns = self.dependence.group_returns(judged)
+        if self.pooled:
+            returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
+        return stage_advantages(returns, scaled=self.scaled), ~np.isnan(returns)
+
 
 SS_GRPO = RowRule()
 CREDITS = {
@@ -212,12 +228,6 @@ def row_rule(
         )
     rule = CREDITS[credit] if isinstance(credit, str) else _of_matrix(credit)
     return rule.model_copy(update={"ratio": ratio})
-
-
-def credit_name(rule: RowRule) -> str:
-    """What a rule's credit is called; `matrix` where it is one of somebody's own."""
-    plain = rule.model_copy(update={"ratio": SS_GRPO.ratio})
-    return next((name for name, one in CREDITS.items() if one == plain), "matrix")
 
 
 def _of_matrix(credit: Sequence[Sequence[float]]) -> RowRule:
@@ -371,7 +381,7 @@ def policy_rows(
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]
     if not judged:
         return Compiled()
-    advantages, known = group_advantages(judged, rule)
+    advantages, known = rule.advantages(judged)
     if not advantages.any():
         known = np.zeros_like(known)  # nothing is to be learnt from the group
     return compiled(
@@ -380,19 +390,6 @@ def policy_rows(
             group.trajectories, judged, advantages, known, strict=True
         )
     )
-
-
-def group_advantages(judged: Sequence[Judgement | None], rule: RowRule) -> tuple[Floats, Flags]:
-    """The advantages of a group, and where their returns are known, each (n, K)."""
-    returns = group_returns(judged, rule.dependence)
-    if rule.pooled:
-        returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
-    return stage_advantages(returns, scaled=rule.scaled), ~np.isnan(returns)
-
-
-def group_returns(judged: Sequence[Judgement | None], dependence: Dependence) -> Floats:
-    """The returns of a group, (n, K); NaN where one is not known."""
-    return stage_returns(stage_scores(judged), dependence, absent_stages(judged))
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
@@ -422,7 +419,7 @@ def reflection_rows(
     if not candidates:
         return Compiled()
     scores = np.array([[_reflection_score(candidate)] for candidate in candidates])
-    returns = stage_returns(scores, identity(1))
+    returns = identity(1).returns(scores)
     advantages = stage_advantages(returns)
     return compiled(
         HELD_REFLECTION

@@ -1,9 +1,10 @@
 """The forms that a collecting run is exported to, for trainers.
 
 docs/collecting.md lists them. A conversation is trained as in RubricEM (arXiv:2605.10899, appendix
-B.2): the system prompt, the question, and one long turn of the assistant, of which the spans that
-it did not write itself (tool output, notes of the runner) are to be left out of the loss. Trainers
-that take no spans read the same as token rows with a mask.
+B.2): the system prompt, the question, and turns of the assistant, between which what it did not
+write (tool output, notes of the runner) stands in turns of the role `tool` and out of the loss.
+For TRL the same is written in the ids of the model to be trained, its labels beside them: what is
+trained there is then to the token what this project trains. verl is given questions.
 
 Of a preference pair, in the form that preference trainers read, `prompt`, `chosen` and `rejected`
 are lists of messages, with where they come from beside them: of each group the best and the worst,
@@ -21,7 +22,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,59 +37,25 @@ import numpy as np
 
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.errors import SettingsError, needed
-from rubricem.memory.runs import writable, write_atomically
-from rubricem.memory.schema import Decoding, Trajectory, Value, Versioned
-from rubricem.training.collect.directory import RunDirectory
+from rubricem.memory.runs import writable
+from rubricem.memory.schema import Value, Versioned
+from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.rows.compile import (
     By,
     ChatMessage,
     Demonstration,
+    ExportedConversation,
     JudgedGroup,
     JudgedTrajectory,
     Results,
     Span,
-    demonstrate,
     each_encoded,
     free_prompt,
     judged_groups,
     write_rows,
 )
-from rubricem.training.rows.credit import PAPER, Dependence, Floats, row_rule
+from rubricem.training.rows.credit import NO_IDS, PAPER, Dependence, Floats, row_rule
 from rubricem.training.rows.row import TrainRow
-
-
-class ExportedConversation(Versioned):
-    """One accepted trajectory."""
-
-    id: str
-    trajectory: str
-    messages: tuple[ChatMessage, ...]
-    """system, user, assistant"""
-    untrained: tuple[Span, ...]
-    """of the assistant's message: no loss stands on them"""
-    decoding: Decoding
-    policy: str
-    policy_version: str
-
-
-def conversation(
-    trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
-) -> ExportedConversation | str:
-    """The conversation of a trajectory, or why it is not to be imitated, as `demonstrate` says."""
-    shown = demonstrate(trajectory, rules, system)
-    if isinstance(shown, str):
-        return shown
-    message, untrained = shown.turn()
-    return ExportedConversation(
-        id=f"{trajectory.id}:conversation",
-        trajectory=trajectory.id,
-        messages=(*shown.opening(), message),
-        untrained=untrained,
-        decoding=trajectory.decoding,
-        policy=trajectory.policy,
-        policy_version=trajectory.policy_version,
-    )
-
 
 TOO_FEW = "fewer than two of the group have what is compared"
 TOO_NEAR = "its best and worst are nearer than the margin"
@@ -265,15 +232,61 @@ def _replacing(path: Path) -> Iterator[str]:
             os.replace(temporary, path)
 
 
-Form = Literal["rows", "sft", "pairs", "jsonl", "parquet", "hf"]
-Of = Literal["rows", "trajectories"]
+class TokenRow(Versioned):
+    """What is imitated of one trajectory, as TRL's SFTTrainer takes what is in ids already."""
+
+    id: str
+    input_ids: tuple[int, ...]
+    labels: tuple[int, ...]
+    """the id where it is trained, else -100"""
+
+    @classmethod
+    def of(cls, row: TrainRow) -> "TokenRow":
+        labels = (i if on else -100 for i, on in zip(row.ids, row.loss_mask, strict=True))
+        return cls(id=row.id, input_ids=row.ids, labels=tuple(labels))
+
+
+AGENT = "rubricem"
+"""verl's name of this project's data and agent loop (training/verl/launch/agent_loop.yaml)"""
+
+
+def write_verl(path: Path, questions: Iterable[Question]) -> int:
+    """Write questions as verl's RLHFDataset reads them; returns how many there are."""
+    pyarrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": question.question}],
+            "data_source": AGENT,
+            "agent_name": AGENT,
+            "reward_model": {"style": "model", "ground_truth": ""},
+            "extra_info": {"index": number, "id": question.id},
+        }
+        for number, question in enumerate(questions)
+    ]
+    with _replacing(path) as temporary:
+        parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
+    return len(rows)
+
+
+Form = Literal["rows", "sft", "trl", "verl", "pairs", "jsonl", "parquet", "hf"]
+Of = Literal["rows", "conversations", "trajectories"]
 NAMES: dict[Form, str] = {
     "rows": "rows.jsonl",
     "sft": "sft.jsonl",
+    "trl": "trl.jsonl",
+    "verl": "verl.parquet",
     "pairs": "pairs.jsonl",
     "jsonl": "judged.jsonl",
 }
 """of files in the run's folder; tables are called after what is in them"""
+REMEDIES = {
+    NO_IDS: "Name the model to train by --model.",
+    TOO_NEAR: "Lower --margin, or compare by another stage (--by).",
+    TOO_FEW: "Compare by another stage (--by), or collect with --judge and a larger --group-size.",
+    "rejected by the rule citation": "Leave out --rule citation.",
+    "rejected by the rule support": "Leave out --rule support.",
+}
+"""what helps where nothing was left, by the reason"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,32 +311,39 @@ async def export_run(
 ) -> list[str]:
     """Write the finished steps of a run in a form; returns what is told of it.
 
-    `out` None: into the run's folder. Raises SettingsError for a folder that is no run, and where
-    a package is missing.
+    `out` None: into the run's folder. Raises SettingsError for a folder that is no run, where
+    there is nothing to write, which leaves an earlier export as it is, and where a package is
+    missing.
     """
     run = RunDirectory(folder)
     system = free_prompt(run.manifest())
     table = f"{options.of}.parquet" if form == "parquet" else f"{options.of}_hf"
     path = out or folder / NAMES.get(form, table)
-    write = write_parquet if form == "parquet" else write_dataset
-    judged = (trajectory for group in judged_groups(run) for trajectory in group.each())
-    if form == "rows" or (form in ("parquet", "hf") and options.of == "rows"):
+    write = {"parquet": write_parquet, "hf": write_dataset}.get(form)
+    holds = options.of if write else form
+
+    def into(kind: type[Versioned]) -> Callable[[Path, Iterable[Any]], object]:
+        return partial(write, kind=kind) if write else write_rows
+
+    if form == "verl":
+        told = [f"{write_verl(path, run.questions())} questions"]
+    elif holds in ("rows", "trl"):
         rule = row_rule(options.credit, options.scaffold_ratio)
-        results = each_encoded(run, options.model, rule, options.rules)
-        into = write_rows if form == "rows" else partial(write, kind=TrainRow)
-        told = await _rows(results, path, into)
-    elif form == "sft":
-        talks = (conversation(t, options.rules, system) for t in run.trajectories())
-        told = _lines(path, talks, "conversations")
+        imitate = form == "trl"
+        results = each_encoded(run, options.model, rule, options.rules, imitate)
+        told = await _rows(results, path, into(TrainRow), TokenRow.of if imitate else None)
+    elif holds in ("sft", "conversations"):
+        talks = (ExportedConversation.of(t, options.rules, system) for t in run.trajectories())
+        told = _written(path, talks, into(ExportedConversation), "conversations")
     elif form == "pairs":
         dependence = row_rule(options.credit).dependence
         compare = partial(preference_pair, by=options.by, margin=options.margin)
         pairs = (compare(group, dependence=dependence) for group in judged_groups(run))
-        told = _lines(path, pairs, "pairs")
-    elif form == "jsonl":
-        told = _lines(path, judged, "trajectories with what was judged of them")
+        told = _written(path, pairs, into(PreferencePair), "pairs")
     else:
-        told = [f"{write(path, judged, JudgedTrajectory)} trajectories"]
+        judged = (trajectory for group in judged_groups(run) for trajectory in group.each())
+        what = "trajectories with what was judged of them"
+        told = _written(path, judged, into(JudgedTrajectory), what)
     return [*told, f"in {path}"]
 
 
@@ -340,7 +360,10 @@ class RowCounts:
     scaffolded: int = 0
 
     def passed(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
-        """The rows among them, each counted as it is taken; so is each reason."""
+        """The rows among them, each counted as it is taken; so is each reason.
+
+        Raises SettingsError at the end where there were none.
+        """
         for result in results:
             if isinstance(result, str):
                 self.dropped[result] += 1
@@ -351,6 +374,8 @@ class RowCounts:
             self.across += result.across_prompts
             self.scaffolded += result.recompute_logprobs
             yield result
+        if not self.objectives:
+            raise _nothing("rows", self.dropped)
 
     def told(self) -> list[str]:
         """What there is to train on, and what was left out."""
@@ -370,9 +395,15 @@ class RowCounts:
 
 
 async def _rows(
-    results: Results, out: Path, write: Callable[[Path, Iterator[TrainRow]], object]
+    results: Results,
+    out: Path,
+    write: Callable[[Path, Iterable[Any]], object],
+    made: Callable[[TrainRow], Value] | None,
 ) -> list[str]:
-    """Write rows as they come, in a thread: tokenisers are asked in this one meanwhile."""
+    """Write rows, or what is `made` of each, as they come.
+
+    In a thread: tokenisers are asked in this one meanwhile.
+    """
     counts, loop = RowCounts(), asyncio.get_running_loop()
 
     async def following() -> TrainRow | str | None:
@@ -384,26 +415,44 @@ async def _rows(
             yield found
 
     async with aclosing(results):
-        await asyncio.to_thread(write, out, counts.passed(drawn()))
+        rows = counts.passed(drawn())
+        await asyncio.to_thread(write, out, map(made, rows) if made else rows)
     return counts.told()
 
 
-def _lines(out: Path, found: Iterable[Value | str], what: str) -> list[str]:
-    """Write the values a line each, as they come; reasons in their place are counted."""
+def _written(
+    out: Path,
+    found: Iterable[Value | str],
+    write: Callable[[Path, Iterable[Any]], object],
+    what: str,
+) -> list[str]:
+    """Write the values as they come; reasons in their place are counted."""
     kept, dropped = 0, Counter[str]()
 
-    def lines() -> Iterator[str]:
+    def values() -> Iterator[Value]:
         nonlocal kept
         for value in found:
             if isinstance(value, str):
                 dropped[value] += 1
             else:
                 kept += 1
-                yield value.model_dump_json() + "\n"
+                yield value
+        if not kept:
+            raise _nothing(what, dropped)
 
-    write_atomically(out, lines())
+    write(out, values())
     return [f"{kept} {what}", *_dropped(dropped.most_common())]
 
 
 def _dropped(reasons: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{count} dropped: {reason}" for reason, count in reasons]
+
+
+def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:
+    """Why there is nothing to write, and what helps."""
+    why = "; ".join(f"{count} left out, {reason}" for reason, count in dropped.items())
+    helping = dict.fromkeys(REMEDIES[reason] for reason in dropped if reason in REMEDIES)
+    return SettingsError(
+        f"The run gives no {what}: {why or 'no step of it is finished'}.",
+        " ".join(helping) or "Collect more: the same `rubricem collect` goes on with a run.",
+    )

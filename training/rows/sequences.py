@@ -15,17 +15,13 @@ import asyncio
 import hashlib
 import struct
 from array import array
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import MODEL
-from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, needed
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
@@ -96,25 +92,6 @@ def without_scaffold(trajectory: Trajectory) -> Trajectory:
             "scaffold": None,
         }
     )
-
-
-async def retokenised(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
-    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
-
-    A scaffold is left out of the prompt.
-    """
-    trajectory = without_scaffold(trajectory)
-    segments = []
-    for segment in trajectory.segments:
-        if segment.stage is None:
-            prompt = [Message("system", trajectory.system), Message("user", segment.text)]
-            ids = await tokeniser.render(prompt)
-        else:
-            ids = await tokeniser.encode(segment.text)
-        policy = segment.author is Author.POLICY
-        new = {"token_ids": ids, "logprobs": None, "retokenised": policy}
-        segments.append(segment.model_copy(update=new))
-    return trajectory.model_copy(update={"segments": tuple(segments)})
 
 
 _TOKENS, _KINDS = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
@@ -236,34 +213,3 @@ def read_tokeniser(folder: Path) -> FolderTokeniser:
     if not found.vocabulary:  # of some kinds transformers makes one that knows nothing
         raise missing
     return found
-
-
-@asynccontextmanager
-async def open_tokeniser(model: str | None) -> AsyncIterator[tuple[Tokeniser, str]]:
-    """The tokeniser of a model, embedded or a folder, and its vocabulary's hash.
-
-    None: the model of the settings. Raises SettingsError for one that is neither.
-    """
-    if model and is_folder(model):
-        own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())
-        yield own, own.vocabulary
-        return
-    settings = load_settings({"model": model})
-    settings = settings.model_copy(update={"base_url": None})
-    choice = model_of(settings)
-    if not choice.embedded:
-        raise SettingsError(
-            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
-        )
-    async with choice.open_tokens() as embedded:
-        files = await WeightsStore(settings.weights_dir).model_files(choice.name)
-        yield embedded, await asyncio.to_thread(gguf_vocabulary, files.path)
-
-
-def vocabulary_of(path: Path) -> str:
-    """The hash of a model's vocabulary, of a GGUF file or a folder; empty where it is not known."""
-    if path.is_dir() and is_folder(str(path)):
-        with suppress(SettingsError):
-            return read_tokeniser(path).vocabulary
-        return ""
-    return gguf_vocabulary(path / MODEL if path.is_dir() else path)

@@ -14,11 +14,11 @@ from rubricem.agent.reports.page import cell, filled
 from rubricem.agent.weights.catalogue import Weights, catalogue
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
-from rubricem.training.rows.credit import RowRule, credit_name
+from rubricem.training.rows.credit import RowRule
 from rubricem.training.show import training
 from rubricem.training.show.training import KeptNumbers
 
-CARD = "MODEL_CARD.md"
+CARD = "README.md"
 UNKNOWN = "unknown"
 METHODS = {
     "sft": "imitation of accepted traces (supervised fine-tuning); tool output and prompts are "
@@ -62,7 +62,7 @@ def model_card(
         metrics=metrics,
         kept=kept,
         told=training,
-        base=_base(note, weights),
+        gguf=_gguf(note, weights),
     )
 
 
@@ -88,7 +88,7 @@ def _about(note: Checkpoint, weights: Weights | None, kept: KeptNumbers) -> list
     adaptation = f"LoRA of rank {note.rank}, alpha {note.alpha:g}"
     credit = "that of the exported rows, which do not say it"
     if note.method == "ss-grpo" and (rule := kept.record.get("rule")) is not None:
-        credit = CREDIT[credit_name(RowRule.model_validate(rule))]
+        credit = CREDIT[RowRule.model_validate(rule).name]
     return [
         ("base", f"{_name(note, weights)}{f' ({weights.repo})' if weights else ''}"),
         ("base SHA-256", note.base_sha256),
@@ -109,15 +109,11 @@ def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
         table, _, key = name.rpartition(".")
         return name != "passes" and (table != "objective" or key in READ_BY_IMITATION)
 
-    told = training.settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
-    return [one for one in told if note.method != "sft" or read(one[0])]
+    return [one for one in kept.settings(besides=_IN_TEXT) if note.method != "sft" or read(one[0])]
 
 
-def _base(note: Checkpoint, weights: Weights | None) -> str:
-    """What transformers is given to load the base model."""
-    if weights:
-        return f'"{weights.repo}", gguf_file="{weights.files[0].path}"'
-    gguf = note.base.lower().endswith(".gguf")
-    return '"FOLDER/OF/THE/BASE"' + (
-        f", gguf_file={json.dumps(_name(note, weights))}" if gguf else ""
-    )
+def _gguf(note: Checkpoint, weights: Weights | None) -> str:
+    """What peft is told beside the folder, where the base model lies in a GGUF file."""
+    path = note.base.rpartition(":")[2]
+    name = weights.files[0].path if weights else cell(PurePath(path).name)
+    return f", gguf_file={json.dumps(name)}" if name.lower().endswith(".gguf") else ""

@@ -240,7 +240,7 @@ class StepNumbers:
     def usage(self) -> Usage:
         """Of rollouts, lost ones included, of their judge and of reflections."""
         beside = (self.lost, self.judging, self.reflecting)
-        return total([*(r.usage for r in self.rollouts), *beside])
+        return _total([*(r.usage for r in self.rollouts), *beside])
 
     def scores(self, stage: int) -> list[float]:
         """The known scores of a stage, by its place."""
@@ -298,10 +298,10 @@ class RunNumbers:
 
     def usage(self) -> dict[str, Usage]:
         return {
-            "rollouts": total(r.usage for r in self.rollouts),
-            "failed rollouts": total(step.lost for step in self.steps),
-            "judge": total(step.judging for step in self.steps),
-            "reflections": total(step.reflecting for step in self.steps),
+            "rollouts": _total(r.usage for r in self.rollouts),
+            "failed rollouts": _total(step.lost for step in self.steps),
+            "judge": _total(step.judging for step in self.steps),
+            "reflections": _total(step.reflecting for step in self.steps),
         }
 
     def scores(self, stage: int) -> list[float]:
@@ -326,7 +326,7 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
         step.rollouts += rollouts
         step.spreads.append(spreads(rollouts))
         variety.add(group.rollouts.trajectories, rollouts)
-        step.judging += total(j.usage for j in group.judgements if j)
+        step.judging += _total(j.usage for j in group.judgements if j)
         _add_record(step, group.record, run)
         if found := extremes_of(group):
             extremes = sorted([*extremes, found], key=lambda e: -e.gap)[:SHOWN]
@@ -337,7 +337,7 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
     )
 
 
-def total(usages: Iterable[Usage]) -> Usage:
+def _total(usages: Iterable[Usage]) -> Usage:
     return sum(usages, NO_USAGE)
 
 

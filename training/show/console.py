@@ -11,7 +11,7 @@ an earlier one, so a training that was killed and goes on has every step once.
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,16 @@ from rich.text import Text
 
 from rubricem.agent.reports.display import headed
 from rubricem.agent.reports.report import decimal, duration, price
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import SettingsError, boundary, needed
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import Stage, Usage
-from rubricem.memory.text import one_line
+from rubricem.memory.schema import NO_USAGE, Stage, Usage
+from rubricem.memory.text import one_line, seed_of
 from rubricem.training.extras import Pace, lasting
 from rubricem.training.show.collected import (
     RunNumbers,
     StepNumbers,
     malformed_share,
     mean,
-    total,
     unscored_share,
 )
 from rubricem.training.show.events import (
@@ -45,21 +44,19 @@ from rubricem.training.show.events import (
     PhaseChanged,
     RowsDone,
     StepTaken,
+    Tracker,
     Watch,
 )
 from rubricem.training.show.training import (
     ASKED_HEADS,
+    GIGABYTE,
     PAIR_HEADS,
+    RECORD,
     KeptNumbers,
-    about,
-    asked_rows,
-    facts,
+    Metrics,
     kept_numbers,
     number,
-    pair_rows,
-    reward_figures,
-    step_figures,
-    with_derived,
+    object_of,
 )
 
 Tell = Callable[[str], None]
@@ -199,6 +196,55 @@ def drawing(title: str, progress: TrainProgress, said: Iterable[str] = ()) -> Gr
     return Group(*parts)
 
 
+_OF_STEP = (
+    ("loss", "loss", "{:.4g}"),
+    ("grad norm", "grad_norm", "{:.3g}"),
+    ("rate", "rate", "{:.2g}"),
+    ("KL to old", "kl_old", "{:.2g}"),
+    ("KL to reference", "kl_reference", "{:.2g}"),
+    ("sampler gap", "sampler_gap", "{:.2g}"),
+    ("clipped", "clipped", "{:.1%}"),
+    ("tokens/s", "tokens_per_second", "{:,.0f}"),
+    ("memory peak", "gigabytes", "{:.1f} GB"),
+)
+_OF_STAGES = tuple((stage.value, f"reward/{stage}/mean", "{:.2f}") for stage in Stage)
+_OF_VERDICTS = (
+    ("right", "right", "{:.0%}"),
+    ("malformed", "malformed", "{:.0%}"),
+    ("unscored", "unscored", "{:.0%}"),
+    ("mean reward", "reward", "{:.2f}"),
+)
+
+
+def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
+    """Mean rewards by stage, shares without a score and the staleness, those that there are.
+
+    Of a judge that learns from its own verdicts, shares of those and their mean reward.
+    """
+    found = _figures(metrics, (*_OF_STAGES, ("unscored", "unscored_share", "{:.0%}")))
+    if absent := number(metrics, "no_criteria_share"):
+        found.append(("without criteria", f"{absent:.0%}"))
+    if (stale := number(metrics, "staleness/mean")) is not None:
+        most = number(metrics, "staleness/max")
+        found.append(("staleness", f"{stale:.1f}" + (f" (at most {most:.0f})" if most else "")))
+    return found + _figures(metrics, _OF_VERDICTS)
+
+
+def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
+    """Names and values of an update, those that it has; [] where no row had a gradient."""
+    if number(metrics, "grad_norm") is None:
+        return []
+    return _figures(_with_derived(metrics), _OF_STEP)
+
+
+def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    return [
+        (label, form.format(value))
+        for label, name, form in plan
+        if (value := number(metrics, name)) is not None
+    ]
+
+
 def _how_far(progress: TrainProgress) -> RenderableType:
     done, of = progress.pace.done, progress.pace.of
     told = f"  {progress.unit} {done} of {of}" if of else "  beginning"
@@ -250,10 +296,10 @@ MOST_ROWS = 8
 
 def print_training(kept: KeptNumbers, title: str, console: Console | None = None) -> None:
     """Facts, the last steps, and every asking of the held-out questions."""
-    told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in facts(kept))
-    console = headed(title, [one_line(about(kept)), "; ".join(told)], PIPED_WIDTH, console)
+    told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in kept.facts())
+    console = headed(title, [one_line(kept.about()), "; ".join(told)], PIPED_WIDTH, console)
     if kept.steps:
-        last = [(step, with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
+        last = [(step, _with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
         # The columns that have a value in any of the last steps.
         there = [c for c in _COLUMNS if any(number(m, c[1]) is not None for _, m in last)]
         rows = [[f"{step}", *(decimal(number(m, name), form, "-") for _, name, form in there)]
@@ -262,9 +308,20 @@ def print_training(kept: KeptNumbers, title: str, console: Console | None = None
         console.print(_table(heads, rows, of=len(kept.steps)))
     if kept.held_out:
         head = "held-out questions, mean scores (95%)"
-        console.print(_table(ASKED_HEADS, asked_rows(kept), head))
+        console.print(_table(ASKED_HEADS, kept.asked_rows(), head))
     if kept.pairs:
-        console.print(_table(PAIR_HEADS, pair_rows(kept), "held-out pairs, shares (95%)"))
+        console.print(_table(PAIR_HEADS, kept.pair_rows(), "held-out pairs, shares (95%)"))
+
+
+def _with_derived(metrics: Metrics) -> Metrics:
+    """Beside them `clipped`, both sides together, and the memory peak in `gigabytes`."""
+    clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
+    peak = number(metrics, "memory_peak")
+    return {
+        **metrics,
+        "clipped": None if clipped == [None, None] else sum(part or 0.0 for part in clipped),
+        "gigabytes": None if peak is None else peak / GIGABYTE,
+    }
 
 
 def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:
@@ -295,7 +352,7 @@ def print_collected(run: RunNumbers, title: str, console: Console | None = None)
 
 
 def _facts(run: RunNumbers) -> list[str]:
-    manifest, spent = run.manifest, total(run.usage().values())
+    manifest, spent = run.manifest, sum(run.usage().values(), NO_USAGE)
     judge = f"judged by {manifest.judge} ({manifest.judge_kind})" if manifest.judge else "unjudged"
     return [
         one_line(f"{manifest.policy}, {manifest.decoding} decoding, {judge}"),
@@ -400,16 +457,63 @@ class TensorBoardLog:
         self._file.add_event(self._events.Event(wall_time=time.time(), step=step, summary=summary))
 
 
+ONLINE: Mapping[Tracker, Mapping[str, Any]] = {
+    "wandb": {"resume": "allow"},
+    "trackio": {"resume": "allow", "embed": False},
+}
+"""trackers that have a module of their name, and how a run is begun there beside the usual"""
+
+
+class OnlineLog:
+    """A run of W&B or Trackio, which share `init`, `log` and `finish`; it listens to a training.
+
+    Where and under whose account it is kept is that tracker's own to say, by its variables. It is
+    told the numbers and how the training is set, without the paths of this machine.
+    """
+
+    def __init__(self, tracker: Tracker, out: Path) -> None:
+        """Raises SettingsError where the tracker is not installed."""
+        module = needed(tracker, tracker, "That tracker")
+        kept = object_of(out / RECORD)
+        own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
+        plain = {name: value for name, value in kept.items() if isinstance(value, (int, float))}
+        with boundary(SettingsError, f"beginning a run of {tracker}"):
+            self._run = module.init(
+                project="rubricem", name=out.name, config=plain, **ONLINE[tracker], **own
+            )
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case StepTaken():
+                self._log(event.number, event.metrics)
+            case HeldOutJudged():
+                self._log(event.updates, event.metrics, HELD_OUT)
+
+    def close(self) -> None:
+        self._run.finish()
+
+    def _log(self, step: int, metrics: Mapping[str, Any], prefix: str = "") -> None:
+        found = {prefix + name: number(metrics, name) for name in metrics}
+        told = {name: value for name, value in found.items() if value is not None}
+        with suppress(Exception):  # a tracker that is away ends no training; the folder has all
+            self._run.log(told, step=step)
+
+
 @contextmanager
-def with_event_files(watch: Watch, out: Path, wanted: bool) -> Iterator[Watch]:
-    """The listener, and beside it a log in the training's folder where one is wanted."""
-    if not wanted:
-        yield watch
-        return
-    with closing(TensorBoardLog(out / FOLDER, kept_numbers(out))) as log:
+def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> Iterator[Watch]:
+    """The listener, and beside it a log in each of the trackers."""
+    with ExitStack() as stack:
+        listening = [watch]
+        for tracker in dict.fromkeys(trackers):
+            log: TensorBoardLog | OnlineLog
+            if tracker == "tensorboard":
+                log = TensorBoardLog(out / FOLDER, kept_numbers(out))
+            else:
+                log = OnlineLog(tracker, out)
+            listening.append(stack.enter_context(closing(log)))
 
         def tell(event: Event) -> None:
-            watch(event)
-            log(event)
+            for each in listening:
+                each(event)
 
         yield tell

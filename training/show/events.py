@@ -15,6 +15,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Stage
 from rubricem.training.rows.row import OBJECTIVES
 
+Tracker = Literal["tensorboard", "wandb", "trackio"]
 Phase = Literal["collect", "judge", "reflect", "update", "held-out", "held-out pairs"]
 Metrics = Mapping[str, Any]
 
@@ -122,31 +123,7 @@ def of_held_out(best_by: str | None) -> str | None:
     return best_by.removeprefix(HELD_OUT) if best_by and best_by.startswith(HELD_OUT) else None
 
 
-def check_possible(best_by: str | None, held_out: bool = False) -> None:
-    """Raise SettingsError for a name that no round's checkpoint can have a number of.
-
-    `held_out`: whether questions are held out.
-    """
-    if of_held_out(best_by) and not held_out:
-        raise SettingsError(
-            f"best_by is {best_by!r}, and no questions are held out.",
-            "Set held_out under [rounds], or choose by a number of the rounds themselves.",
-        )
-    _check_named(best_by, (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ())))
-
-
-def check_possible_of_judge(best_by: str | None) -> None:
-    """The same of the rounds in which a judge learns from its own verdicts."""
-    if of_held_out(best_by):
-        raise SettingsError(
-            f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
-            "they are judged before the first round and after the last alone.",
-            "Choose by a number of the rounds, such as right, or leave it out.",
-        )
-    _check_named(best_by, OF_JUDGE)
-
-
-def _check_named(best_by: str | None, names: Sequence[str]) -> None:
+def check_named(best_by: str | None, names: Sequence[str]) -> None:
     if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
         return
     spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter
 
-from rubricem.agent.serve.refusals import missing
+from rubricem.agent.serve.requests import missing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import RunDirectory

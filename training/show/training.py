@@ -14,7 +14,7 @@ card of a checkpoint and JSON.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -57,6 +57,12 @@ def _shown(held: Any) -> Any:
 RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
 NUMBERS, CANARY = "numbers.json", "canary.json"
 Numbered = list[tuple[int, dict[str, Any]]]
+Metrics = Mapping[str, Any]
+Fact = tuple[str, str, str]
+"""name, value, and what is said below it"""
+ASKED_HEADS = ("after rounds", "questions", *Stage, "unscored", "malformed")
+PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
+GIGABYTE = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,100 @@ class KeptNumbers:
     def last(self) -> dict[str, Any]:
         return self.steps[-1][1] if self.steps else {}
 
+    def about(self) -> str:
+        """What is trained by which method, in a sentence."""
+        record = self.record
+        method = f"{record.get('method', 'trained')}"
+        if form := record.get("judge"):
+            method = f"a judge of pairs ({form}), {'imitation' if method == 'sft' else 'GRPO'}"
+        how = record.get("adaptation", "")
+        how = f"LoRA of rank {record.get('rank')}" if how == "lora" else "all weights"
+        parts = [method, f"{record.get('model', 'a model')}", how]
+        if rate := number(record, "learning_rate"):
+            parts.append(f"learning rate {rate:g}, {record.get('schedule', 'constant')}")
+        return ", ".join(parts) + "."
 
-def is_training(folder: Path) -> bool:
-    return (folder / RECORD).is_file() and not (folder / "manifest.json").exists()
+    def facts(self) -> list[Fact]:
+        """How far it is, and where the main numbers stand."""
+        last, count = self.last, len(self.steps)
+        found = [(f"{self.unit.capitalize()}s done", f"{count}", "")]
+        for name, metric, form in (
+            ("Loss", "loss", ".4g"),
+            ("Mean answer reward", "reward/answer/mean", ".2f"),
+            ("Unscored stages", "unscored_share", ".0%"),
+            ("Right verdicts", "right", ".0%"),
+        ):
+            if (value := number(last, metric)) is not None:
+                first = next(v for _, m in self.steps if (v := number(m, metric)) is not None)
+                since = f"{format(first, form)} at first" if count > 1 else ""
+                found.append((name, format(value, form), since))
+        if self.held_out:
+            updates, asked = self.held_out[-1]
+            mean = decimal(number(asked, "reward/answer/mean"))
+            told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
+            more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
+            found.append(("Held-out answer score", mean, more))
+        if self.pairs:
+            after, right, _, _ = self.pair_rows()[-1]
+            found.append(("Held-out pairs right", right, f"after {after} rounds"))
+        if tokens := self._total("tokens"):
+            found.append(("Tokens trained", f"{tokens:,.0f}", ""))
+        if seconds := self._total("seconds"):
+            found.append(("Time in updates", duration(seconds), ""))
+        if (peak := number(last, "memory_peak")) is not None:
+            found.append(("Memory peak", f"{peak / GIGABYTE:.1f} GB", ""))
+        if (gap := number(self.canary, "mean")) is not None:
+            found.append(("Canary", f"{gap:.4f}", "nats a token between sampler and trainer"))
+        return found
+
+    def asked_rows(self) -> list[list[str]]:
+        """A line for each asking of the held-out questions, in the order of `ASKED_HEADS`."""
+        return [
+            [
+                f"{updates}",
+                decimal(number(found, "rollouts"), ".0f"),
+                *(with_interval(found, f"reward/{stage}") for stage in Stage),
+                decimal(number(found, "unscored_share"), ".0%"),
+                decimal(number(found, "malformed_share"), ".0%"),
+            ]
+            for updates, found in self.held_out
+        ]
+
+    def pair_rows(self) -> list[list[str]]:
+        """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
+
+        def share(found: Any) -> str:
+            """A share of so many, with the ends of its interval."""
+            if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
+                return "none"
+            low, high = (number(found, end) or 0.0 for end in ("low", "high"))
+            return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
+
+        measures = ("accuracy", "consistent", "unparsed")
+        return [
+            [f"{updates}", *(share(found.get(name)) for name in measures)]
+            for updates, found in self.pairs
+        ]
+
+    def settings(self, besides: Collection[str] = ()) -> list[tuple[str, str]]:
+        """What the run was told, without some of it, as `settings_in` writes it."""
+        return settings_in({name: v for name, v in self.record.items() if name not in besides})
+
+    def _total(self, metric: str) -> float:
+        """Over all updates; a round tells of its reflections' apart."""
+        names = metric, f"reflect_{metric}"
+        return sum(number(metrics, name) or 0.0 for _, metrics in self.steps for name in names)
+
+    def as_json(self) -> dict[str, Any]:
+        """All that is kept, as one JSON object; what is no finite number is left out."""
+        return {
+            "record": self.record,
+            "unit": self.unit,
+            "steps": [_finite(metrics) for _, metrics in self.steps],
+            "held_out": [_finite(metrics) for _, metrics in self.held_out],
+            "pairs": [metrics for _, metrics in self.pairs],
+            "canary": self.canary or None,
+        }
 
 
 def kept_numbers(folder: Path) -> KeptNumbers:
@@ -99,29 +196,6 @@ def kept_numbers(folder: Path) -> KeptNumbers:
     )
 
 
-Metrics = Mapping[str, Any]
-GIGABYTE = 1e9
-
-_OF_STEP = (
-    ("loss", "loss", "{:.4g}"),
-    ("grad norm", "grad_norm", "{:.3g}"),
-    ("rate", "rate", "{:.2g}"),
-    ("KL to old", "kl_old", "{:.2g}"),
-    ("KL to reference", "kl_reference", "{:.2g}"),
-    ("sampler gap", "sampler_gap", "{:.2g}"),
-    ("clipped", "clipped", "{:.1%}"),
-    ("tokens/s", "tokens_per_second", "{:,.0f}"),
-    ("memory peak", "gigabytes", "{:.1f} GB"),
-)
-_OF_STAGES = tuple((stage.value, f"reward/{stage}/mean", "{:.2f}") for stage in Stage)
-_OF_VERDICTS = (
-    ("right", "right", "{:.0%}"),
-    ("malformed", "malformed", "{:.0%}"),
-    ("unscored", "unscored", "{:.0%}"),
-    ("mean reward", "reward", "{:.2f}"),
-)
-
-
 def number(metrics: Metrics, name: str) -> float | None:
     """A metric that is a finite number, or None."""
     value = metrics.get(name)
@@ -130,134 +204,9 @@ def number(metrics: Metrics, name: str) -> float | None:
     return None
 
 
-def with_derived(metrics: Metrics) -> Metrics:
-    """Beside them `clipped`, both sides together, and the memory peak in `gigabytes`."""
-    clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
-    peak = number(metrics, "memory_peak")
-    return {
-        **metrics,
-        "clipped": None if clipped == [None, None] else sum(part or 0.0 for part in clipped),
-        "gigabytes": None if peak is None else peak / GIGABYTE,
-    }
-
-
-def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Names and values of an update, those that it has; [] where no row had a gradient."""
-    if number(metrics, "grad_norm") is None:
-        return []
-    return _figures(with_derived(metrics), _OF_STEP)
-
-
-def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Mean rewards by stage, shares without a score and the staleness, those that there are.
-
-    Of a judge that learns from its own verdicts, shares of those and their mean reward.
-    """
-    found = _figures(metrics, (*_OF_STAGES, ("unscored", "unscored_share", "{:.0%}")))
-    if absent := number(metrics, "no_criteria_share"):
-        found.append(("without criteria", f"{absent:.0%}"))
-    if (stale := number(metrics, "staleness/mean")) is not None:
-        most = number(metrics, "staleness/max")
-        found.append(("staleness", f"{stale:.1f}" + (f" (at most {most:.0f})" if most else "")))
-    return found + _figures(metrics, _OF_VERDICTS)
-
-
-def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    return [
-        (label, form.format(value))
-        for label, name, form in plan
-        if (value := number(metrics, name)) is not None
-    ]
-
-
 SAVED_AT = "saved_at"
 """the metric that says when a round was saved, in seconds since 1970"""
 ROUNDING = 1e-12
-Fact = tuple[str, str, str]
-"""name, value, and what is said below it"""
-
-
-def about(kept: KeptNumbers) -> str:
-    """What is trained by which method, in a sentence."""
-    record = kept.record
-    method = f"{record.get('method', 'trained')}"
-    if form := record.get("judge"):
-        method = f"a judge of pairs ({form}), {'imitation' if method == 'sft' else 'GRPO'}"
-    how = record.get("adaptation", "")
-    how = f"LoRA of rank {record.get('rank')}" if how == "lora" else "all weights"
-    parts = [method, f"{record.get('model', 'a model')}", how]
-    if rate := number(record, "learning_rate"):
-        parts.append(f"learning rate {rate:g}, {record.get('schedule', 'constant')}")
-    return ", ".join(parts) + "."
-
-
-def facts(kept: KeptNumbers) -> list[Fact]:
-    """How far it is, and where the main numbers stand."""
-    last, count = kept.last, len(kept.steps)
-    found = [(f"{kept.unit.capitalize()}s done", f"{count}", "")]
-    for name, metric, form in (
-        ("Loss", "loss", ".4g"),
-        ("Mean answer reward", "reward/answer/mean", ".2f"),
-        ("Unscored stages", "unscored_share", ".0%"),
-        ("Right verdicts", "right", ".0%"),
-    ):
-        if (value := number(last, metric)) is not None:
-            first = next(v for _, m in kept.steps if (v := number(m, metric)) is not None)
-            since = f"{format(first, form)} at first" if count > 1 else ""
-            found.append((name, format(value, form), since))
-    if kept.held_out:
-        updates, asked = kept.held_out[-1]
-        mean = decimal(number(asked, "reward/answer/mean"))
-        told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
-        more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
-        found.append(("Held-out answer score", mean, more))
-    if kept.pairs:
-        after, right, _, _ = pair_rows(kept)[-1]
-        found.append(("Held-out pairs right", right, f"after {after} rounds"))
-    if tokens := _total(kept, "tokens"):
-        found.append(("Tokens trained", f"{tokens:,.0f}", ""))
-    if seconds := _total(kept, "seconds"):
-        found.append(("Time in updates", duration(seconds), ""))
-    if (peak := number(last, "memory_peak")) is not None:
-        found.append(("Memory peak", f"{peak / GIGABYTE:.1f} GB", ""))
-    if (gap := number(kept.canary, "mean")) is not None:
-        found.append(("Canary", f"{gap:.4f}", "nats a token between sampler and trainer"))
-    return found
-
-
-def asked_rows(kept: KeptNumbers) -> list[list[str]]:
-    """A line for each asking of the held-out questions, in the order of `ASKED_HEADS`."""
-    return [
-        [
-            f"{updates}",
-            decimal(number(found, "rollouts"), ".0f"),
-            *(with_interval(found, f"reward/{stage}") for stage in Stage),
-            decimal(number(found, "unscored_share"), ".0%"),
-            decimal(number(found, "malformed_share"), ".0%"),
-        ]
-        for updates, found in kept.held_out
-    ]
-
-
-ASKED_HEADS = ("after rounds", "questions", *Stage, "unscored", "malformed")
-PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
-
-
-def pair_rows(kept: KeptNumbers) -> list[list[str]]:
-    """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
-
-    def share(found: Any) -> str:
-        """A share of so many, with the ends of its interval."""
-        if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
-            return "none"
-        low, high = (number(found, end) or 0.0 for end in ("low", "high"))
-        return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
-
-    measures = ("accuracy", "consistent", "unparsed")
-    return [
-        [f"{updates}", *(share(found.get(name)) for name in measures)]
-        for updates, found in kept.pairs
-    ]
 
 
 def with_interval(found: Mapping[str, Any], name: str) -> str:
@@ -266,18 +215,6 @@ def with_interval(found: Mapping[str, Any], name: str) -> str:
     if mean is None or low is None or high is None:
         return decimal(mean)
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
-
-
-def settings(record: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Names with dots, and values as JSON writes them, texts without quotes; none that is empty."""
-    found: list[tuple[str, str]] = []
-    for name, value in record.items():
-        if isinstance(value, Mapping) and value:
-            found += settings(value, f"{before}{name}.")
-        elif value not in (None, {}, [], ""):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            found.append((f"{before}{name}", text))
-    return found
 
 
 def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -292,23 +229,17 @@ def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [one for one in found if one[0] != SAVED_AT]
 
 
-def training_json(kept: KeptNumbers) -> dict[str, Any]:
-    """All that is kept, as one JSON object; what is no finite number is left out."""
-    return {
-        "record": kept.record,
-        "unit": kept.unit,
-        "steps": [_finite(metrics) for _, metrics in kept.steps],
-        "held_out": [_finite(metrics) for _, metrics in kept.held_out],
-        "pairs": [metrics for _, metrics in kept.pairs],
-        "canary": kept.canary or None,
-    }
-
-
 def _finite(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name in metrics if (value := number(metrics, name)) is not None}
 
 
-def _total(kept: KeptNumbers, metric: str) -> float:
-    """Over all updates; a round tells of its reflections' apart."""
-    names = metric, f"reflect_{metric}"
-    return sum(number(metrics, name) or 0.0 for _, metrics in kept.steps for name in names)
+def settings_in(record: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names with dots, and values as JSON writes them, texts without quotes; none that is empty."""
+    found: list[tuple[str, str]] = []
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            found += settings_in(value, f"{before}{name}.")
+        elif value not in (None, {}, [], ""):
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found.append((f"{before}{name}", text))
+    return found

@@ -59,8 +59,8 @@ from rubricem.training.local.local_config import EngineConfig, TrainConfig, rate
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import TrainingSession
 from rubricem.training.local.weights import first_matrices
-from rubricem.training.objective.batch import collate, window_weights
-from rubricem.training.objective.objective import LossMetrics, clipped_terms, sequence_logs
+from rubricem.training.objective.batch import Batch, window_weights
+from rubricem.training.objective.objective import ClippedTerms, LossMetrics, sequence_logs
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, TrainRow, Window
 
@@ -84,7 +84,7 @@ class WindowRows:
         moving = objective.with_gradient(rows)
         mine = [row for part in ranks.share([[row] for row in moving]) for row in part]
         shortest = min(moving, key=lambda row: len(row.ids))
-        batch = collate([*mine, *[shortest.silent()] * (count - len(mine))], window)
+        batch = Batch.collate([*mine, *[shortest.silent()] * (count - len(mine))], window)
         self.batch = batch
         trained = batch.mask.any(dim=0).nonzero()
         self.split = int(trained.min()) if len(trained) else 1
@@ -114,7 +114,7 @@ class WindowRows:
         if old is not None:
             before = old.new_zeros(batch.ids.shape)
             before[:, tail] = old
-            scale = scale * clipped_terms(batch, before, None, None, self._objective).importance
+            scale = scale * ClippedTerms.of(batch, before, None, None, self._objective).importance
         found = {
             "prompt_ids": self.ids[:, :split],
             "prompt_mask": self.attended[:, :split],

@@ -28,12 +28,10 @@ from torch import Tensor
 
 from rubricem.memory.schema import (
     Decoding,
-    Judgement,
     Stage,
     Trajectory,
-    without_criteria,
 )
-from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages, stage_returns
+from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages
 from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
 ABSENT = "without_rubric"
@@ -62,16 +60,6 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
         "response_logprobs": list(tokens.logprobs[response]),
         "response_stages": [stage if on else NO_STAGE for stage, on in pairs],
     }
-
-
-def told(judgement: Judgement) -> Told:
-    """What verl makes metrics of: it leaves out None, and would average any number in its place.
-
-    Every rollout has the same names, as verl wants them.
-    """
-    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
-    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
-    return scores | {ABSENT: ",".join(absent)}
 
 
 WIDTH = 4.0
@@ -156,7 +144,7 @@ def ss_grpo_advantages(
     questions = np.array([str(name) for name in index])
     for question in np.unique(questions):
         members = questions == question
-        known = stage_returns(codes.scores[members], dependence, codes.absent[members])
+        known = dependence.returns(codes.scores[members], codes.absent[members])
         returns[members] = np.nan_to_num(known)
         advantages[members] = stage_advantages(known)
     device = token_level_rewards.device

@@ -18,21 +18,25 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from rubricem.agent.models.reading import PART, Piece, TokenReading
-from rubricem.memory.errors import JudgeError, PolicyError, needed
+from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     Completion,
     GroupJudge,
+    Judgement,
     Message,
     OnText,
     Sampling,
+    Stage,
     StopPredicate,
     Trajectory,
     TrajectoryGroup,
     Usage,
+    without_criteria,
 )
 from rubricem.training.collect.questions import question_of, read_rows
-from rubricem.training.verl.codes import Told, told
+from rubricem.training.rows.forms import write_verl
+from rubricem.training.verl.codes import ABSENT, Told
 
 PIECE = 128
 """tokens asked for at a time; fewer than these are sampled in vain at a turn's end"""
@@ -179,27 +183,17 @@ class RolloutScorer:
         return told(judged.judgements[0])
 
 
-AGENT = "rubricem"
-"""the agent loop's name in launch/agent_loop.yaml"""
+def told(judgement: Judgement) -> Told:
+    """What verl makes metrics of: it leaves out None, and would average any number in its place.
 
-
-def write_parquet(questions: Path, out: Path) -> int:
-    """Write a file of questions for verl; returns how many there are."""
-    pyarrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
-    rows = [
-        {
-            "prompt": [{"role": "user", "content": question.question}],
-            "data_source": AGENT,
-            "agent_name": AGENT,
-            "reward_model": {"style": "model", "ground_truth": ""},
-            "extra_info": {"index": number},
-        }
-        for number, question in enumerate(map(question_of, read_rows(str(questions))))
-    ]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), out)
-    return len(rows)
+    Every rollout has the same names, as verl wants them.
+    """
+    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
+    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
+    return scores | {ABSENT: ",".join(absent)}
 
 
 if __name__ == "__main__":
     source, target = map(Path, sys.argv[1:])
-    print(f"{write_parquet(source, target)} questions: {target}")
+    count = write_verl(target, map(question_of, read_rows(str(source))))
+    print(f"{count} questions: {target}")

@@ -27,7 +27,7 @@ from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
-from rubricem.training.collect.directory import Question, RunDirectory, tally
+from rubricem.training.collect.directory import Question, RunDirectory, RunTally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
 from rubricem.training.rows.row import TrainRow
@@ -228,10 +228,8 @@ def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
     with ScriptedServer(scripted) as server:
         collect(folder, server, "--group-size", "4", "--reflections", "0")
     done = export(folder)
-    assert done.exit_code == 0, done.output
-    assert "0 rows (none), 0 trained tokens" in done.stdout
-    assert "4 dropped: it has no token ids" in done.stdout
-    assert (folder / "run" / "rows.jsonl").read_text() == ""
+    assert done.exit_code == 2 and "no rows: 4 left out, it has no token ids" in done.stderr
+    assert "--model" in done.stderr and not (folder / "run" / "rows.jsonl").exists()
 
 
 @pytest.mark.model
@@ -327,7 +325,7 @@ def finished(folder: Path, server: ScriptedServer, *arguments: str) -> tuple[int
 
 def served(folder: Path) -> int:
     """How many rollouts a run's finished steps hold."""
-    return tally(RunDirectory(folder / "run")).finished
+    return RunTally.of(RunDirectory(folder / "run")).finished
 
 
 def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(asking: Path):

@@ -25,10 +25,11 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import TrajectoryGroup
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
+from rubricem.training.judge_training.distil import read_distil
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
 from rubricem.training.local.local_config import TrainConfig, checked_config, rate_at
 from rubricem.training.rounds.fit import read_rows, select, train, windows
-from rubricem.training.rounds.rounds_config import read_job
+from rubricem.training.rounds.rounds_config import RoundsJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import Event, StepTaken, Watch
@@ -36,6 +37,102 @@ from tests.support.collected import QUESTIONS, LengthJudge, Opened, judgement, m
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
 from tests.training.rounds.test_fit import ROOT
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "sft": lambda path: RoundsJob.read(path, "sft"),
+    "ss-grpo": lambda path: RoundsJob.read(path, "ss-grpo"),
+    "ruscarl": lambda path: RoundsJob.read(path, "ss-grpo"),
+    "judge": read_distil,
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_init_writes_a_file_that_is_read_and_never_over_another(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    done = CliRunner().invoke(main, ["train", "init", kind, str(path)])
+    assert done.exit_code == 0 and f"written: {path}" in done.stdout
+    READERS[kind](path)
+    known = (ROOT / "docs" / "configuration.md").read_text()
+    commented = re.findall(r"^# (\w+) = ", path.read_text(), flags=re.MULTILINE)
+    assert commented and [key for key in commented if f"`{key}`" not in known] == []
+    again = CliRunner().invoke(main, ["train", "init", kind, str(path)])
+    assert again.exit_code == 2 and "is there already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("learning_rte=1.0", "learning_rte: Extra inputs are not permitted (did you mean learning"),
+        (
+            "objective.betta=1",
+            "objective.betta: Extra inputs are not permitted (did you mean beta?",
+        ),
+        ("credits=1", "did you mean credit?"),
+        ("epochs", "'epochs' sets nothing"),
+        ("model.name=x", "'model.name=x' sets nothing"),
+    ],
+)
+def test_a_key_that_is_none_is_told_with_the_one_it_is_like(
+    given: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('out = "x"\nrows = ["r"]\nmodel = "0.5b"\n')
+    with pytest.raises(SettingsError) as refused:
+        RoundsJob.read(path, "ss-grpo", [given])
+    assert told in str(refused.value)
+
+
+def test_what_is_set_beside_the_file_wins_over_it(tmp_path: Path) -> None:
+    path = tmp_path / "t.toml"
+    path.write_text('out = "x"\nrows = ["r"]\n[objective]\nbeta = 0.5\n')
+    overrides = ["objective.beta=0.01", "model=1.5b", 'rows=["a", "b"]']
+    config = RoundsJob.read(path, "ss-grpo", overrides).config
+    assert isinstance(config, TrainConfig)
+    assert (config.objective.beta, config.model) == (0.01, "1.5b")
+    assert config.rows == (tmp_path / "a", tmp_path / "b")
+
+
+def test_a_dry_run_counts_and_changes_nothing(tiny: Path, tmp_path: Path) -> None:
+    text = "".join(f"{row(n).model_dump_json()}\n" for n in range(4))
+    (tmp_path / "rows.jsonl").write_text(text)
+    path = tmp_path / "t.toml"
+    path.write_text(f'out = "out"\nrows = ["rows.jsonl"]\nmodel = "{tiny}"\nbatch = 2\n')
+    done = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=3", "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    each, trained = len(row(0).ids), sum(row(0).loss_mask)
+    assert (found["rows"], found["steps"], found["tokens"]) == (4, 6, 12 * each)
+    assert (found["trained_tokens"], found["longest"]) == (12 * trained, each)
+    assert 0 < found["memory"] < 10**9 and found["seconds"] > 0 and not found["measured"]
+    assert not (tmp_path / "out").exists()
+    told = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=1", "--dry-run"])
+    assert "4 rows in 2 groups, 2 steps" in told.stdout and "GB of memory" in told.stdout
+
+
+TRACKER = """
+CALLS = []
+class Run:
+    def log(self, metrics, step): CALLS.append(("log", step, sorted(metrics)))
+    def finish(self): CALLS.append(("finish",))
+def init(**told): CALLS.append(("init", told)); return Run()
+"""
+
+
+async def test_a_tracker_is_told_every_step_and_no_path(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trackio.py").write_text(TRACKER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = config_of(tmp_path, tiny, [row(0)], epochs=2, trackers=["trackio"])
+    await train(config, "sft", quiet)
+    import trackio
+
+    (_, begun), *steps, ended = trackio.CALLS
+    assert begun["project"] == "rubricem" and str(tmp_path) not in str(begun["config"])
+    assert [(what, step) for what, step, _ in steps] == [("log", 1), ("log", 2)]
+    assert "loss" in steps[0][2] and ended == ("finish",)
+    sys.modules.pop("trackio")
+
 
 Build = Callable[..., TrainConfig]
 
@@ -52,7 +149,7 @@ def build(tmp_path: Path) -> Build:
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text('out = "run"\nrows = ["a", "/b"]\nmodel = "m.gguf"\n')
-    config = read_job(tmp_path / "t.toml", "ss-grpo").config
+    config = RoundsJob.read(tmp_path / "t.toml", "ss-grpo").config
     assert isinstance(config, TrainConfig)
     assert config.out == tmp_path / "run"
     assert config.rows == (tmp_path / "a", Path("/b"))
@@ -79,7 +176,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
 def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
-        read_job(tmp_path / "t.toml", "ss-grpo")
+        RoundsJob.read(tmp_path / "t.toml", "ss-grpo")
 
 
 def test_the_command_tells_what_it_cannot_read_and_what_only_the_policy_gradient_reads(

@@ -18,7 +18,7 @@ from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Completion, GroupJudgement, RubricBuffer, Stage, Status
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import SWEPT_EVERY
-from rubricem.training.collect.directory import GroupRecord, RunDirectory, tally
+from rubricem.training.collect.directory import GroupRecord, RunDirectory, RunTally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from tests.agent.research.test_injection import OBEYING, POISON
@@ -80,7 +80,7 @@ async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_r
 
 async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened):
     await opened.collector(judge=None, reflecting=None, memory=None).collect()
-    assert tally(opened.run).finished == 6
+    assert RunTally.of(opened.run).finished == 6
     assert not list(opened.run.judgements()) and not list(opened.run.reflections())
 
 
@@ -113,7 +113,7 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     await opened.collector().collect()
     (trajectory,) = opened.run.trajectories()
     assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
-    assert (tally(opened.run).finished, tally(opened.run).first_try) == (1, 0)
+    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).first_try) == (1, 0)
 
 
 async def test_branches_share_what_came_before_one_turn_and_end_with_what_that_brings(
@@ -221,7 +221,7 @@ async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(
     opened = open_run(policy=policy, step_size=1, windows=2)
     await opened.collector(at_once=1).collect()
     assert shown(list(opened.run.groups())) == WINDOWED
-    assert (tally(opened.run).finished, tally(opened.run).failed) == (12, 0)
+    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (12, 0)
 
 
 async def test_a_step_that_is_kept_is_no_longer_held_in_memory(open_run: Open):
@@ -310,7 +310,7 @@ def test_a_runs_trajectories_are_not_counted_all_at_once_in_memory(tmp_path: Pat
     run.commit(0, {"trajectories": many})
     tracemalloc.start()
     try:
-        found = tally(run)
+        found = RunTally.of(run)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -32,7 +32,7 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import tally
+from rubricem.training.collect.directory import RunTally
 from rubricem.training.collect.gate import (
     CollectProgress,
     Flow,
@@ -122,7 +122,7 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fa
     opened = opened_with(policy)
     async with collector_of(opened, policy, engine) as collector:
         await collector.collect()
-    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (6, 0)
     assert len(policy.calls) == WRITES
     told = [line for line in opened.lines if "waited for" in line or "answers again" in line]
     assert told[0].startswith("no model server answers at http://there; it is waited for")
@@ -143,7 +143,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
     opened = opened_with(back)
     await opened.collector().collect()
     assert len(dying.calls) + len(back.calls) == WRITES, "no finished call was made again"
-    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (6, 0)
 
 
 async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
@@ -264,7 +264,7 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
     await opened.collector(at_once=4, judge=None, reflecting=None).collect()
     assert 2 <= policy.most <= 4
     assert max(tasks) < 40, "of 90 rollouts"
-    assert tally(opened.run).finished == 90
+    assert RunTally.of(opened.run).finished == 90
 
 
 @pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])

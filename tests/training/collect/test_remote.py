@@ -24,7 +24,7 @@ from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
 from rubricem.memory.errors import PolicyError, StoreError
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
-from rubricem.training.collect.directory import RunDirectory, tally
+from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
@@ -284,7 +284,7 @@ async def test_what_one_engine_began_and_an_interrupt_ended_the_other_finishes(
     await collected(tmp_path, begun, first)
     run = await collected(tmp_path, finished, second)
     assert len(begun.calls) + len(finished.calls) == WRITES and begun.calls
-    assert tally(run).finished == 6
+    assert RunTally.of(run).finished == 6
 
 
 async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: Opened):
@@ -396,7 +396,7 @@ async def test_a_worker_that_cannot_begin_is_missed_and_the_others_go_on(opened:
         await made.collector.collect()
         assert len(made.hired) == 1
     assert "worker 1 cannot begin: there are no weights" in opened.lines
-    assert tally(opened.run).finished == 6
+    assert RunTally.of(opened.run).finished == 6
 
 
 async def test_what_breaks_in_a_worker_that_is_no_error_of_ours_is_raised_here(opened: Opened):

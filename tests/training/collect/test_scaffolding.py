@@ -24,7 +24,6 @@ from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
     criteria_shown,
     decay,
-    group_scaffolds,
     nested,
     scaffold_rule,
     scaffold_text,
@@ -117,7 +116,7 @@ def test_a_text_has_what_to_fulfil_and_what_to_avoid_and_nothing_of_what_is_not_
     assert "Points to fulfil" not in untold and "1. f" in untold
     assert "Flaws" not in scaffold_text(CRITERIA[:1])
     assert scaffold_text([]) == ""
-    last = group_scaffolds(START, CRITERIA, 4, "s")[-1]
+    last = START.scaffolds(CRITERIA, 4, "s")[-1]
     assert (last.text, last.shown) == ("", 0)
 
 

@@ -87,7 +87,7 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
     shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "out")]).stdout
     assert "a judge of pairs (full), GRPO" in shown and "held-out pairs" in shown
     assert "1.00 of 2" in shown and "right" in shown
-    card = (tmp_path / "out" / "last" / "MODEL_CARD.md").read_text()
+    card = (tmp_path / "out" / "last" / "README.md").read_text()
     assert "| 2 | 1.00 of 2 (" in card and "| pairs left out, as held out | 1 |" in card
     assert "Not compared" not in card and "+1 for the right verdict and -1 for the other" in card
     note = note_of(tmp_path / "out" / "last")

@@ -7,12 +7,11 @@ import torch
 
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.passes import batch_logprobs
-from rubricem.training.local.session import memory_peak
-from rubricem.training.objective.batch import collate
+from rubricem.training.local.session import memory_peak, window_numbers
+from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.statistics import window_numbers
 from tests.support.rows import adapter_of, config_of, learner, logprobs, policy_rows, row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,7 +74,7 @@ def test_a_window_gives_one_gradient_however_its_rows_lie(tiny: Path) -> None:
         one.ss_grpo_step(order, 0.01)
         states.append(one.weights.state())
     one = learner(tiny)
-    batch = collate(rows)
+    batch = Batch.collate(rows)
     loss = -(batch_logprobs(one.model, batch) * batch.advantages * _weights(one, rows)).sum() / 44
     loss.backward()
     torch.nn.utils.clip_grad_norm_(one.weights.parameters(), 1.0)
@@ -89,7 +88,7 @@ def test_a_window_gives_one_gradient_however_its_rows_lie(tiny: Path) -> None:
 
 def _weights(one: Learner, rows: list[TrainRow]) -> torch.Tensor:
     """min(exp(old - behaviour), 2), the truncated correction for the sampler."""
-    return (logprobs(one, rows) - collate(rows).behaviour).exp().clamp(max=2.0)
+    return (logprobs(one, rows) - Batch.collate(rows).behaviour).exp().clamp(max=2.0)
 
 
 def test_rows_without_advantage_cost_nothing_and_are_counted(tiny: Path) -> None:

@@ -4,6 +4,7 @@ Bad input to the local engine: one sentence and a remedy each, and no weight is 
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,23 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rubricem.agent.weights.checkpoints import note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
-from rubricem.training.local.checkpoints import RECORD, read_weights
+from rubricem.training.local.checkpoints import RECORD, fault, read_weights
 from rubricem.training.local.load import (
+    Base,
     check_packing,
-    find_base,
     load_base,
     load_learner,
     memory_told,
+    push,
     row_limit,
     settle_sharing,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.passes import Prefix
-from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
+from rubricem.training.local.ranks import ALONE, Ranks, check_gpu
 from rubricem.training.local.session import open_session, settled
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
@@ -51,6 +54,66 @@ def engine(**settings: Any) -> EngineConfig:
     return EngineConfig(**{"out": Path("unused"), "dtype": "float32", "device": "cpu"} | settings)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+async def test_a_checkpoint_travels_with_its_base_and_opens_by_peft_alone(
+    tiny: Path, tmp_path: Path
+) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    base = Path(shutil.copy(tiny, here / "tiny.gguf"))
+    trained = await train(config_of(here, base, [row(0)]), "sft", quiet)
+    model = AutoPeftModelForCausalLM.from_pretrained(trained.checkpoint, gguf_file="tiny.gguf")
+    assert any("lora_A" in name for name, _ in model.named_parameters())
+    card = (trained.checkpoint / "README.md").read_text()
+    assert 'AutoPeftModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER", gguf_file="tiny' in card
+    here.rename(there)
+    moved = there / trained.checkpoint.relative_to(here)
+    assert str(tmp_path) not in (moved / "checkpoint.json").read_text()
+    assert note_of(moved).base == str(there / "tiny.gguf")
+    files = await WeightsStore().model_files(str(moved))
+    assert files.path == there / "tiny.gguf"
+
+
+class FakeHub:
+    """Keeps what it is given; a hub that refuses raises."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.refuses = refuses
+        self.files: dict[str, str] = {}
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+        if self.refuses:
+            raise OSError("401 Unauthorized")
+
+    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> str:
+        self.whole = fault(Path(folder_path))
+        self.files = {
+            p.name: p.read_text(errors="replace") for p in Path(folder_path).iterdir()
+        }  # fmt: skip
+        return f"https://hub.example/{repo_id}"
+
+
+async def test_what_is_pushed_is_whole_names_a_base_of_the_hub_and_holds_nothing_of_here(
+    tiny: Path, tmp_path: Path
+) -> None:
+    trained = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
+    before = (trained.checkpoint / "adapter_config.json").read_text()
+    with pytest.raises(SettingsError, match=r"tiny\.gguf, lies on this machine alone") as refused:
+        push(trained.checkpoint, "me/it", hub=FakeHub())
+    assert "--base" in refused.value.remedy
+    hub = FakeHub()
+    assert push(trained.checkpoint, "me/it", "org/base", hub=hub) == "https://hub.example/me/it"
+    assert hub.whole == "" and "trainer.pt" not in hub.files and "README.md" in hub.files
+    for name in ("adapter_config.json", "checkpoint.json"):
+        assert "org/base" in hub.files[name]
+    assert not any(str(tmp_path) in text for text in hub.files.values())
+    assert (trained.checkpoint / "adapter_config.json").read_text() == before
+    with pytest.raises(WeightsError, match="pushing to me/it"):
+        push(trained.checkpoint, "me/it", "org/base", hub=FakeHub(refuses=True))
+
+
 async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path) -> None:
     folder_of(tmp_path / "base", "llama")
     told: list[str] = []
@@ -65,7 +128,7 @@ async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("blocks", [None, 1])
 async def test_peft_reads_the_adapter(tmp_path: Path, blocks: int | None) -> None:
-    from peft import PeftModel
+    from peft import AutoPeftModelForCausalLM, PeftModel
 
     base = folder_of(tmp_path / "base", "llama")
     config = config_of(tmp_path, Path("base"), [row(0)], epochs=3, adapted_blocks=blocks)
@@ -79,6 +142,9 @@ async def test_peft_reads_the_adapter(tmp_path: Path, blocks: int | None) -> Non
         bare = load_base(base)(ids).logits
     torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
     assert float((bare - ours).abs().max()) > 1e-3
+    with torch.no_grad():
+        alone = AutoPeftModelForCausalLM.from_pretrained(trained.checkpoint)(ids).logits
+    torch.testing.assert_close(alone, ours, rtol=1e-4, atol=1e-5)
 
 
 def test_below_the_lowest_adapter_nothing_has_a_gradient(tmp_path: Path) -> None:
@@ -210,9 +276,9 @@ def test_bfloat16_leaves_the_rotary_frequencies_exact(tiny: Path) -> None:
 
 async def test_a_folder_is_known_by_its_weights(tmp_path: Path) -> None:
     base = folder_of(tmp_path / "base", "llama")
-    first = await find_base(str(base))
+    first = await Base.find(str(base))
     folder_of(base, "llama", num_hidden_layers=1)
-    assert first.gguf is None and (await find_base(str(base))).sha256 != first.sha256
+    assert first.gguf is None and (await Base.find(str(base))).sha256 != first.sha256
     (base / "model.safetensors").write_bytes(b"short")
     with pytest.raises(WeightsError, match=r"reading .* for training failed"):
         load_base(base)
@@ -408,5 +474,5 @@ def test_a_gpu_that_is_not_there_or_another_process_has_is_told() -> None:
     assert "--nproc-per-node=2" in told.value.remedy
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(SettingsError, match="no GPU"), join_ranks("cuda"):
+    with pytest.raises(SettingsError, match="no GPU"), Ranks.join("cuda"):
         pass

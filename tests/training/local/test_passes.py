@@ -8,7 +8,7 @@ import torch
 
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import Fork, Plan, grow, plan_sizes
+from rubricem.training.local.passes import Fork, PassPlan, PlanSizes
 from rubricem.training.local.ranks import ALONE, Ranks
 from rubricem.training.objective.batch import window_weights
 from rubricem.training.objective.objective_config import ObjectiveConfig
@@ -47,11 +47,11 @@ def family() -> list[TrainRow]:
     ]  # fmt: skip
 
 
-def shape(plan: Plan) -> list[Any]:
+def shape(plan: PassPlan) -> list[Any]:
     """Of a branch its length and what is behind it; of a batch the ids of its rows, as lengths."""
     return [
         (part.ids.numel(), shape(part.behind)) if isinstance(part, Fork) else part.lengths.tolist()
-        for part in plan
+        for part in plan.parts
     ]
 
 
@@ -69,12 +69,12 @@ def shape(plan: Plan) -> list[Any]:
 )
 def test_a_branch_is_what_saves_tokens_enough(micro_batch: int, least: int, wanted: Any) -> None:
     rows = family()
-    assert shape(grow(rows, window_weights(rows), micro_batch, least)) == wanted
+    assert shape(PassPlan.grow(rows, window_weights(rows), micro_batch, least)) == wanted
 
 
 def test_tokens_of_a_branch_are_counted_once() -> None:
     rows = family()
-    sizes = plan_sizes(grow(rows, window_weights(rows), 2, 12))
+    sizes = PlanSizes.of(PassPlan.grow(rows, window_weights(rows), 2, 12))
     whole, saved = 53 + 2 * 52 + 45 + 33 + 2 * 35 + 38, 7 * 20 + 3 * 12 + 2 * 6 + 3 * 11
     assert (sizes.batches, sizes.rows, sizes.read) == (5, whole, whole - saved)
     assert sizes.places == sizes.read + 3 + 2, "two shorter rows are padded"

@@ -21,8 +21,6 @@ from rubricem.training.objective.batch import (
     Batch,
     WindowWeights,
     bins,
-    collate,
-    pack,
     window_weights,
 )
 from rubricem.training.objective.objective import LossMetrics, clipped_objective
@@ -38,7 +36,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 
 def test_shorter_row_is_padded_on_the_right() -> None:
-    batch = collate([LONG, SHORT], pad=99)
+    batch = Batch.collate([LONG, SHORT], pad=99)
     assert batch.ids.tolist() == [[5, 6, 7, 8], [3, 4, 99, 99]]
     assert batch.mask.tolist() == [[False, True, False, True], [False, True, False, False]]
     assert batch.advantages.tolist() == [[0, 2, 0, -1], [0, 3, 0, 0]]
@@ -53,25 +51,25 @@ def test_shorter_row_is_padded_on_the_right() -> None:
 
 
 def test_split_gives_each_row_its_part_without_padding() -> None:
-    for batch in (collate([LONG, SHORT]), pack([LONG, SHORT])):
+    for batch in (Batch.collate([LONG, SHORT]), Batch.pack([LONG, SHORT])):
         assert [part.tolist() for part in batch.split(batch.ids)] == [[5, 6, 7, 8], [3, 4]]
 
 
 def test_only_behaviour_of_these_very_ids_is_called_sampled() -> None:
     shown = SHORT.model_copy(update={"scaffolded_prompt": (1,), "recompute_logprobs": True})
-    batch = collate([LONG, shown])
+    batch = Batch.collate([LONG, shown])
     assert batch.sampled.tolist() == [[False, True, False, True], [False] * 4]
 
 
 def test_every_tensor_goes_to_the_device_but_the_lengths() -> None:
-    there = collate([LONG, SHORT]).to("meta")
+    there = Batch.collate([LONG, SHORT]).to("meta")
     devices = {name: getattr(there, name).device.type for name in Batch.__dataclass_fields__}
     assert devices.pop("lengths") == "cpu"
     assert set(devices.values()) == {"meta"}
 
 
 def test_what_stands_on_an_untrained_token_is_left_behind() -> None:
-    batch = collate([row((NAN, 2.0, 7.0), behaviour=(NAN, -1.0, 5.0), mask=(0, 1, 0))])
+    batch = Batch.collate([row((NAN, 2.0, 7.0), behaviour=(NAN, -1.0, 5.0), mask=(0, 1, 0))])
     assert batch.advantages.tolist() == [[0, 0, 2, 0]]
     assert batch.behaviour.tolist() == [[0, 0, -1, 0]]
 
@@ -79,27 +77,27 @@ def test_what_stands_on_an_untrained_token_is_left_behind() -> None:
 @pytest.mark.parametrize("fault", [{"advantages": (NAN,)}, {"behaviour": (-INFINITE,)}])
 def test_what_is_not_finite_on_a_trained_token_is_refused(fault: dict[str, tuple[float]]) -> None:
     with pytest.raises(SettingsError, match=r"row bad has .* not finite"):
-        collate([row(**{"advantages": (1.0,), **fault}, name="bad")])
+        Batch.collate([row(**{"advantages": (1.0,), **fault}, name="bad")])
 
 
 def test_row_without_its_sampled_tokens_may_imitate_but_not_form_a_ratio() -> None:
-    for lay in (collate, pack):
+    for lay in (Batch.collate, Batch.pack):
         with pytest.raises(SettingsError, match=r"r .* no ratio") as refused:
             lay([row(ratio_allowed=False)])
         assert "sft" in refused.value.remedy
-    assert collate([row(objective="sft", ratio_allowed=False)]).tokens == 1
+    assert Batch.collate([row(objective="sft", ratio_allowed=False)]).tokens == 1
 
 
 def test_imitation_is_not_mixed_with_ratios_and_nothing_is_not_a_batch() -> None:
     with pytest.raises(SettingsError, match="mixes"):
-        collate([row(), row(objective="sft")])
-    for lay in (collate, pack):
+        Batch.collate([row(), row(objective="sft")])
+    for lay in (Batch.collate, Batch.pack):
         with pytest.raises(SettingsError, match="no token"):
             lay([])
 
 
 def test_judge_rows_are_rows_and_a_weight_below_zero_is_none() -> None:
-    batch = collate([row(objective="judge")])
+    batch = Batch.collate([row(objective="judge")])
     assert batch.objectives[batch.mask].tolist() == [2]
     with pytest.raises(ValueError, match="greater than or equal to 0"):
         row(weight=-1.0)
@@ -138,8 +136,8 @@ def rows() -> list[TrainRow]:
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_packed_logprobs_and_gradients_are_those_of_each_row_alone(attention: str) -> None:
     model, window = qwen2(attention), window_weights(rows())
-    packed = pack(rows(), window)
-    alone = [batch_logprobs(model, collate([one], window)) for one in rows()]
+    packed = Batch.pack(rows(), window)
+    alone = [batch_logprobs(model, Batch.collate([one], window)) for one in rows()]
     together = batch_logprobs(model, packed)
     for mine, part in zip(alone, packed.split(together), strict=True):
         torch.testing.assert_close(part, mine[0], rtol=0, atol=1e-5)
@@ -148,23 +146,23 @@ def test_packed_logprobs_and_gradients_are_those_of_each_row_alone(attention: st
     found = [weight.grad.clone() for weight in weights]
     model.zero_grad()
     for one, logprobs in zip(rows(), alone, strict=True):
-        clipped_objective(collate([one], window), logprobs).loss.backward()
+        clipped_objective(Batch.collate([one], window), logprobs).loss.backward()
     for weight, gradient in zip(weights, found, strict=True):
         torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_padded_logprobs_are_those_of_each_row_alone(attention: str) -> None:
-    model, batch = qwen2(attention), collate(rows())
+    model, batch = qwen2(attention), Batch.collate(rows())
     parts = batch.split(batch_logprobs(model, batch))
     for one, part in zip(rows(), parts, strict=True):
-        alone = batch_logprobs(model, collate([one]))[0]
+        alone = batch_logprobs(model, Batch.collate([one]))[0]
         torch.testing.assert_close(part, alone, rtol=0, atol=1e-5)
 
 
 def test_a_mask_of_ones_beside_packed_positions_would_mix_the_rows() -> None:
     """What the packing must not do: should this fail, the mask has become harmless."""
-    model, packed = qwen2("sdpa"), pack(rows())
+    model, packed = qwen2("sdpa"), Batch.pack(rows())
     inputs = {"input_ids": packed.ids, "position_ids": packed.position, "use_cache": False}
     with torch.no_grad():
         apart = model(**inputs).logits
@@ -178,14 +176,14 @@ def test_another_row_in_the_pack_changes_nothing_for_this_one() -> None:
     model, (first, second, *_) = qwen2("sdpa"), rows()
     other = second.model_copy(update={"ids": tuple(15 - token for token in second.ids)})
     with torch.no_grad():
-        packs = [pack([one, first]) for one in (second, other)]
+        packs = [Batch.pack([one, first]) for one in (second, other)]
         mine = [batch.split(batch_logprobs(model, batch))[1] for batch in packs]
     torch.testing.assert_close(mine[0], mine[1], rtol=0, atol=1e-6)
 
 
 def test_packed_batch_by_hand() -> None:
     short, long = row((3.0,), name="s", ids=(3, 4)), row((1.0, 2.0), name="l", ids=(5, 6, 7))
-    batch = pack([short, long])
+    batch = Batch.pack([short, long])
     assert batch.ids.tolist() == [[3, 4, 5, 6, 7]]
     assert batch.position.tolist() == [[0, 1, 0, 1, 2]]
     assert batch.mask.tolist() == [[False, True, False, True, True]]
@@ -197,8 +195,8 @@ def test_packed_batch_by_hand() -> None:
 def test_batch_without_a_trained_token_gives_every_weight_a_gradient_of_zero() -> None:
     model = qwen2("sdpa")
     silent = row((1.0, 1.0, 1.0), name="s", mask=(0, 0, 0))
-    logprobs = batch_logprobs(model, collate([silent]))
-    clipped_objective(collate([silent]), logprobs).loss.backward()
+    logprobs = batch_logprobs(model, Batch.collate([silent]))
+    clipped_objective(Batch.collate([silent]), logprobs).loss.backward()
     assert logprobs.tolist() == [[0.0] * 4]
     gradients = [weight.grad for weight in model.parameters()]
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
@@ -281,7 +279,7 @@ def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() 
 def test_divergence_is_one_mean_over_the_tokens_of_all_objectives() -> None:
     rows = [row((0.0,), name="p"), row((0.0, 0.0, 0.0), name="q", objective="reflect")]
     config = ObjectiveConfig(beta=0.1, reflect_weight=5.0)
-    batch = collate(rows, window_weights(rows, config))
+    batch = Batch.collate(rows, window_weights(rows, config))
     new = torch.zeros(2, 4)
     half = new + math.log(0.5)
     half[0] = 0.0  # the policy's one token has not moved; the reflection's three have
@@ -320,11 +318,11 @@ def mixed() -> list[TrainRow]:
 
 
 CUTS: dict[str, Callable[[Sequence[TrainRow], WindowWeights], list[Batch]]] = {
-    "one by one": lambda rows, window: [collate([one], window) for one in rows],
+    "one by one": lambda rows, window: [Batch.collate([one], window) for one in rows],
     "padded pairs": lambda rows, window: [
-        collate([rows[i], rows[-1 - i]], window) for i in range(4)
+        Batch.collate([rows[i], rows[-1 - i]], window) for i in range(4)
     ],
-    "packed": lambda rows, window: [pack(part, window) for part in bins(rows, 14)],
+    "packed": lambda rows, window: [Batch.pack(part, window) for part in bins(rows, 14)],
 }
 
 
@@ -349,7 +347,7 @@ def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(
     config = CONFIGS[aggregation].model_copy(update={"beta": 0.1, "dual_clip": 3.0})
     rows = mixed()
     window = window_weights(rows, config)
-    loss, gradient, metrics = computed([collate(rows, window)], config)
+    loss, gradient, metrics = computed([Batch.collate(rows, window)], config)
     parts = CUTS[cut](rows, window)
     assert len(parts) > 2
     loss_cut, gradient_cut, metrics_cut = computed(parts, config)
@@ -361,7 +359,7 @@ def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(
 
 def test_the_aggregations_are_four_different_losses() -> None:
     losses = {
-        name: computed([collate(mixed(), window_weights(mixed(), config))], config)[0].item()
+        name: computed([Batch.collate(mixed(), window_weights(mixed(), config))], config)[0].item()
         for name, config in CONFIGS.items()
     }
     assert len({round(loss, 4) for loss in losses.values()}) == 4
@@ -373,10 +371,10 @@ def test_reflection_rows_touch_no_policy_term() -> None:
     found = []
     for rows in (quiet, loud):
         window, policy = window_weights(rows), Bigrams(1)
-        of_policy = collate(rows[:2], window)
+        of_policy = Batch.collate(rows[:2], window)
         result = clipped_objective(of_policy, policy(of_policy))
         (gradient,) = torch.autograd.grad(result.loss, policy.table)
-        whole = collate(rows, window)
+        whole = Batch.collate(rows, window)
         told = clipped_objective(whole, policy(whole)).metrics.report()
         found.append((result.loss.item(), gradient, told["policy_loss"], told["reflect_loss"]))
     (loss, gradient, policy_loss, reflect_loss), again = found

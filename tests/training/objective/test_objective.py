@@ -21,14 +21,14 @@ from torch import Tensor
 
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
-from rubricem.training.objective.batch import collate, pack, window_weights
+from rubricem.training.local.passes import token_logprobs
+from rubricem.training.objective.batch import Batch, window_weights
 from rubricem.training.objective.objective import (
     Ledger,
     LossMetrics,
     ObjectiveResult,
     clipped_objective,
     imitation_objective,
-    token_logprobs,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.credit import policy_rows, row_rule
@@ -45,7 +45,9 @@ def objective(
     of: TrainRow, new: Tensor, old: Tensor | None, ref: Tensor | None = None, **settings: Any
 ) -> ObjectiveResult:
     config = ObjectiveConfig(**settings)
-    return clipped_objective(collate([of], window_weights([of], config)), new, old, ref, config)
+    return clipped_objective(
+        Batch.collate([of], window_weights([of], config)), new, old, ref, config
+    )
 
 
 def alike(*advantages: float, p: tuple[float, ...]) -> TrainRow:
@@ -163,7 +165,7 @@ def test_untrained_tokens_get_a_gradient_of_exactly_zero_whatever_stands_there()
 def test_tool_tokens_move_no_weight_of_a_policy() -> None:
     """The ids are 6, 2, 7, 3, of which 7 alone is trained: it is predicted from the 2 before."""
     of, policy = row((9.0, 1.0, 9.0), mask=(0, 1, 0)), Bigrams(0)
-    batch = collate([of])
+    batch = Batch.collate([of])
     assert batch.ids.tolist() == [[6, 2, 7, 3]]
     clipped_objective(batch, policy(batch)).loss.backward()
     assert policy.table.grad is not None
@@ -179,10 +181,10 @@ def test_far_off_token_stays_finite() -> None:
 
 def test_imitation_is_the_mean_negative_log_likelihood() -> None:
     new = logs(0.5, 0.25).requires_grad_()
-    result = imitation_objective(collate([row((1.0, 1.0), objective="sft")]), new)
+    result = imitation_objective(Batch.collate([row((1.0, 1.0), objective="sft")]), new)
     assert result.loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
     assert gradient(result, new) == [-0.5, -0.5]
-    half = collate([row((1.0, 1.0), objective="sft", weight=0.5)])
+    half = Batch.collate([row((1.0, 1.0), objective="sft", weight=0.5)])
     assert imitation_objective(half, logs(0.5, 0.5)).loss.item() == pytest.approx(math.log(2) / 2)
 
 
@@ -245,7 +247,7 @@ def test_reading_them_loads_no_torch() -> None:
 def test_each_stage_tells_its_own_mean_advantage_and_loss() -> None:
     p = tuple(map(math.log, (0.5, 0.5, 0.5)))
     of = row((1.0, -2.0, -4.0), behaviour=p, stages=(0, 1, 1))
-    told = clipped_objective(collate([of]), logs(0.5, 0.5, 0.5)).metrics.report()
+    told = clipped_objective(Batch.collate([of]), logs(0.5, 0.5, 0.5)).metrics.report()
     assert (told["plan_advantage_size"], told["research_advantage_size"]) == (1.0, 3.0)
     assert (told["plan_loss"], told["research_loss"]) == pytest.approx((-1.0, 3.0))
     assert told["advantage_size"] == pytest.approx(7 / 3)
@@ -258,7 +260,7 @@ def test_an_objective_tells_its_own_clipping_and_what_it_adds_to_the_loss() -> N
             (("a", "policy"), ("b", "judge"))]  # fmt: skip
     new = torch.cat([logs(0.5, 0.5), logs(0.9, 0.5)])
     old = torch.cat([logs(0.5, 0.5), logs(0.5, 0.5)])
-    result = clipped_objective(collate(rows), new, old)
+    result = clipped_objective(Batch.collate(rows), new, old)
     told = result.metrics.report()
     assert (told["policy_clipped_high"], told["judge_clipped_high"]) == (0.0, 0.5)
     assert told["clipped_high"] == 0.25
@@ -289,7 +291,7 @@ def test_effective_samples_are_counted_over_the_window_and_not_averaged() -> Non
 
 
 def test_batch_without_a_trained_token_has_no_loss_and_adds_nothing() -> None:
-    silent = collate([row((1.0, 1.0), mask=(0, 0)), row((1.0, 1.0), name="s", mask=(0, 0))])
+    silent = Batch.collate([row((1.0, 1.0), mask=(0, 0)), row((1.0, 1.0), name="s", mask=(0, 0))])
     new = torch.zeros(2, 3, requires_grad=True)
     for result in (clipped_objective(silent, new), imitation_objective(silent, new)):
         result.loss.backward()
@@ -332,7 +334,7 @@ def rows(ratio: str) -> tuple[TrainRow, TrainRow]:
 def loss(of: TrainRow, new: torch.Tensor, old: torch.Tensor, **config: Any) -> ObjectiveResult:
     settings = ObjectiveConfig(**config)
     return clipped_objective(
-        collate([of], window_weights([of], settings)), new, old, None, settings
+        Batch.collate([of], window_weights([of], settings)), new, old, None, settings
     )
 
 
@@ -401,7 +403,7 @@ def test_a_sequence_ratio_is_the_product_of_its_tokens_ratios() -> None:
     rows = [row((1.0, 1.0), name=name, behaviour=(HALF, HALF)) for name in "ab"]
     rows.append(row((1.0, 1.0), name="c", behaviour=(math.log(0.1), math.log(0.01))))
     new = torch.cat([logs(0.5, 0.25), logs(1.0, 1.0), logs(1.0, 1.0)])
-    told = clipped_objective(collate(rows), new).metrics.report()
+    told = clipped_objective(Batch.collate(rows), new).metrics.report()
     # Products 1/2, 4 and 1000.
     assert told["sequence_ratio_median"] == pytest.approx(4.0, rel=1e-5)
     counts = [told[f"sequence_ratio_above_{bound}"] for bound in (2, 10, 100)]
@@ -412,8 +414,8 @@ def test_packed_rows_have_the_ratios_of_padded_ones() -> None:
     rows = [row((1.0,), name="a", behaviour=(HALF,)), row((1.0, 1.0), behaviour=(HALF, HALF))]
     padded = torch.cat([torch.cat([logs(1.0), torch.zeros(1, 1)], dim=1), logs(1.0, 1.0)])
     packed = torch.cat([logs(1.0), logs(1.0, 1.0)], dim=1)
-    one = clipped_objective(collate(rows), padded).metrics
-    other = clipped_objective(pack(rows), packed).metrics
+    one = clipped_objective(Batch.collate(rows), padded).metrics
+    other = clipped_objective(Batch.pack(rows), packed).metrics
     assert one.rows["sequence_ratio"] == pytest.approx((math.log(2), math.log(4)))
     assert other.rows["sequence_ratio"] == pytest.approx(one.rows["sequence_ratio"])
 
@@ -421,10 +423,13 @@ def test_packed_rows_have_the_ratios_of_padded_ones() -> None:
 def test_novelty_is_the_mean_token_ratio_to_the_reference() -> None:
     of = row((1.0, 1.0), behaviour=(HALF, HALF))
     config = ObjectiveConfig(beta=0.1)
-    told = clipped_objective(collate([of]), logs(0.5, 0.8), None, logs(0.25, 0.1), config)
+    told = clipped_objective(Batch.collate([of]), logs(0.5, 0.8), None, logs(0.25, 0.1), config)
     # Ratios 2 and 8: their geometric mean is 4.
     assert told.metrics.report()["novelty_median"] == pytest.approx(4.0, rel=1e-5)
-    assert "novelty_median" not in clipped_objective(collate([of]), logs(0.5, 0.8)).metrics.report()
+    assert (
+        "novelty_median"
+        not in clipped_objective(Batch.collate([of]), logs(0.5, 0.8)).metrics.report()
+    )
 
 
 def test_only_trained_policy_rows_have_a_sequence_ratio() -> None:
@@ -433,7 +438,7 @@ def test_only_trained_policy_rows_have_a_sequence_ratio() -> None:
         row((1.0,), name="silent", mask=(0,)),
         row((1.0,), name="policy", behaviour=(HALF,)),
     ]
-    found = clipped_objective(collate(rows), torch.cat([logs(0.5)] * 3)).metrics
+    found = clipped_objective(Batch.collate(rows), torch.cat([logs(0.5)] * 3)).metrics
     assert found.rows["sequence_ratio"] == pytest.approx((0.0,), abs=1e-6)
 
 

@@ -19,17 +19,16 @@ from rubricem.memory.schema import (
     Verdict,
 )
 from rubricem.training.rounds.numbers import (
-    both_updates,
     form_numbers,
     judge_numbers,
     numbers_of,
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rounds import lag, usable
+from rubricem.training.rounds.rounds import both_updates, lag, usable
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import CREDITS, Compiled
-from rubricem.training.show.training import reward_figures
+from rubricem.training.show.console import reward_figures
 from tests.support.collected import candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of

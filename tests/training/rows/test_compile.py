@@ -103,7 +103,7 @@ async def test_a_forced_trace_is_trained_where_the_policy_writes_and_each_token_
 
 PAGES = [
     page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes."),
-    page("Mira Holt", "Mira Holt died at home in Turin."),
+    page("Mira Holt", "Mira Holt died at home, mourned by all Turin."),
 ]
 CHAIN = " Who directed The Paper Kite?\n2. Where did [1] die?"
 CHAINED = "Where did the director of The Paper Kite die?"

@@ -26,6 +26,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.objective.batch import window_weights
+from rubricem.training.rows.compile import retokenised
 from rubricem.training.rows.credit import (
     CREDITS,
     NO_IDS,
@@ -42,11 +43,10 @@ from rubricem.training.rows.credit import (
     reflection_rows,
     row_rule,
     stage_advantages,
-    stage_returns,
     trainable,
 )
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import retokenised, token_sequence
+from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import ONE, TWO, candidate, group, judgement, policy_segment, rollout
 
 TOOL = Author.TOOL
@@ -293,7 +293,7 @@ def test_advantages_ignore_scale_and_shift_of_the_scores(
     scores: Floats, scale: float, shift: float
 ) -> None:
     def values(rewards: Floats) -> Floats:
-        return stage_advantages(stage_returns(rewards, PAPER), 1e-6, eps=0.0)
+        return stage_advantages(PAPER.returns(rewards), 1e-6, eps=0.0)
 
     np.testing.assert_allclose(values(scores * scale + shift), values(scores), atol=1e-6)
 
@@ -305,8 +305,8 @@ def test_scale_of_a_row_of_the_dependence_cancels(scores: Floats, scale: float) 
     rows[1] = [weight * scale for weight in rows[1]]
     scaled = Dependence(weights=tuple(tuple(row) for row in rows))
     np.testing.assert_allclose(
-        stage_advantages(stage_returns(scores, scaled), 1e-6, eps=0.0),
-        stage_advantages(stage_returns(scores, PAPER), 1e-6, eps=0.0),
+        stage_advantages(scaled.returns(scores), 1e-6, eps=0.0),
+        stage_advantages(PAPER.returns(scores), 1e-6, eps=0.0),
         atol=1e-6,
     )
 
@@ -322,7 +322,7 @@ def grpo(rewards: Floats) -> Floats:
 @MANY
 @given(SCORES)
 def test_identity_is_grpo_stage_by_stage(scores: Floats) -> None:
-    found = stage_advantages(stage_returns(scores, identity()))
+    found = stage_advantages(identity().returns(scores))
     expected = np.stack([grpo(scores[:, k]) for k in range(4)], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -331,8 +331,8 @@ def test_identity_is_grpo_stage_by_stage(scores: Floats) -> None:
 @given(SCORES)
 def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: Floats) -> None:
     answer = grpo(scores[:, 3])
-    lone = stage_advantages(stage_returns(scores[:, 3:], Dependence(weights=((1.0,),))))
-    everywhere = stage_advantages(stage_returns(scores, broadcast()))
+    lone = stage_advantages(Dependence(weights=((1.0,),)).returns(scores[:, 3:]))
+    everywhere = stage_advantages(broadcast().returns(scores))
     np.testing.assert_allclose(lone[:, 0], answer, atol=1e-9)
     for k in range(4):
         np.testing.assert_allclose(everywhere[:, k], answer, atol=1e-9)
@@ -347,7 +347,7 @@ def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: Floats) -> Non
     ).map(np.array)
 )
 def test_a_stage_teaches_two_members_or_none_and_no_nan_gets_out(scores: Floats) -> None:
-    returns = stage_returns(scores, PAPER)
+    returns = PAPER.returns(scores)
     found = stage_advantages(returns)
     assert np.isfinite(found).all() and not found[np.isnan(returns)].any()
     np.testing.assert_allclose(found.sum(axis=0), 0.0, atol=1e-9)
@@ -391,14 +391,14 @@ NO_REVIEW, NO_ANSWER = [[False, False, True, False]], [[False, False, False, Tru
 )  # fmt: skip
 def test_returns_by_hand(scores: Any, dependence: Dependence, absent: Any, returns: Any) -> None:
     left_out = None if absent is None else np.array(absent)
-    found = stage_returns(np.array(scores), dependence, left_out)
+    found = dependence.returns(np.array(scores), left_out)
     np.testing.assert_allclose(found, returns, atol=1e-12)
 
 
 def test_score_of_an_absent_stage_is_not_read() -> None:
     absent = np.array([[False, False, True, False]])
-    with_score = stage_returns(np.array([[1.0, 0.5, 1.0, 0.25]]), PAPER, absent)
-    without = stage_returns(np.array([[1.0, 0.5, NAN, 0.25]]), PAPER, absent)
+    with_score = PAPER.returns(np.array([[1.0, 0.5, 1.0, 0.25]]), absent)
+    without = PAPER.returns(np.array([[1.0, 0.5, NAN, 0.25]]), absent)
     np.testing.assert_array_equal(with_score, without)
 
 
@@ -423,16 +423,16 @@ def test_matrix_that_is_not_causal_is_refused(
 def test_any_causal_matrix_is_taken_and_survives_json() -> None:
     skewed = Dependence(weights=((0.0, 3.0), (0.0, 0.5)))
     assert Dependence.model_validate_json(skewed.model_dump_json()) == skewed
-    np.testing.assert_allclose(stage_returns(np.array([[9.0, 2.0]]), skewed), [[6.0, 1.0]])
+    np.testing.assert_allclose(skewed.returns(np.array([[9.0, 2.0]])), [[6.0, 1.0]])
 
 
 def test_wrong_shapes_and_infinite_scores_are_refused() -> None:
     with pytest.raises(ValueError, match=r"need \(n, 4\)"):
-        stage_returns(np.zeros((2, 3)), PAPER)
+        PAPER.returns(np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"need \(n, 4\)"):
-        stage_returns(np.zeros((2, 4)), PAPER, np.zeros((1, 4), dtype=np.bool_))
+        PAPER.returns(np.zeros((2, 4)), np.zeros((1, 4), dtype=np.bool_))
     with pytest.raises(ValueError, match="infinite"):
-        stage_returns(np.array([[0.0, 0.0, 0.0, np.inf]]), PAPER)
+        PAPER.returns(np.array([[0.0, 0.0, 0.0, np.inf]]))
 
 
 FOUND = ([0.0, 0.5, 0.5, 1.0], [1.0, 0.5, 0.5, 0.0])

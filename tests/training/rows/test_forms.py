@@ -28,25 +28,34 @@ from rubricem.memory.schema import (
     read,
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import read_rows
-from rubricem.training.rows.compile import JudgedGroup, JudgedTrajectory, each_row, judged_groups
-from rubricem.training.rows.credit import PAPER
+from rubricem.training.rounds.rounds_config import RoundsJob
+from rubricem.training.rows.compile import (
+    ExportedConversation,
+    JudgedGroup,
+    JudgedTrajectory,
+    each_row,
+    imitation_row,
+    judged_groups,
+)
+from rubricem.training.rows.credit import PAPER, row_rule
 from rubricem.training.rows.forms import (
     OTHER_PROMPT,
     TOO_FEW,
     TOO_NEAR,
-    ExportedConversation,
     PreferencePair,
+    TokenRow,
     best_and_worst,
-    conversation,
     preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
 from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
+from tests.support.tiny import write_tiny
 from tests.support.values import BOUND, source, trajectory
-from tests.training.rows.test_credit import ONE, TWO, group, rollout
+from tests.training.rows.test_credit import ONE, TWO, Characters, group, rollout
 
 OLD = ROOT / "tests" / "data" / "run_v1"
 
@@ -91,13 +100,24 @@ def _place(one: JudgedTrajectory) -> dict[str, object]:
     return {name: getattr(one, name) for name in ("group", "step", "question_id", "judgement")}
 
 
-def test_sft_tells_how_many_were_left_out_for_which_reason(tmp_path: Path):
-    run = committed(tmp_path / "run")
-    done = export(run, "--to", "sft")
-    assert done.stdout.splitlines()[:2] == [
-        "0 conversations", "3 dropped: rejected by the rule no_answer",
-    ]  # fmt: skip
-    assert lines(run / "sft.jsonl") == []
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--to", "sft"], ("no conversations: 3 left out, rejected by the rule no_answer",
+                           "Collect more")),
+        (["--to", "pairs", "--margin", "9"], ("1 left out, its best and worst", "Lower --margin")),
+        (["--to", "hf", "--of", "conversations"], ("no conversations",)),
+        (["--to", "trl"], ("it has no token ids", "--model")),
+    ],
+)  # fmt: skip
+def test_nothing_to_export_is_an_error_with_its_reasons_and_what_helps(
+    tmp_path: Path, flags: list[str], told: tuple[str, ...]
+):
+    run = committed(tmp_path / "run", settings={"model": "m", "base_url": "http://localhost:1"})
+    before = set(run.iterdir())
+    done = export(run, *flags)
+    assert done.exit_code == 2 and all(one in done.stderr for one in told), done.stderr
+    assert set(run.iterdir()) == before
 
 
 def test_conversations_of_a_collected_run(tmp_path: Path):
@@ -109,6 +129,17 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     assert "6 conversations" in done.stdout
     made = [read(line, ExportedConversation) for line in lines(out)]
     assert {c.trajectory for c in made} == {t.id for t in opened.run.trajectories()}
+    assert export(opened.run.folder, "--to", "verl").exit_code == 0
+    datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
+    assert export(opened.run.folder, "--to", "hf", "--of", "conversations").exit_code == 0
+    table = datasets.load_from_disk(str(opened.run.folder / "conversations_hf"))
+    assert table["messages"] == [[dict(m) for m in c.messages] for c in made]
+    path = str(opened.run.folder / "verl.parquet")
+    asked = list(datasets.Dataset.from_parquet(path, cache_dir=str(tmp_path / "cache")))
+    assert [one["prompt"][0]["content"] for one in asked] == [
+        question.question for question in opened.run.questions()
+    ]
+    assert {"data_source", "reward_model", "extra_info"} <= asked[0].keys()
 
 
 def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
@@ -210,10 +241,10 @@ def test_an_export_that_breaks_off_leaves_the_one_before(tmp_path: Path):
     assert (run / "rows.jsonl").read_text() == rows and set(run.iterdir()) == before
 
 
-def committed(folder: Path) -> Path:
+def committed(folder: Path, **changed: object) -> Path:
     """A judged group of two, and one of a single rollout that was not judged."""
     run, three = RunDirectory(folder), rollout("three")
-    run.begin(manifest(), [])
+    run.begin(manifest(**changed), [])
     records = [
         GroupRecord(id="a", step=0, question_id="0", question="q", trajectories=("one", "two")),
         GroupRecord(id="b", step=0, question_id="1", question="q", trajectories=("three",)),
@@ -247,20 +278,61 @@ def run(said: str = 'It <cite id="S1">grows without bound</cite>.', **more: obje
 
 
 def accepted(one: Trajectory, *rules: Rule) -> ExportedConversation:
-    made = conversation(one, rules)
+    made = ExportedConversation.of(one, rules)
     assert isinstance(made, ExportedConversation), made
     return made
 
 
-def test_a_conversation_is_the_system_prompt_the_question_and_one_long_turn():
+def test_a_conversation_has_what_others_wrote_in_turns_of_its_own_and_out_of_the_loss():
     made = accepted(run())
-    assert [m.role for m in made.messages] == ["system", "user", "assistant"]
-    assert [m.content for m in made.messages[:2]] == ["Be good.", "The question."]
-    written = made.messages[2].content
+    assert [m.role for m in made.messages] == ["system", "user", "assistant", "tool", "assistant"]
     said = answer('It <cite id="S1">grows without bound</cite>.')
-    assert written == plan() + FOUND + NOTE + said
-    ((start, end),) = made.untrained
-    assert written[start:end] == FOUND + NOTE, "what others wrote is one untrained span"
+    written = ["Be good.", "The question.", plan(), FOUND + NOTE, said]
+    assert [m.content for m in made.messages] == written
+    assert made.loss_mask == (0, 0, 1, 0, 1)
+
+
+def test_a_conversation_of_version_1_is_read_by_turns():
+    made = accepted(run())
+    *opening, first, found, last = made.model_dump(mode="json")["messages"]
+    text = first["content"] + found["content"] + last["content"]
+    start = len(first["content"])
+    old = made.model_dump(mode="json", exclude={"loss_mask", "schema_version"})
+    old["messages"] = [*opening, {"role": "assistant", "content": text}]
+    old["untrained"] = [[start, start + len(found["content"])]]
+    assert read(json.dumps(old), ExportedConversation) == made
+
+
+async def test_a_conversation_gives_the_row_of_its_trajectory():
+    row = await imitation_row(run(), Characters())
+    assert isinstance(row, TrainRow)
+    shown = accepted(run()).demonstration()
+    assert (shown.system, shown.user) == ("Be good.", "The question.")
+    ids = [ord(c) for part in shown.parts for c in part.text]
+    assert list(row.ids[row.prompt_tokens :]) == ids
+    own = [int(part.own) for part in shown.parts for _ in part.text]
+    assert list(row.loss_mask[row.prompt_tokens :]) == own
+    labels = TokenRow.of(row).labels
+    assert [i for i in labels if i >= 0] == [i for i, on in zip(ids, own, strict=True) if on]
+
+
+def test_sft_trains_a_file_of_conversations_as_it_trains_their_run(tmp_path: Path):
+    pytest.importorskip("torch", reason="the extra `train` is not installed")
+    model = str(write_tiny(tmp_path / "tiny.gguf"))
+    opened = Opened(tmp_path)
+    asyncio.run(opened.collector().collect())
+    opened.close()
+    out = tmp_path / "c.jsonl"
+    assert export(opened.run.folder, "--to", "sft", "--out", str(out)).exit_code == 0
+
+    def compiled(rows: Path) -> list[TrainRow]:
+        config = TrainConfig(out=tmp_path / rows.stem, rows=(rows,), model=model)
+        told = asyncio.run(RoundsJob(config, None, row_rule()).with_rows("sft", lambda line: None))
+        return read_rows(told.rows)
+
+    of_file, of_run = compiled(out), compiled(opened.run.folder)
+    assert [r.ids for r in of_file] == [r.ids for r in of_run] and len(of_run) == 6
+    assert [r.loss_mask for r in of_file] == [r.loss_mask for r in of_run]
 
 
 def test_a_scaffold_is_not_in_what_is_imitated():
@@ -276,21 +348,20 @@ def test_a_forced_trace_is_recast_as_free_mode_writes_it():
         for s in forced.segments
     ]
     made = accepted(forced.model_copy(update={"segments": tuple(segments)}))
-    system, user, written = (m.content for m in made.messages)
+    system, user, _, found, written = (m.content for m in made.messages)
     assert "at most 10" in system or "10" in system
     assert user.startswith(forced.question)
     assert "<think>The search brought nothing new.</think>" in written
-    ((start, end),) = made.untrained
-    assert written[start:end].strip() == FOUND.strip()
+    assert found.strip() == FOUND.strip()
 
 
 def test_citations_are_looked_at_where_it_is_asked_for():
     unknown = run('It <cite id="S7">grows without bound</cite>.')
-    assert isinstance(conversation(unknown), ExportedConversation)
-    assert conversation(unknown, [Rule.CITATION]) == "rejected by the rule citation"
+    assert isinstance(ExportedConversation.of(unknown), ExportedConversation)
+    assert ExportedConversation.of(unknown, [Rule.CITATION]) == "rejected by the rule citation"
     wrong = run('It <cite id="S1">holds 999 calls by default</cite>.')
-    assert isinstance(conversation(wrong, [Rule.CITATION]), ExportedConversation)
-    assert conversation(wrong, [Rule.SUPPORT]) == "rejected by the rule support"
+    assert isinstance(ExportedConversation.of(wrong, [Rule.CITATION]), ExportedConversation)
+    assert ExportedConversation.of(wrong, [Rule.SUPPORT]) == "rejected by the rule support"
     accepted(run('<cite id="S1">If maxsize is None the cache grows without bound.</cite>'),
              Rule.SUPPORT, Rule.CITATION)  # fmt: skip
 

@@ -7,12 +7,8 @@ import pytest
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Message
-from rubricem.training.rows.sequences import (
-    gguf_vocabulary,
-    is_folder,
-    read_tokeniser,
-    vocabulary_of,
-)
+from rubricem.training.local.session import vocabulary_of
+from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
 from tests.support.tiny import vocabulary, write_tokenizer
 from tests.training.local.test_load import folder_of
 

@@ -25,6 +25,8 @@ from rubricem.training.show.console import (
     TrainProgress,
     drawing,
     print_collected,
+    reward_figures,
+    step_figures,
     training_view,
 )
 from rubricem.training.show.events import (
@@ -33,7 +35,6 @@ from rubricem.training.show.events import (
     RowsDone,
     StepTaken,
 )
-from rubricem.training.show.training import reward_figures, step_figures
 from tests.support.collected import show
 from tests.support.rows import config_of, policy_rows, quiet, row
 

@@ -8,22 +8,17 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.errors import SettingsError
+from rubricem.training.judge_training.grpo import check_possible_of_judge
 from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.numbers import (
     numbers_of,
     reward_intervals,
     rows_numbers,
 )
+from rubricem.training.rounds.rounds import check_possible
 from rubricem.training.rounds.update import RoundRows
 from rubricem.training.rows.credit import CREDITS
-from rubricem.training.show.events import (
-    OF_JUDGE,
-    OF_ROUNDS,
-    OF_UPDATES,
-    check_possible,
-    check_possible_of_judge,
-    pattern,
-)
+from rubricem.training.show.events import OF_JUDGE, OF_ROUNDS, OF_UPDATES, pattern
 from tests.conftest import ROOT
 from tests.support.rows import config_of, row
 from tests.training.rounds.test_numbers import group

@@ -30,13 +30,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
-from rubricem.training.rows.credit import (
-    PAPER,
-    broadcast,
-    identity,
-    stage_advantages,
-    stage_returns,
-)
+from rubricem.training.rows.credit import PAPER, broadcast, identity, stage_advantages
 from rubricem.training.verl.codes import (
     ABSENT,
     Told,
@@ -44,9 +38,8 @@ from rubricem.training.verl.codes import (
     encoded,
     response_of,
     ss_grpo_advantages,
-    told,
 )
-from rubricem.training.verl.policy import PIECE, RolloutScorer, ServerPolicy
+from rubricem.training.verl.policy import PIECE, RolloutScorer, ServerPolicy, told
 from tests.support.collected import LengthJudge, judgement, two_turns
 from tests.support.collected import rollout as rollout_of
 from tests.support.policies import QUESTION, FixedSearch
@@ -82,7 +75,7 @@ def test_advantages_on_verls_tensors_are_those_of_the_project(dependence: object
     scores = np.array([[NAN if s is None else s for s in row] for row in SCORES[:3]])
     absent = np.zeros((3, 4), dtype=np.bool_)
     absent[0, 1] = True
-    wanted = stage_returns(scores, dependence, absent)  # type: ignore[arg-type]
+    wanted = dependence.returns(scores, absent)  # type: ignore[arg-type]
     values = stage_advantages(wanted)
     for row, stages in enumerate(STAGES[:3]):
         for place, stage in enumerate(stages):

@@ -22,7 +22,6 @@ from rubricem.agent.transcript.scaffold import (
     answer_text,
     missing_items,
     parse,
-    review_marks,
     rounds,
     rubric_items,
     turn_faults,
@@ -140,7 +139,7 @@ class VerdictReward(Rubric):
             return math.nan
         document = parse(action)
         enough = bool(shares) and shares[-1] == 1.0
-        return float(bool(review_marks(document)) and (not missing_items(document)) == enough)
+        return float(bool(document.review_marks()) and (not missing_items(document)) == enough)
 
 
 class Answers(Rubric):
