@@ -15,10 +15,17 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
-from tests.web_pages import PHONE, begun, finished, run_address
-from tests.web_site import Site, seeded, website
 
-from tests.conftest import CHROMIUM
+from tests.support.pages import (
+    CHROMIUM,
+    PHONE,
+    Site,
+    begun,
+    finished,
+    run_address,
+    seeded,
+    website,
+)
 
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192
@@ -46,6 +53,14 @@ def report(page: Page, site: Site) -> None:
     page.get_by_role("article").wait_for()
 
 
+def thread(page: Page, site: Site) -> None:
+    asked = finished(site, QUESTION)["thread"]
+    finished(site, "And who found the elements? It is a rich lru_cache", thread=asked)
+    page.goto(f"{site.url}#/threads/{asked}")
+    page.locator(".katex").last.wait_for()
+    page.get_by_role("article").last.scroll_into_view_if_needed()
+
+
 def citation(page: Page, site: Site) -> None:
     report(page, site)
     page.locator("[data-citation='3']").click()
@@ -69,7 +84,7 @@ def training(page: Page, site: Site) -> None:
 
 
 VIEWS: tuple[Callable[[Page, Site], None], ...] = (
-    ask, plan, watch, report, citation, memory, judge, training,
+    ask, plan, watch, report, citation, thread, memory, judge, training,
 )  # fmt: skip
 
 

@@ -1,0 +1,95 @@
+"""The image, the composition and the unit: what they name is there, and their linters pass them."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from rubricem.agent.cli import main
+from rubricem.agent.cli.serve import PORT
+from rubricem.agent.settings import PREFIX, Settings
+from tests.conftest import ROOT
+
+DEPLOY = ROOT / "deploy"
+IMAGE = (DEPLOY / "Dockerfile").read_text()
+
+
+@pytest.fixture(scope="module")
+def unit() -> Any:
+    read = configparser.RawConfigParser(strict=False)
+    read.optionxform = str  # type: ignore[assignment, method-assign]
+    read.read_string((DEPLOY / "rubricem.service").read_text())
+    return read["Service"]
+
+
+def accepted(command: list[str]) -> None:
+    """Have a command line parsed; it fails for a flag that there is not."""
+    with click.Context(main) as context:
+        name, serve, rest = main.resolve_command(context, command)
+        assert serve is not None
+        serve.make_context(name, rest, parent=context)
+
+
+def test_what_is_started_is_a_command_with_flags_that_exist(unit: Any):
+    entry, begun = (
+        json.loads(found) for found in re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", IMAGE, re.M)
+    )
+    assert entry == ["rubricem"]
+    accepted(begun)
+    program, *arguments = shlex.split(unit["ExecStart"])
+    assert Path(program).name == "rubricem"
+    accepted(arguments)
+    assert f"EXPOSE {PORT}\n" in IMAGE and f":{PORT}/healthz" in IMAGE
+
+
+def test_the_settings_that_are_named_exist(unit: Any):
+    composed = (DEPLOY / "compose.yaml").read_text()
+    named = re.findall(rf"{PREFIX}\w+", f"{IMAGE} {composed} {unit['Environment']}")
+    assert {name[len(PREFIX) :].lower() for name in named} <= set(Settings.model_fields)
+
+
+def test_the_image_copies_what_there_is_and_is_let_to_see_it():
+    copied = [line.split()[1] for line in IMAGE.splitlines() if re.match("COPY (?!--)", line)]
+    copied += ["README.md", "LICENSE"]
+    seen = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert [path for path in copied if not (ROOT / path).exists() or f"!{path}" not in seen] == []
+
+
+def test_the_composition_serves_loopback_alone_with_a_search_and_a_model_by_profile():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    published = [port for each in services.values() for port in each.get("ports", ())]
+    assert published == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert {name: each.get("profiles") for name, each in services.items()} == {
+        "rubricem": None, "searxng": None, "vllm": ["vllm"],
+    }  # fmt: skip
+    assert (DEPLOY / services["rubricem"]["build"]["context"] / "deploy" / "Dockerfile").is_file()
+    (mounted,) = services["searxng"]["volumes"]
+    settings = yaml.safe_load((DEPLOY / mounted.split(":")[0]).read_text())
+    assert "json" in settings["search"]["formats"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "command"),
+    [
+        ("hadolint", ["hadolint", str(DEPLOY / "Dockerfile")]),
+        ("systemd-analyze", ["systemd-analyze", "verify", "rubricem.service"]),
+    ],
+)
+def test_a_linter_that_is_installed_finds_nothing(tmp_path: Path, tool: str, command: list[str]):
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    text = (DEPLOY / "rubricem.service").read_text()
+    # The program that it starts is on no machine of ours.
+    (tmp_path / "rubricem.service").write_text(
+        text.replace("/opt/rubricem/bin/rubricem", "/bin/true")
+    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
