@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Value, emit
-from rubricem.agent.evaluate.arms import arms_of
-from rubricem.agent.evaluate.experiment import EvalRow, Experiment, evaluate
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
 from rubricem.agent.evaluate.results import differences, figures, write_results
+from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.index import PassageCorpus
@@ -113,13 +114,17 @@ def tell(row: EvalRow, done: int, total: int) -> None:
           f"F1 {grade.f1 or 0:.2f} {row.bare[:40]!r}", flush=True)  # fmt: skip
 
 
-async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
-    settings = load_settings({
+def setup_in(out: Path, arguments: argparse.Namespace) -> Setup:
+    """The model that is asked for, without a memory or checks of its own, into that folder."""
+    setup = setup_of(load_settings({
         "model": arguments.model, "base_url": arguments.base_url, "memory": "off",
         "verify": "off", "data_dir": out,
-    })  # fmt: skip
-    setup = setup_of(settings)
-    setup = replace(setup, template=replace(setup.template, passages=PASSAGES))
+    }))  # fmt: skip
+    return replace(setup, template=replace(setup.template, passages=PASSAGES))
+
+
+async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
+    setup = setup_in(out, arguments)
     total: int | None = QUICK
     if arguments.full:
         total = None if arguments.model == WHOLE or arguments.base_url else SMALL
@@ -127,12 +132,12 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
     experiment = Experiment(
         setup,
         questions,
-        arms_of(arguments.arms),
+        Arm.named(arguments.arms),
         out,
         at_once=arguments.at_once,
         search_tool=PassageCorpus(corpus(), out / "indexes"),
     )
-    rows = await evaluate(experiment, print, tell)
+    rows = await experiment.run(print, tell)
     write_results(experiment, rows)
     return rows
 

@@ -79,36 +79,56 @@ class Arm:
     def staged(self) -> bool:
         return self.way not in ("plain", "closed")
 
+    async def ask(
+        self, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
+    ) -> tuple[Trajectory, Sequence[Trajectory]]:
+        """The run that answers in this arm, and all runs that were made for it.
 
-def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tuple[Arm, ...]:
-    """The arms of a list such as `stages,plain` or `memory-off,memory-on`; `memory` is on, off or
-    both, and says what the others are given.
+        `setup` says where the researcher's runs are kept. What failed is a FAILED trajectory.
+        """
+        if self.way == "closed":
+            run = await ask_closed(researcher, ask, thread)
+            return run, [run]
+        decoder = researcher.decoder if self.staged else PlainDecoder()
+        reading = ReadingRecaller(recaller, self.items) if self.memory and recaller else None
+        able = replace(researcher, decoder=decoder, recaller=reading)
+        if self.count > 1:
+            return await ask_among(setup, able, ask, thread, self.count)
+        run = await able.ask(ask, thread)
+        return run, [run]
 
-    Raises SettingsError for an arm that there is not, and where none is named.
-    """
-    ways = list(dict.fromkeys(filter(None, (name.strip() for name in named.split(",")))))
-    if best_of is not None:
-        ways.append(f"best-of-{best_of}")
-    arms = list[Arm]()
-    for way in ways:
-        if way in MEMORIES:
-            given, items = MEMORIES[way]
-            arms.append(Arm("stages", given, items))
-            continue
-        best = _BEST.fullmatch(way)
-        if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
-            raise SettingsError(
-                f"There is no arm {way!r}.",
-                f"Arms are {', '.join([*WAYS, *MEMORIES])} and best-of-2 to best-of-{MOST}.",
-            )
-        staged = Arm(way).staged
-        if not staged or memory != "on":
-            arms.append(Arm(way))
-        if staged and memory != "off":
-            arms.append(Arm(way, memory=True))
-    if not arms:
-        raise SettingsError("No arm is named.", f"Name some: --arms {','.join(WAYS)}")
-    return tuple(dict.fromkeys(arms))
+    @classmethod
+    def named(
+        cls, named: str, best_of: int | None = None, memory: str = "off"
+    ) -> tuple["Arm", ...]:
+        """The arms of a list such as `stages,plain` or `memory-off,memory-on`; `memory` is on, off
+        or both, and says what the others are given.
+
+        Raises SettingsError for an arm that there is not, and where none is named.
+        """
+        ways = list(dict.fromkeys(filter(None, (name.strip() for name in named.split(",")))))
+        if best_of is not None:
+            ways.append(f"best-of-{best_of}")
+        arms = list[Arm]()
+        for way in ways:
+            if way in MEMORIES:
+                given, items = MEMORIES[way]
+                arms.append(cls("stages", given, items))
+                continue
+            best = _BEST.fullmatch(way)
+            if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
+                raise SettingsError(
+                    f"There is no arm {way!r}.",
+                    f"Arms are {', '.join([*WAYS, *MEMORIES])} and best-of-2 to best-of-{MOST}.",
+                )
+            staged = cls(way).staged
+            if not staged or memory != "on":
+                arms.append(cls(way))
+            if staged and memory != "off":
+                arms.append(cls(way, memory=True))
+        if not arms:
+            raise SettingsError("No arm is named.", f"Name some: --arms {','.join(WAYS)}")
+        return tuple(dict.fromkeys(arms))
 
 
 class ReadingRecaller:
@@ -133,25 +153,6 @@ class ReadingRecaller:
 
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
         """Nothing is kept."""
-
-
-async def ask_in(
-    arm: Arm, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
-) -> tuple[Trajectory, Sequence[Trajectory]]:
-    """The run that answers in this arm, and all runs that were made for it.
-
-    `setup` says where the researcher's runs are kept. What failed is a FAILED trajectory.
-    """
-    if arm.way == "closed":
-        run = await ask_closed(researcher, ask, thread)
-        return run, [run]
-    decoder = researcher.decoder if arm.staged else PlainDecoder()
-    reading = ReadingRecaller(recaller, arm.items) if arm.memory and recaller else None
-    able = replace(researcher, decoder=decoder, recaller=reading)
-    if arm.count > 1:
-        return await ask_among(setup, able, ask, thread, arm.count)
-    run = await able.ask(ask, thread)
-    return run, [run]
 
 
 class PlainDecoder:

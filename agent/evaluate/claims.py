@@ -21,12 +21,13 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError, field_validator
 
-from rubricem.agent.evaluate.experiment import ROWS, SETTINGS, alone_in, claim, open_rows
+from rubricem.agent.evaluate.experiment import EvalFolder
 from rubricem.agent.evaluate.questions import rows_of
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.reports.entailment import EntailmentChoice
@@ -114,33 +115,6 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
         )
 
 
-def read_claims(path: Path) -> tuple[LabelledClaim, ...]:
-    """The claims of a JSON list or of JSON lines.
-
-    Raises SettingsError for an empty file, ids that stand twice and labels of one class alone,
-    StoreError for a row that cannot be read.
-    """
-    found: dict[str, LabelledClaim] = {}
-    for place, row in enumerate(rows_of(path, "claim", _LINE), start=1):
-        try:
-            one = ClaimLine.of(row).labelled()
-        except (ValidationError, ValueError) as error:
-            why = first_fault(error) if isinstance(error, ValidationError) else str(error)
-            raise StoreError(f"row {place} of {path} is no labelled claim: {why}", _LINE) from error
-        if one.id in found:
-            raise SettingsError(
-                f"Row {place} of {path} has the id {one.id!r} of an earlier row.",
-                "Give each claim an id of its own, or leave one of the two out.",
-            )
-        found[one.id] = one
-    if len({one.supported for one in found.values()}) < 2:
-        raise SettingsError(
-            f"All claims of {path} are of one class, so nothing can be told apart.",
-            "Name a file with supported claims and with others.",
-        )
-    return tuple(found.values())
-
-
 class ClaimRow(Value):
     """What a checker said of one claim."""
 
@@ -173,66 +147,104 @@ async def open_checker(choice: PolicyChoice | EntailmentChoice | None) -> AsyncI
 OnClaim = Callable[[ClaimRow, int, int], None]
 
 
-async def check_claims(
-    claims: Sequence[LabelledClaim],
-    choice: PolicyChoice | EntailmentChoice | None,
-    out: Path,
-    at_once: int = 1,
-    on_row: OnClaim = lambda *told: None,
-) -> list[ClaimRow]:
-    """A row for each claim, those of an earlier try among them, kept as they come."""
-    named = choice.name if choice else NAME
-    with alone_in(out):
-        digest = hashlib.sha256("".join(c.model_dump_json() for c in claims).encode()).hexdigest()
-        claim(out / SETTINGS, {"checker": named, "claims": digest[:24]})
-        with open_rows(out / ROWS, ClaimRow) as rows:
-            left = [one for one in claims if one.id not in rows.held]
-            if left:
-                async with open_checker(choice) as checker, asyncio.TaskGroup() as tasks:
-                    waiting = iter(left)
+@dataclass(frozen=True, slots=True)
+class ClaimSet:
+    """The claims of one file."""
 
-                    async def work() -> None:
-                        for one in waiting:
-                            began = time.monotonic()
-                            said = await checker.check([one.pair()])
-                            took = round(time.monotonic() - began, 3)
-                            [found], [score] = said.each, said.chances or (None,)
-                            row = ClaimRow(id=one.id, verdict=found.verdict, score=score,
-                                           reason=found.reason, seconds=took)  # fmt: skip
-                            await rows.append(row)
-                            on_row(row, len(rows.held), len(claims))
+    claims: tuple[LabelledClaim, ...]
 
-                    for _ in range(min(at_once, len(left))):
-                        tasks.create_task(work())
-            return [rows.held[one.id] for one in claims]
+    def first(self, limit: int | None) -> "ClaimSet":
+        return ClaimSet(self.claims[:limit])
 
+    @classmethod
+    def read(cls, path: Path) -> "ClaimSet":
+        """The claims of a JSON list or of JSON lines.
 
-def claim_figures(
-    claims: Sequence[LabelledClaim], rows: Sequence[ClaimRow], checker: str
-) -> dict[str, Any]:
-    """Balanced accuracies with their intervals, for whoever reads them and for programs."""
-    both = list(zip(claims, rows, strict=True))
-    at_verdict = [(one.supported, row.verdict == "supported") for one, row in both]
-    held_out = [(one, row) for one, row in both if not one.tuned_on]
-    told: dict[str, Any] = {
-        "checker": checker,
-        "claims": len(claims),
-        "supported": sum(one.supported for one in claims),
-        "all": _accuracies(at_verdict),
-        "seconds": round(statistics.median(row.seconds for row in rows), 3),
-    }
-    tuning = [(one.supported, row.score) for one, row in both
-              if one.tuned_on and row.score is not None]  # fmt: skip
-    if held_out and len({label for label, _ in tuning}) > 1:
-        best = best_threshold(tuning)
-        told["threshold"] = round(best, 4)
-        told["held_out_product"] = _accuracies(
-            [(one.supported, row.verdict == "supported") for one, row in held_out]
-        )
-        told["held_out_tuned"] = _accuracies(
-            [(one.supported, (row.score or 0.0) >= best) for one, row in held_out]
-        )
-    return told
+        Raises SettingsError for an empty file, ids that stand twice and labels of one class alone,
+        StoreError for a row that cannot be read.
+        """
+        found: dict[str, LabelledClaim] = {}
+        for place, row in enumerate(rows_of(path, "claim", _LINE), start=1):
+            try:
+                one = ClaimLine.of(row).labelled()
+            except (ValidationError, ValueError) as error:
+                why = first_fault(error) if isinstance(error, ValidationError) else str(error)
+                raise StoreError(
+                    f"row {place} of {path} is no labelled claim: {why}", _LINE
+                ) from error
+            if one.id in found:
+                raise SettingsError(
+                    f"Row {place} of {path} has the id {one.id!r} of an earlier row.",
+                    "Give each claim an id of its own, or leave one of the two out.",
+                )
+            found[one.id] = one
+        if len({one.supported for one in found.values()}) < 2:
+            raise SettingsError(
+                f"All claims of {path} are of one class, so nothing can be told apart.",
+                "Name a file with supported claims and with others.",
+            )
+        return cls(tuple(found.values()))
+
+    async def check(
+        self,
+        choice: PolicyChoice | EntailmentChoice | None,
+        out: Path,
+        at_once: int = 1,
+        on_row: OnClaim = lambda *told: None,
+    ) -> list[ClaimRow]:
+        """A row for each claim, those of an earlier try among them, kept as they come."""
+        named = choice.name if choice else NAME
+        folder = EvalFolder(out)
+        with folder.alone():
+            digest = hashlib.sha256(
+                "".join(c.model_dump_json() for c in self.claims).encode()
+            ).hexdigest()
+            folder.claim({"checker": named, "claims": digest[:24]})
+            with folder.rows(ClaimRow) as rows:
+                left = [one for one in self.claims if one.id not in rows.held]
+                if left:
+                    async with open_checker(choice) as checker, asyncio.TaskGroup() as tasks:
+                        waiting = iter(left)
+
+                        async def work() -> None:
+                            for one in waiting:
+                                began = time.monotonic()
+                                said = await checker.check([one.pair()])
+                                took = round(time.monotonic() - began, 3)
+                                [found], [score] = said.each, said.chances or (None,)
+                                row = ClaimRow(id=one.id, verdict=found.verdict, score=score,
+                                               reason=found.reason, seconds=took)  # fmt: skip
+                                await rows.append(row)
+                                on_row(row, len(rows.held), len(self.claims))
+
+                        for _ in range(min(at_once, len(left))):
+                            tasks.create_task(work())
+                return [rows.held[one.id] for one in self.claims]
+
+    def figures(self, rows: Sequence[ClaimRow], checker: str) -> dict[str, Any]:
+        """Balanced accuracies with their intervals, for whoever reads them and for programs."""
+        both = list(zip(self.claims, rows, strict=True))
+        at_verdict = [(one.supported, row.verdict == "supported") for one, row in both]
+        held_out = [(one, row) for one, row in both if not one.tuned_on]
+        told: dict[str, Any] = {
+            "checker": checker,
+            "claims": len(self.claims),
+            "supported": sum(one.supported for one in self.claims),
+            "all": _accuracies(at_verdict),
+            "seconds": round(statistics.median(row.seconds for row in rows), 3),
+        }
+        tuning = [(one.supported, row.score) for one, row in both
+                  if one.tuned_on and row.score is not None]  # fmt: skip
+        if held_out and len({label for label, _ in tuning}) > 1:
+            best = best_threshold(tuning)
+            told["threshold"] = round(best, 4)
+            told["held_out_product"] = _accuracies(
+                [(one.supported, row.verdict == "supported") for one, row in held_out]
+            )
+            told["held_out_tuned"] = _accuracies(
+                [(one.supported, (row.score or 0.0) >= best) for one, row in held_out]
+            )
+        return told
 
 
 def best_threshold(scored: Sequence[tuple[bool, float]]) -> float:

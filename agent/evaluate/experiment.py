@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from rubricem.agent.evaluate.arms import Arm, ask_in
-from rubricem.agent.evaluate.grades import EvalGrade, grade
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.learning.scoring import open_group_judge
 from rubricem.agent.models.opening import PolicyChoice
@@ -84,6 +84,10 @@ class EvalRow(Value):
         return self.id, self.arm
 
 
+OnRow = Callable[[EvalRow, int, int], None]
+"""Told each row, how many there are now and how many there will be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """All that shapes the rows, and where they go."""
@@ -130,6 +134,35 @@ class Experiment:
             budgets=self.setup.budgets,
         )
 
+    async def run(self, tell: Tell = hush, on_row: OnRow = lambda *told: None) -> list[EvalRow]:
+        """The rows of all questions in all arms, those of an earlier try among them, in this order.
+
+        Raises SettingsError for a folder of other settings and for more runs at once than the model
+        serves, StoreError where the folder is in use or damaged, PolicyError where run after run
+        fails.
+        """
+        most = self.setup.model.at_once
+        if self.at_once > most:
+            raise SettingsError(
+                f"This model serves {most} run{'' if most == 1 else 's'} at once.",
+                "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
+            )
+        folder = EvalFolder(self.out)
+        with folder.alone():
+            setup = await settle(self.setup.over_whole_sources(), tell=tell)
+            self = replace(self, setup=setup)
+            folder.claim(self.told())
+            wanted = [(question, arm) for question in self.questions.questions
+                      for arm in self.arms]  # fmt: skip
+            with folder.rows(EvalRow) as rows:
+                check_questions(rows, self.questions.questions)
+                done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
+                left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
+                if left:
+                    async with open_parts(self, tell) as parts:
+                        await _answer_all(parts, left, rows, on_row, len(wanted))
+                return [rows.held[q.id, arm.name] for q, arm in wanted]
+
 
 def searched_of(tool: SearchTool | None) -> str:
     """What is searched, where it is not the sources of the settings; a corpus by its content."""
@@ -138,69 +171,53 @@ def searched_of(tool: SearchTool | None) -> str:
     return f"{tool.name} {getattr(tool, 'digest', '')[:24]}".strip()
 
 
-OnRow = Callable[[EvalRow, int, int], None]
-"""Told each row, how many there are now and how many there will be."""
+@dataclass(frozen=True, slots=True)
+class EvalFolder:
+    """Where an evaluation keeps what was asked and the rows."""
 
+    path: Path
 
-async def evaluate(
-    experiment: Experiment, tell: Tell = hush, on_row: OnRow = lambda *told: None
-) -> list[EvalRow]:
-    """The rows of all questions in all arms, those of an earlier try among them, in this order.
-
-    Raises SettingsError for a folder of other settings and for more runs at once than the model
-    serves, StoreError where the folder is in use or damaged, PolicyError where run after run fails.
-    """
-    most = experiment.setup.model.at_once
-    if experiment.at_once > most:
-        raise SettingsError(
-            f"This model serves {most} run{'' if most == 1 else 's'} at once.",
-            "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else evaluates into it meanwhile; raises StoreError where somebody does."""
+        busy = StoreError(
+            f"{self.path} is in use by another evaluation.",
+            "Wait until that one has ended, or name another folder with --out.",
         )
-    with alone_in(experiment.out):
-        setup = await settle(experiment.setup.over_whole_sources(), tell=tell)
-        experiment = replace(experiment, setup=setup)
-        claim(experiment.out / SETTINGS, experiment.told())
-        wanted = [(question, arm) for question in experiment.questions.questions
-                  for arm in experiment.arms]  # fmt: skip
-        with open_rows(experiment.out / ROWS, EvalRow) as rows:
-            check_questions(rows, experiment.questions.questions)
-            done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
-            left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
-            if left:
-                async with open_parts(experiment, tell) as parts:
-                    await _answer_all(parts, left, rows, on_row, len(wanted))
-            return [rows.held[q.id, arm.name] for q, arm in wanted]
+        with held_alone(self.path / "lock", busy):
+            yield
 
+    def claim(self, told: Mapping[str, Any]) -> None:
+        """Write down what is asked, or see that it is what was asked here before."""
+        told, path = json.loads(json.dumps(told)), self.path / SETTINGS
+        if not path.exists():
+            write_atomically(path, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+            return
+        with writable(path):
+            text = path.read_text(encoding="utf-8")
+        try:
+            before = json.loads(text)
+            other = [name for name in told if before.get(name) != told[name]]
+        except (ValueError, AttributeError) as error:
+            raise StoreError(
+                f"{path} cannot be read.", "Name another folder with --out."
+            ) from error
+        if other:
+            raise SettingsError(
+                f"{self.path} holds an evaluation with other settings: {_differing(before, told)}.",
+                f"Name another folder with --out; {path.name} has what this one was begun with.",
+            )
 
-@contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Nobody else evaluates into the folder meanwhile; raises StoreError where somebody does."""
-    busy = StoreError(
-        f"{out} is in use by another evaluation.",
-        "Wait until that one has ended, or name another folder with --out.",
-    )
-    with held_alone(out / "lock", busy):
-        yield
-
-
-def claim(path: Path, told: Mapping[str, Any]) -> None:
-    """Write down what is asked, or see that it is what was asked here before."""
-    told = json.loads(json.dumps(told))
-    if not path.exists():
-        write_atomically(path, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
-        return
-    with writable(path):
-        text = path.read_text(encoding="utf-8")
-    try:
-        before = json.loads(text)
-        other = [name for name in told if before.get(name) != told[name]]
-    except (ValueError, AttributeError) as error:
-        raise StoreError(f"{path} cannot be read.", "Name another folder with --out.") from error
-    if other:
-        raise SettingsError(
-            f"{path.parent} holds an evaluation with other settings: {_differing(before, told)}.",
-            f"Name another folder with --out; {path.name} has what this one was begun with.",
-        )
+    @contextmanager
+    def rows(self, kind: type[Any]) -> Iterator["RowFile"]:
+        """Its rows, each of a kind; the file is made where there is none."""
+        path = self.path / ROWS
+        with writable(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                yield RowFile(path, descriptor, kind)
+            finally:
+                os.close(descriptor)
 
 
 def _differing(before: Mapping[str, Any], told: Mapping[str, Any]) -> str:
@@ -235,17 +252,6 @@ class RowFile:
         with writable(self.path):
             await asyncio.to_thread(append_whole, self._descriptor, line.encode())
         self.held[row.key] = row
-
-
-@contextmanager
-def open_rows(path: Path, kind: type[Any]) -> Iterator[RowFile]:
-    """The rows of the file, which is made where there is none."""
-    with writable(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            yield RowFile(path, descriptor, kind)
-        finally:
-            os.close(descriptor)
 
 
 def check_questions(rows: RowFile, questions: Sequence[EvalQuestion]) -> None:
@@ -339,10 +345,10 @@ async def _answer_all(
 async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> EvalRow:
     """The row of a question in an arm, its answer graded."""
     ask, thread = parts.experiment.ask(question), thread_of(question, arm)
-    answered = await ask_in(arm, parts.setup, parts.researcher, parts.recaller, ask, thread)
+    answered = await arm.ask(parts.setup, parts.researcher, parts.recaller, ask, thread)
     run, runs = answered
     answer, usage = cited_answer(run), sum((each.usage for each in runs), NO_USAGE)
-    graded = grade(question, run)
+    graded = EvalGrade.of(question, run)
     if not arm.searches:
         graded = graded.model_copy(update={"evidence": None})
     if question.rubric:

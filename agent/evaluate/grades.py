@@ -8,9 +8,7 @@ run retrieved. A refusal is a run without evidence or an answer that says it was
 of an unanswerable question, and honest where the answer would have been wrong.
 """
 
-import random
 import re
-import statistics
 import string
 from collections import Counter
 from collections.abc import Sequence
@@ -74,6 +72,43 @@ class EvalGrade(Value):
     def all_gold(self) -> bool | None:
         return None if self.evidence is None else self.evidence == 1.0
 
+    @classmethod
+    def of(cls, question: EvalQuestion, trajectory: Trajectory) -> "EvalGrade":
+        """All that code can tell of a run's answer; a rubric's score is added by whoever has a
+        judge.
+
+        A failed run has no answer, so nothing that was asked for is in it.
+        """
+        answer = cited_answer(trajectory)
+        text, said = answer.text(), answer.bare or answer.text()
+        checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
+        em = f1 = pattern = None
+        if question.answers:
+            em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
+        if question.patterns:
+            found = [re.search(one, text, re.I | re.S) for one in question.patterns]
+            pattern = sum(map(bool, found)) / len(found)
+        failed = trajectory.status is Status.FAILED
+        refused = refuses(trajectory, answer) and not failed
+        right: bool | None = None
+        if question.unanswerable:
+            right = refused
+        elif f1 is not None:
+            right = f1 >= RIGHT
+        elif pattern is not None:
+            right = pattern == 1.0
+        return cls(
+            em=em,
+            f1=f1,
+            pattern=pattern,
+            evidence=evidence_recall(question.gold, trajectory.sources),
+            refused=refused,
+            right=right,
+            cites=sum(checks.values()),
+            supported=checks["supported"],
+            dropped=answer.dropped,
+        )
+
 
 def normal_answer(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
@@ -121,54 +156,3 @@ def refuses(trajectory: Trajectory, answer: CitedAnswer) -> bool:
     if answer.bare:
         return bool(_BARE_REFUSAL.match(answer.bare))
     return bool(_REFUSAL.search(answer.text()))
-
-
-def grade(question: EvalQuestion, trajectory: Trajectory) -> EvalGrade:
-    """All that code can tell of a run's answer; a rubric's score is added by whoever has a judge.
-
-    A failed run has no answer, so nothing that was asked for is in it.
-    """
-    answer = cited_answer(trajectory)
-    text, said = answer.text(), answer.bare or answer.text()
-    checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
-    em = f1 = pattern = None
-    if question.answers:
-        em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
-    if question.patterns:
-        found = [re.search(one, text, re.I | re.S) for one in question.patterns]
-        pattern = sum(map(bool, found)) / len(found)
-    failed = trajectory.status is Status.FAILED
-    refused = refuses(trajectory, answer) and not failed
-    right: bool | None = None
-    if question.unanswerable:
-        right = refused
-    elif f1 is not None:
-        right = f1 >= RIGHT
-    elif pattern is not None:
-        right = pattern == 1.0
-    return EvalGrade(
-        em=em,
-        f1=f1,
-        pattern=pattern,
-        evidence=evidence_recall(question.gold, trajectory.sources),
-        refused=refused,
-        right=right,
-        cites=sum(checks.values()),
-        supported=checks["supported"],
-        dropped=answer.dropped,
-    )
-
-
-def bootstrap_mean(
-    values: Sequence[float], seed: int = 0, draws: int = 10_000
-) -> tuple[float, float]:
-    """The 95% percentile interval of the mean, over samples drawn anew with replacement.
-
-    Of paired differences this is the paired bootstrap. Raises ValueError for no values.
-    Source: Efron and Tibshirani (1993), chapter 13.
-    """
-    if not values:
-        raise ValueError("no values to draw from")
-    rng = random.Random(seed)
-    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(draws))
-    return means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]

@@ -26,7 +26,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,52 @@ class QuestionSet:
         """Why its figures do not compare with published ones; "" where they do."""
         return INCOMPARABLE.get(self.format, "")
 
+    @property
+    def types(self) -> list[str]:
+        """The questions' types in their order; none where there are fewer than two."""
+        found = list(dict.fromkeys(question.type for question in self.questions))
+        return found if len(found) > 1 else []
+
     def first(self, limit: int | None) -> "QuestionSet":
         return QuestionSet(self.format, self.questions[:limit], self.passages)
 
     def digest(self) -> str:
         told = "\n".join(question.model_dump_json() for question in self.questions)
         return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+    @classmethod
+    def read(cls, path: Path, form: str | None = None) -> "QuestionSet":
+        """The questions of a file, in a format of `FORMATS`; None: as its first row shows.
+
+        Raises SettingsError for an empty file, an unknown format and ids that stand twice,
+        StoreError for a file or row that cannot be read.
+        """
+        rows = rows_of(path, "question", _OWN)
+        fields = rows[0] if isinstance(rows[0], dict) else {}
+        showing = (name for name, (signs, _) in _FORMATS.items() if signs <= fields.keys())
+        form = form or next(showing, None)
+        if form is None:
+            shown = ", ".join(map(str, fields))[:200] or "no fields"
+            raise SettingsError(
+                f"The format of {path} is not known: its first row has {shown}.",
+                f"Force one with --format ({', '.join(FORMATS)}), or: {_OWN}",
+            )
+        kind = _FORMATS[form][1]
+        asked = dict[str, int]()
+        questions, passages = list[EvalQuestion](), dict[Passage, None]()
+        for place, row in enumerate(rows, start=1):
+            read = _read(kind, row, path, place, form)
+            question = _whole(read, path, place)
+            if question.id in asked:
+                raise SettingsError(
+                    f"Rows {asked[question.id]} and {place} of {path} have the same id "
+                    f"{question.id!r}.",
+                    "Give each question an id of its own, or leave one of the two out.",
+                )
+            asked[question.id] = place
+            questions.append(question)
+            passages |= dict.fromkeys(read.passages())
+        return cls(form, tuple(questions), tuple(passages))
 
 
 class AskedRow(BaseModel, coerce_numbers_to_str=True):
@@ -286,40 +326,6 @@ INCOMPARABLE = {
 _OWN = 'Write lines such as {"question": "...", "answer": "..."}.'
 
 
-def read_questions(path: Path, form: str | None = None) -> QuestionSet:
-    """The questions of a file, in a format of `FORMATS`; None: as its first row shows.
-
-    Raises SettingsError for an empty file, an unknown format and ids that stand twice, StoreError
-    for a file or row that cannot be read.
-    """
-    rows = rows_of(path, "question", _OWN)
-    fields = rows[0] if isinstance(rows[0], dict) else {}
-    showing = (name for name, (signs, _) in _FORMATS.items() if signs <= fields.keys())
-    form = form or next(showing, None)
-    if form is None:
-        shown = ", ".join(map(str, fields))[:200] or "no fields"
-        raise SettingsError(
-            f"The format of {path} is not known: its first row has {shown}.",
-            f"Force one with --format ({', '.join(FORMATS)}), or: {_OWN}",
-        )
-    kind = _FORMATS[form][1]
-    asked = dict[str, int]()
-    questions, passages = list[EvalQuestion](), dict[Passage, None]()
-    for place, row in enumerate(rows, start=1):
-        read = _read(kind, row, path, place, form)
-        question = _whole(read, path, place)
-        if question.id in asked:
-            raise SettingsError(
-                f"Rows {asked[question.id]} and {place} of {path} have the same id "
-                f"{question.id!r}.",
-                "Give each question an id of its own, or leave one of the two out.",
-            )
-        asked[question.id] = place
-        questions.append(question)
-        passages |= dict.fromkeys(read.passages())
-    return QuestionSet(form, tuple(questions), tuple(passages))
-
-
 def rows_of(path: Path, what: str, remedy: str) -> list[Any]:
     """The rows of a JSON list, of JSON lines, or of a .csv file; at least one."""
     try:
@@ -371,9 +377,3 @@ def ungraded(questions: Sequence[EvalQuestion]) -> str:
         f"{named} what a right answer is (answer, pattern, gold, rubric, unanswerable): of them "
         "only searches, seconds and cites are reported."
     )
-
-
-def types_of(questions: Iterable[EvalQuestion]) -> list[str]:
-    """The types in their order; none where there are fewer than two."""
-    found = list(dict.fromkeys(question.type for question in questions))
-    return found if len(found) > 1 else []

@@ -7,6 +7,7 @@ paired bootstrap.
 """
 
 import json
+import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
-from rubricem.agent.evaluate.grades import bootstrap_mean
-from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, types_of, ungraded
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, ungraded
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import RunStore, write_atomically
 from rubricem.memory.schema import Status, Trajectory, Value
@@ -133,6 +133,21 @@ def differences(rows: Sequence[EvalRow], kind: str = "") -> list[EvalDifference]
     return found
 
 
+def bootstrap_mean(
+    values: Sequence[float], seed: int = 0, draws: int = 10_000
+) -> tuple[float, float]:
+    """The 95% percentile interval of the mean, over samples drawn anew with replacement.
+
+    Of paired differences this is the paired bootstrap. Raises ValueError for no values.
+    Source: Efron and Tibshirani (1993), chapter 13.
+    """
+    if not values:
+        raise ValueError("no values to draw from")
+    rng = random.Random(seed)
+    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(draws))
+    return means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]
+
+
 def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, Any]) -> Any:
     """All of it as one JSON object; `told` are the settings."""
     unanswerable = frozenset(q.id for q in questions.questions if q.unanswerable)
@@ -141,7 +156,7 @@ def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, 
         own = [row for row in rows if row.arm == arm]
         types = {
             kind: figures([r for r in own if r.type == kind], unanswerable)
-            for kind in types_of(questions.questions)
+            for kind in questions.types
         }
         arms[arm] = {"all": figures(own, unanswerable), "types": types}
     warnings = filter(None, (questions.incomparable, ungraded(questions.questions)))

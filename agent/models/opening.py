@@ -5,6 +5,7 @@ what judges, or as what continues token ids; whoever opens it asks the choice, a
 this folder asks which of the two kinds it is. Heavy parts are imported where they are chosen.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
 from rubricem.memory.errors import PolicyError, SettingsError, needed
+from rubricem.memory.parts import offered, own_part
 from rubricem.memory.schema import Embedder, LocalModel
 
 OpenPolicy = Callable[[], Awaitable[Policy]]
@@ -243,7 +245,13 @@ PolicyChoice = EmbeddedChoice | ServerChoice
 async def embedder_in(
     weights_dir: Path, tell: Tell = hush, name: str = DEFAULT_EMBEDDER
 ) -> Embedder:
-    """The embedder of a name, fetched where it is not on disk and loaded when first used."""
+    """The embedder of a name: a package's own, or one that is fetched where it is not on disk.
+
+    It is loaded when first used.
+    """
+    if name in offered("embedders"):
+        own: Embedder = await asyncio.to_thread(own_part, "embedders", name)
+        return own
     from rubricem.agent.weights.store import WeightsStore
 
     return await WeightsStore(weights_dir, shares_told(tell)).embedder(name)

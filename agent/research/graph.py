@@ -23,9 +23,11 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.reports.report import markdown
@@ -38,6 +40,7 @@ from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
     MOST_REJECTED,
     OPEN_PAGE,
+    Ask,
     Found,
     OutOfTime,
     PlanDecision,
@@ -230,6 +233,48 @@ NOTHING = ""
 """the query of a run that was broken off, while it passes through the nodes that are left"""
 
 
+@with_config(ConfigDict(extra="ignore"))
+class ResearchLimits(TypedDict, total=False):
+    """What a caller that drives the graph may set of one question; the rest is as configured."""
+
+    tool_calls: Annotated[int, Field(ge=1, le=1000)]
+    review_returns: Annotated[int, Field(ge=0, le=10)]
+    approve_plan: bool
+    clarify: bool
+    max_seconds: Annotated[float, Field(ge=0)]
+    max_total_tokens: Annotated[int, Field(ge=0)]
+    max_cost: Annotated[float, Field(ge=0)]
+
+
+def limited(ask: Ask, limits: ResearchLimits) -> Ask:
+    """The question under these limits; raises SettingsError where one of them cannot be."""
+    try:
+        given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", "Correct it in the context."
+        ) from error
+    names = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+    spent = {name: given.pop(key) or None for name, key in names.items() if key in given}
+    return replace(ask, **given, budgets=replace(ask.budgets, **spent))
+
+
+class ResearchInput(TypedDict, total=False):
+    """What a caller that only has a question sends: that, or a conversation that ends in it."""
+
+    question: str
+    answer_format: Literal["long", "short", "exact"]
+
+
+class ResearchOutput(TypedDict, total=False):
+    """What it reads when the run has ended."""
+
+    report: str
+    status: str
+    run: str
+
+
 class Position(TypedDict, total=False):
     """The state LangGraph keeps: small, and enough to find everything else."""
 
@@ -247,6 +292,10 @@ class Position(TypedDict, total=False):
     report: str
     """output for a caller that gave a question: the cited report in Markdown"""
     status: str
+    runs: list[str]
+    """those of a conversation that is driven by messages, the latest last"""
+    messages: list[Any]
+    """LangChain's, where the served graph has them: the last of a person is the question"""
 
 
 class Decoder(Protocol):
@@ -291,7 +340,13 @@ class OpenRuns(Protocol):
 
     @property
     def decoder(self) -> Decoder: ...
-    async def begin(self, question: str, answer_format: AnswerFormat) -> str: ...
+    async def begin(
+        self,
+        question: str,
+        answer_format: AnswerFormat,
+        limits: ResearchLimits,
+        earlier: Sequence[str],
+    ) -> str: ...
     async def find(self, key: str) -> Run | None: ...
     async def open(self, key: str) -> Run: ...
     async def finish(self, run: Run) -> Trajectory: ...
@@ -447,15 +502,26 @@ def following(step: str, query: str | None) -> str:
 
 
 def build_graph(
-    opener: RunsOpener, checkpointer: Any = None
+    opener: RunsOpener,
+    checkpointer: Any = None,
+    *,
+    state: type = Position,
+    sent: type | None = None,
+    received: type | None = None,
 ) -> "CompiledStateGraph[Any, Any, Any, Any]":
-    """The compiled graph over runs that are found by their key; it takes 15 ms of CPU."""
+    """The compiled graph over runs that are found by their key; it takes 15 ms of CPU.
+
+    `state` is a `Position`, maybe with messages; `sent` and `received` are what callers from
+    outside send and get, None: all of it.
+    """
     from langgraph.graph import START, StateGraph
 
-    graph = StateGraph(Position)
+    graph: StateGraph[Any, Any, Any, Any] = StateGraph(
+        state, ResearchLimits, input_schema=sent, output_schema=received
+    )
     graph.add_edge(START, "recall")
     for name, following in WAYS.items():
-        graph.add_node(name, _node(name, opener))
+        graph.add_node(name, _node(name, opener), input_schema=state)
         if len(following) == 1:
             graph.add_edge(name, *following)
         else:
@@ -480,10 +546,11 @@ def _node(name: str, opener: RunsOpener) -> _Node:
     async def node(state: Position) -> Position:
         runs = await opener.opened()
         path = [] if first else state.get("path", [])
-        question = state.get("question", "") if first else ""
+        question = _question(state) if first else ""
+        began: Position = {}
         if question or "run" not in state:
-            form = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
-            key = await runs.begin(question, form)
+            key = await _begin(runs, state, question)
+            began = {"runs": [*state.get("runs", ()), key]} if state.get("messages") else {}
         else:
             key = state["run"]
         run = await runs.find(key)
@@ -494,12 +561,15 @@ def _node(name: str, opener: RunsOpener) -> _Node:
             query = await _walk(
                 run, runs.decoder, ahead, state.get("query"), on=state.get("together", False)
             )
-            position: Position = {"run": key, "path": [*run.path], "query": query}
+            position: Position = {**began, "run": key, "path": [*run.path], "query": query}
             if run.path[-1] != NODES[-1]:
                 return {**position, "report": "", "status": ""}
             trajectory = await runs.finish(run)
             # A caller that drives the graph itself gets its answer in the state alone.
-            report = markdown(trajectory) if "question" in state else ""
+            talks = state.get("messages")
+            report = markdown(trajectory) if talks or "question" in state else ""
+            if talks:
+                position["messages"] = [{"role": "assistant", "content": report, "id": run.thread}]
             return {**position, "report": report, "status": trajectory.status}
         except GraphBubbleUp:
             # A person is asked; the run stays as it is until the node begins again.
@@ -509,6 +579,20 @@ def _node(name: str, opener: RunsOpener) -> _Node:
             raise
 
     return node
+
+
+def _question(state: Position) -> str:
+    """What is asked now: the last message, where that is a person's, else the question."""
+    *_, last = state.get("messages") or [None]
+    return str(last.text) if last and last.type == "human" else state.get("question", "")
+
+
+async def _begin(runs: OpenRuns, state: Position, question: str) -> str:
+    from langgraph.runtime import get_runtime
+
+    form = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
+    limits = get_runtime(ResearchLimits).context or ResearchLimits()
+    return await runs.begin(question, form, limits, state.get("runs", ()))
 
 
 async def _walk(

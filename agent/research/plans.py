@@ -13,21 +13,31 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rubricem.agent.transcript.words import content_words, names, phrase
+from rubricem.agent.transcript.words import content_words, names, overlap, phrase
+from rubricem.memory.language import LETTER, is_foreign
 
 MOST_LOOKUPS = 6
 """of a plan; what a small model writes beyond that repeats itself"""
 _ITEM = re.compile(r"^[ \t]*(\d{1,3})[.)][ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
 REFERENCE = re.compile(r"\[(\d{1,3})\]")
-_IDENTIFIER = re.compile(r"(?<!\w)(?:[^\W\d]\w*+(?:\.\w+)+|\w*[a-z]_\w+)")
+_WHAT_KIN = re.compile(
+    r"^What (is|was) the (child|son|daughter|father|mother|spouse|wife|husband|brother|sister|"
+    r"sibling|director|composer|performer|author)\b(?= of)"
+)
+"""what a small model asks of somebody"""
+_IDENTIFIER = re.compile(
+    rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
+)
 _COMPARES = re.compile(
     r"\b(?:compare|which of|earlier|earliest|first|older|oldest|later|latest|last|younger|"
     r"youngest|longer|more|same|both)\b",
     re.I,
 )
-LAST = re.compile(r"\b(?:later|latest|last|younger|youngest|newer|recent|recently)\b", re.I)
-FIRST = re.compile(r"\b(?:earlier|earliest|first|older|oldest|before)\b", re.I)
-SAME = re.compile(r"\b(?:same|both|share)\b", re.I)
+# In lower case: "The Last Coupon" compares nothing.
+LAST = re.compile(r"\b(?:later|latest|last|younger|youngest|newer|recent|recently)\b")
+FIRST = re.compile(r"\b(?:earlier|earliest|first|older|oldest|before)\b")
+LIVED = re.compile(r"\blive[ds]? (?:the )?(?:longe|shorte)(?:r|st)\b")
+SAME = re.compile(r"\b(?:same|both|share)\b|^Both\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,8 @@ def read_plan(text: str, question: str) -> list[Lookup]:
     plan without any is the question itself.
     """
     found: dict[int, Lookup] = {}
-    for written, line in _ITEM.findall(text)[: 4 * MOST_LOOKUPS]:
+    for written, said in _ITEM.findall(text)[: 4 * MOST_LOOKUPS]:
+        line = _WHAT_KIN.sub(r"Who \1 the \2", said)
         number, refers = int(written), tuple(dict.fromkeys(map(int, REFERENCE.findall(line))))
         asked = content_words(REFERENCE.sub("", line))
         known = {other.text.casefold() for other in found.values()}
@@ -122,6 +133,8 @@ def _listed(numbers: Sequence[int]) -> str:
 def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     """The plan with what a small model leaves out of it."""
     question = " ".join(question.split())
+    if is_foreign(question):
+        return _about(steps, question)
     if differ := _DIFFERENCE.search(question):
         return [Lookup(n, f"What does {differ[n]} do?") for n in (1, 2)]
     sides = two_sides(question)
@@ -131,6 +144,15 @@ def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     if _asks_how(question) and not any(step.refers for step in steps):
         return _parts(steps, question)
     return _through_persons(steps, question)
+
+
+def _about(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+    """The plan as it is where each look-up that rests on no other is half in the question's words.
+
+    Else the question: in another language a small model falls back upon its worked examples.
+    """
+    own = all(step.refers or overlap(step.text, question) >= 0.5 for step in steps)
+    return list(steps) if own else [Lookup(1, question)]
 
 
 _HOW = re.compile(
@@ -179,6 +201,9 @@ Sides = tuple[str, str]
 _OR = re.compile(
     r"^[^,]*?(?:,| between| out of| of) (?:the (?:[a-z]+ )?)?(?P<a>\S.*?),? or (?P<b>\S.*?)\W*$"
 )
+_OUT_OF = re.compile(
+    r"\b(?:[Bb]etween|[Oo]ut of) (?P<a>\S.*?),? and (?P<b>[A-Z0-9\"'].*?)(?:, |\W*$)"
+)
 _TITLE = r"(?:[A-Z0-9][^\s,]*|\([^)]*\)|[a-z]{1,3}|&)"
 _AND = re.compile(
     rf"^(?:Are|Is|Were|Was|Do|Does|Did|Have|Has) (?:[a-z]+,? )*"
@@ -189,8 +214,8 @@ _AND = re.compile(
 
 def two_sides(question: str) -> Sides | None:
     """The two things that a question sets side by side; None: it does not, or not plainly."""
-    if FIRST.search(question) or LAST.search(question):
-        found = _OR.search(question)
+    if FIRST.search(question) or LAST.search(question) or LIVED.search(question):
+        found = _OR.search(question) or _OUT_OF.search(question)
     else:
         found = _AND.search(question) if SAME.search(question) else None
     if found is None or phrase(found["a"]) == phrase(found["b"]):
@@ -198,7 +223,7 @@ def two_sides(question: str) -> Sides | None:
     return found["a"].strip(" ,"), found["b"].strip(" ,?.")
 
 
-_BRIDGED = re.compile(r"\bwhose\b|\b(?:ha(?:s|ve)|with) (?:a|an|the)\b|\b\w+s? of\b", re.I)
+_BRIDGED = re.compile(r"\bwhose\b|\b(?:ha(?:s|ve)|with) (?:a|an|the)\b|\b(?!out )\w+s? of\b", re.I)
 _MADE = re.compile(
     r"\b(released|published|founded|established|built|opened|formed|created|launched|introduced|"
     r"produced|completed|started|discovered|invented|written|recorded|composed)\b",
@@ -230,6 +255,8 @@ def _side_chain(steps: Sequence[Lookup], sides: Sides, question: str) -> list[st
     """The look-ups of one side, the last of which is compared; a reference is to one of them."""
     words = question.replace(sides[0], "").replace(sides[1], "")
     bridged = bool(_BRIDGED.search(words))
+    if LIVED.search(words) and not bridged:
+        return [f"When was {sides[0]} born?", f"When did {sides[0]} die?"]
     asked = _asked(words, bridged=bridged)
     if asked and not bridged:
         return [asked.format(sides[0])]
@@ -264,8 +291,11 @@ def _both(chain: Sequence[str], sides: Sides, question: str) -> list[Lookup]:
     by = "the same" if SAME.search(question) else "the later one"
     if FIRST.search(question) and not LAST.search(question):
         by = "the earlier one"
-    told = f"Compare [{size}] and [{2 * size}]: {by}"
-    return [*steps, Lookup(2 * size + 1, told, (size, 2 * size), compares=True)]
+    of: tuple[int, ...] = (size, 2 * size)
+    if LIVED.search(question):
+        by, of = "the longer life", tuple(range(1, 2 * size + 1))
+    told = f"Compare {_listed(of)}: {by}"
+    return [*steps, Lookup(2 * size + 1, told, of, compares=True)]
 
 
 _THROUGH = {

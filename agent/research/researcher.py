@@ -6,7 +6,7 @@ is a trajectory that says why, saved like every other, and its journal lets it g
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
@@ -17,7 +17,13 @@ from weakref import WeakKeyDictionary
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.models.tracing import is_on, traced
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.graph import Decoder, build_graph, recursion_limit
+from rubricem.agent.research.graph import (
+    Decoder,
+    ResearchLimits,
+    build_graph,
+    limited,
+    recursion_limit,
+)
 from rubricem.agent.research.recall import EpisodeRecaller, Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.threads import NOTHING, background_in
@@ -188,9 +194,19 @@ class Researcher:
         """For the graph, which may be built before there is a researcher."""
         return self
 
-    async def begin(self, question: str, answer_format: AnswerFormat) -> str:
-        """Open a run for a caller that drives the graph itself; returns its key."""
+    async def begin(
+        self,
+        question: str,
+        answer_format: AnswerFormat,
+        limits: ResearchLimits,
+        earlier: Sequence[str] = (),
+    ) -> str:
+        """Open a run for a caller that drives the graph itself; returns its key.
+
+        `earlier`: the runs of its conversation.
+        """
         ask = replace(self.template, question=checked(question), answer_format=answer_format)
+        ask = replace(limited(ask, limits), earlier=tuple(earlier))
         thread = new_thread()
         await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         await self._start(thread, ask, ignore)

@@ -21,13 +21,13 @@ from typing import Any, Literal
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
 from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
 from rubricem.agent.research.graph import decoder_of
-from rubricem.agent.research.recall import RecalledKinds
+from rubricem.agent.research.recall import RecalledKinds, Stores
 from rubricem.agent.research.researcher import Researcher, open_saver, request_of
-from rubricem.agent.research.stores import Stores
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.errors import SourceError, WeightsError
+from rubricem.memory.parts import offered
 from rubricem.memory.schema import Decoding, Embedder, SearchTool, Trajectory
 
 SOON = 0.5
@@ -113,7 +113,8 @@ class Setup:
 
         name = self.stores.embedder
         with suppress(WeightsError):
-            if fetch or WeightsStore(self.stores.weights_dir).has_embedder(name):
+            there = WeightsStore(self.stores.weights_dir).has_embedder
+            if fetch or name in offered("embedders") or there(name):
                 return await self.stores.open_embedder(tell)
         tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
         return None

@@ -170,6 +170,23 @@ class ConversationStore:
         runs = parent.runs[: parent.runs.index(run) + 1]
         return self._begun(parent.title, runs, Parent(conversation=identifier, run=run))
 
+    def drop_run(self, run: str) -> None:
+        """Take a run that is deleted out of every conversation; one that held no other goes."""
+        with folder_locked(self.folder):
+            for each in self.listed().conversations:
+                if run not in each.runs:
+                    continue
+                before = each.runs[: each.runs.index(run)]
+                runs = tuple(kept for kept in each.runs if kept != run)
+                parent = each.parent
+                if parent is not None and parent.run == run:
+                    last = before[-1] if before else None
+                    parent = parent.model_copy(update={"run": last}) if last else None
+                if runs:
+                    self._changed(each, runs=runs, parent=parent)
+                else:
+                    self._path(each.id).unlink(missing_ok=True)
+
     def delete(self, identifier: str) -> None:
         """Forget the conversation; its runs stay. A file that cannot be read goes as well."""
         path = self._path(identifier)

@@ -35,14 +35,15 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
-from rubricem.agent.settings.trust import require_trust
+from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
-_SECRETS = {"api_key", "scholar_key", "checkpoints", "mcp_servers"}
+SERVICE_KEYS = ("scholar_key", "tavily_key", "exa_key", "brave_key")
+_SECRETS = {"api_key", *SERVICE_KEYS, "checkpoints", "mcp_servers"}
 _NOT_SHOWN = _SECRETS | {"base_url", "source", "bank_server"}
 """settings whose values may hold a key or a password"""
 
@@ -89,10 +90,17 @@ class Settings(BaseSettings):
     """how a server's policy is asked: by messages (`openai`), or in token ids as the server is
     found to take them (`auto`) or as named; None: by messages, but for collecting"""
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
-    """what is searched: `python`, `web`, `scholar`, `searxng:URL`, `auto`, or folders; separated
-    by commas in the environment. Where a server is named and no source is, it is `auto`."""
+    """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`, `exa`,
+    `brave`, `searxng:URL`, `git:URL`, `auto`, a package's own, or folders; separated by commas in
+    the environment. Where a server is named and no source is, it is `auto`."""
     scholar_key: SecretStr | None = None
     """a free key of Semantic Scholar; without one, all callers share an allowance"""
+    tavily_key: SecretStr | None = None
+    """a key of Tavily's search, for the source `tavily`"""
+    exa_key: SecretStr | None = None
+    """a key of Exa's search, for the source `exa`"""
+    brave_key: SecretStr | None = None
+    """a key of Brave's Web Search API, for the source `brave`"""
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """hosts, or host:port, whose pages may be read although they are private"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
@@ -214,7 +222,7 @@ class Settings(BaseSettings):
         "reflect_model",
         "base_url",
         "api_key",
-        "scholar_key",
+        *SERVICE_KEYS,
         "checkpoints",
         "bank_server",
         mode="before",
@@ -224,7 +232,7 @@ class Settings(BaseSettings):
         # A key from a file may end in a line end, which no header can carry.
         return (value.strip() or None) if isinstance(value, str) else value
 
-    @field_validator("api_key", "scholar_key")
+    @field_validator("api_key", *SERVICE_KEYS)
     @classmethod
     def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
         key = value.get_secret_value() if value else ""
@@ -315,7 +323,7 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
         said = {name: v for name, v in values.items() if origins[name] == str(local)}
         if not foreign and "base_url" in values:
             said.pop("model", None)  # a word to the user's own server
-        require_trust(said, local)
+        Untrusted.of(said, local).require()
     settings._origins.update(origins)
     return settings
 

@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
+from rubricem.agent.research.recall import Stores
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.research.stores import Stores
-from rubricem.agent.settings import BUDGETS, LIMITS, Settings
+from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
 from rubricem.agent.transcript.question import Ask, Budgets
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, known
@@ -66,7 +66,7 @@ def setup_of(settings: Settings) -> Setup:
         sources=Sources(
             names=settings.source,
             retrieval=retrieval_of(settings, model),
-            scholar_key=_revealed(settings.scholar_key),
+            keys=service_keys(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
         ),
@@ -82,6 +82,12 @@ def setup_of(settings: Settings) -> Setup:
         tracing=settings.tracing,
         choices=choices_of(settings),
     )
+
+
+def service_keys(settings: Settings) -> dict[str, str]:
+    """The keys that are set of search services, by the sources' names."""
+    found = {name: _revealed(getattr(settings, name)) for name in SERVICE_KEYS}
+    return {name.removesuffix("_key"): key for name, key in found.items() if key}
 
 
 def with_default_source(settings: Settings) -> Settings:

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,17 @@ import platformdirs
 
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.parts import offered
 from rubricem.memory.text import one_line
 
 ALWAYS = (
-    "scholar_key", "allow_hosts", "data_dir", "weights_dir", "bank_server", "embedder",
-    "checkpoints", "mcp_servers",
+    "scholar_key", "tavily_key", "exa_key", "brave_key", "allow_hosts", "data_dir", "weights_dir",
+    "bank_server", "embedder", "checkpoints", "mcp_servers",
 )  # fmt: skip
 LIFTED = {"max_cost": 1, "max_total_tokens": 200_000}
 """budgets above which, or at 0, a person's money is spent without their word"""
-BUILT_IN = ("python", "web", "scholar", "auto")
+BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
+PAID = ("tavily", "exa", "brave")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PASSWORD = re.compile(r"//[^/@\s]*@")
 
@@ -60,62 +63,69 @@ def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
 def _lies_outside(source: str, folder: Path) -> bool:
     if source in BUILT_IN:
         return False
+    if source in PAID or source in offered("sources"):
+        return True
     place = os.path.realpath(folder / os.path.expanduser(source))
     return ":" in source or not Path(place).is_relative_to(os.path.realpath(folder))
 
 
-def require_trust(said: Mapping[str, Any], path: Path) -> None:
-    """Ask at a terminal, once, whether what acts outside may; SettingsError where it may not."""
-    if not (wanted := untrusted(said, path)):
-        return
-    if sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty():
-        try:
-            yes = click.confirm(f"{shown_wanted(wanted, path)}\nMay it?", err=True)
-        except click.Abort:
-            yes = False
-        if yes:
-            keep_trust(wanted, path)
+@dataclass(frozen=True, slots=True)
+class Untrusted:
+    """What a file's settings do outside of its folder and nobody has said yes to."""
+
+    path: Path
+    wanted: Mapping[str, Any]
+    """by the names of the settings; empty: nothing is to be asked"""
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], path: Path) -> "Untrusted":
+        wanted = acting(said, path.parent)
+        kept = _kept().read_text(encoding="ascii").split() if wanted and _kept().exists() else ()
+        return cls(path, {n: v for n, v in wanted.items() if _digest(n, v, path) not in kept})
+
+    def require(self) -> None:
+        """Ask at a terminal, once, whether it may; SettingsError where it may not."""
+        if not self.wanted:
             return
-    raise SettingsError(
-        f"{one_line(str(path))} may not set {', '.join(wanted)} unasked: it acts outside of its "
-        "folder.",
-        "Look at it; then allow it by `rubricem trust`, or remove it from the file.",
-    )
+        if sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty():
+            try:
+                yes = click.confirm(f"{self.shown()}\nMay it?", err=True)
+            except click.Abort:
+                yes = False
+            if yes:
+                self.keep()
+                return
+        raise SettingsError(
+            f"{one_line(str(self.path))} may not set {', '.join(self.wanted)} unasked: it acts "
+            "outside of its folder.",
+            "Look at it; then allow it by `rubricem trust`, or remove it from the file.",
+        )
 
+    def shown(self) -> str:
+        """It for a person: no key, and nothing that a terminal would act on."""
+        lines = [f"{one_line(str(self.path))} acts outside of its folder:"]
+        for name, value in self.wanted.items():
+            if name == "checkpoints" or name.endswith("_key"):
+                value = "(not shown)"
+            elif name == "mcp_servers":
+                value = {n: one.get("command") or one.get("url") for n, one in value.items()}
+            text = _PASSWORD.sub("//", json.dumps(value, default=str, ensure_ascii=False))
+            lines.append(f"  {name} = {one_line(text, 300)}")
+        return "\n".join(lines)
 
-def untrusted(said: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """What acts outside and nobody has said yes to."""
-    wanted = acting(said, path.parent)
-    kept = _kept().read_text(encoding="ascii").split() if wanted and _kept().exists() else ()
-    return {name: v for name, v in wanted.items() if _digest(name, v, path) not in kept}
-
-
-def shown_wanted(wanted: Mapping[str, Any], path: Path) -> str:
-    """What a file wants, for a person: no key, and nothing that a terminal would act on."""
-    lines = [f"{one_line(str(path))} acts outside of its folder:"]
-    for name, value in wanted.items():
-        if name in ("api_key", "scholar_key", "checkpoints"):
-            value = "(not shown)"
-        elif name == "mcp_servers":
-            value = {n: server.get("command") or server.get("url") for n, server in value.items()}
-        text = _PASSWORD.sub("//", json.dumps(value, default=str, ensure_ascii=False))
-        lines.append(f"  {name} = {one_line(text, 300)}")
-    return "\n".join(lines)
-
-
-def keep_trust(wanted: Mapping[str, Any], path: Path) -> None:
-    """Keep a person's yes."""
-    place = _kept()
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.writelines(f"{_digest(name, value, path)}\n" for name, value in wanted.items())
-    except OSError as error:
-        raise StoreError(
-            f"{place} cannot be written: {error.strerror}",
-            "Make it writable, or set what the file sets by flags or RUBRICEM_* variables.",
-        ) from error
+    def keep(self) -> None:
+        """Keep a person's yes."""
+        place = _kept()
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.writelines(f"{_digest(n, v, self.path)}\n" for n, v in self.wanted.items())
+        except OSError as error:
+            raise StoreError(
+                f"{place} cannot be written: {error.strerror}",
+                "Make it writable, or set what the file sets by flags or RUBRICEM_* variables.",
+            ) from error
 
 
 def _kept() -> Path:

@@ -1,19 +1,22 @@
-"""Which source a name means (`python`, `web`, `scholar`, `searxng:URL`, `auto` or a folder).
+"""Which source a name means: of this machine, of a service, a package's own, or a folder.
 
-A folder called like one of them is meant by its path, as in `./web`. Several sources are asked
-as one, at the same time, and their passages taken in turn.
+A package gives sources of its own by the entry points `rubricem.sources`. A folder called like one
+of them is meant by its path, as in `./web`. Several sources are asked as one, at the same time, and
+their passages taken in turn.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
-from rubricem.agent.sources.documents import Folder
+from rubricem.agent.sources.documents import Folder, checked_out
+from rubricem.agent.sources.fetch import WebPages
 from rubricem.agent.sources.index import (
     EMBEDDING,
     PATIENCE,
@@ -24,11 +27,11 @@ from rubricem.agent.sources.index import (
 )
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.agent.sources.web import Scholar, SearXNG, Web
-from rubricem.agent.sources.web_pages import WebPages
+from rubricem.agent.sources.web import Brave, Exa, Scholar, SearXNG, Tavily, Web, Wikipedia
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.parts import offered, own_part
 from rubricem.memory.schema import Embedder, Passage, SearchTool
 
 PYTHON = "python"
@@ -36,12 +39,21 @@ WEB = "web"
 SCHOLAR = "scholar"
 SEARXNG = "searxng:"
 """prefix of a SearXNG instance's address"""
+GIT = "git:"
+"""prefix of a git repository's address, whose documents are then a folder's"""
+WIKIPEDIA = "wikipedia"
+KEYED = {tool.name: tool for tool in (Tavily, Exa, Brave)}
+"""services that are asked with a key"""
+SERVICES = (WEB, SCHOLAR, WIKIPEDIA, *KEYED)
+"""beyond this machine, but for instances of one's own"""
 AUTO = "auto"
 """the web where it answers, else `python`"""
 
 ALLOWED = (
-    "A source is `python` (the libraries installed here), `web`, `scholar`, `searxng:URL`, "
-    "`auto`, or an existing folder with md, txt, rst, html, pdf or docx files."
+    "A source is `python` (the libraries installed here), `web`, `scholar`, `wikipedia` (or "
+    "`wikipedia:de`), `tavily`, `exa`, `brave`, `searxng:URL`, `git:URL`, `auto`, one of an "
+    "installed package, or an existing folder with md, txt, rst, html, pdf, docx, pptx, xlsx, "
+    "epub or csv files."
 )
 
 
@@ -78,11 +90,13 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
 
 def is_beyond(name: str) -> bool:
     """Whether what it finds lies beyond this machine, under addresses that can be opened."""
-    return name in (WEB, SCHOLAR) or name.startswith(SEARXNG)
+    return name in SERVICES or name.startswith((SEARXNG, f"{WIKIPEDIA}:"))
 
 
 def is_folder(name: str) -> bool:
-    return not is_beyond(name) and name not in (PYTHON, AUTO)
+    if is_beyond(name) or name.startswith(GIT):
+        return False
+    return name not in (PYTHON, AUTO, *offered("sources"))
 
 
 def kept_name(name: str) -> str:
@@ -102,7 +116,8 @@ class Sources:
     names: tuple[str, ...]
     retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "lexical"
     """what finds passages: words; words, which their meaning ranks; both. `auto`: what is there"""
-    scholar_key: str | None = field(default=None, repr=False)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """of services, by their names"""
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
     """whose tools may be called beside the search"""
     private_hosts: tuple[str, ...] = ()
@@ -144,7 +159,7 @@ class Sources:
         rerank = meaning if self.retrieval in ("auto", "rerank") else None
 
         def open_all() -> list[SearchTool]:
-            rest = data_dir / "indexes", embedder, read, self.scholar_key, self.patience
+            rest = data_dir / "indexes", embedder, read, self.keys, self.patience
             return [open_source(name, *rest) for name in self.names]
 
         tools = await asyncio.to_thread(open_all)
@@ -172,7 +187,7 @@ def open_source(
     cache_dir: Path,
     embedder: Embedder | None = None,
     on_progress: OnProgress | None = None,
-    scholar_key: str | None = None,
+    keys: Mapping[str, str] | None = None,
     patience: float = PATIENCE,
 ) -> SearchTool:
     """The source called `name`; what lies on this machine is indexed when it is prepared.
@@ -182,16 +197,43 @@ def open_source(
     """
     if name == PYTHON:
         return PythonDocs(cache_dir, embedder, on_progress, patience)
-    if name == WEB:
-        return Web()
-    if name == SCHOLAR:
-        return Scholar(scholar_key)
-    if name.startswith(SEARXNG):
-        return SearXNG(name.removeprefix(SEARXNG))
+    if is_beyond(name):
+        return _service(name, keys or {})
+    if name in offered("sources"):
+        own: SearchTool = own_part("sources", name)
+        return own
     folder = Path(name).expanduser()
+    if name.startswith(GIT):
+        folder = _repository(name.removeprefix(GIT), cache_dir, on_progress)
     if name and folder.is_dir():
         return Folder(folder, cache_dir, embedder, on_progress, patience)
     raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
+
+
+def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -> Path:
+    """Where a repository's files lie. Raises SettingsError for an address with a password in it."""
+    password: str | None = None
+    with suppress(ValueError):
+        password = urlsplit(address).password
+    if password:
+        raise SettingsError(
+            "The address of the repository holds a password, which is told with its name.",
+            "Leave it out: git asks its own credential helpers.",
+        )
+    if on_progress is not None:
+        on_progress(0, 0, "fetching the repository")
+    return checked_out(address, cache_dir.parent / "repositories")
+
+
+def _service(name: str, keys: Mapping[str, str]) -> SearchTool:
+    kind, _, rest = name.partition(":")
+    if kind in KEYED:
+        return KEYED[kind](keys.get(kind))
+    if name == WEB:
+        return Web()
+    if name == SCHOLAR:
+        return Scholar(keys.get(name))
+    return SearXNG(rest) if name.startswith(SEARXNG) else Wikipedia(rest)
 
 
 RERANKED = 16

@@ -1,4 +1,4 @@
-"""A folder of documents as a source of passages: md, txt, rst, html, pdf and docx.
+"""A folder of documents as a source of passages: md, txt, rst, html, pdf, epub, csv and Office's.
 
 The folder is indexed before the first search and looked at again by later ones: where a file was
 added, changed or removed, what changed is read, and the part of the index that it stands in is
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import stat
+import subprocess
 import tempfile
 import time
 import zlib
@@ -25,12 +26,11 @@ from pathlib import Path
 from rubricem.agent.sources.index import (
     PATIENCE,
     HybridIndex,
+    IndexCache,
     Indexed,
     IndexSegment,
     LexicalIndex,
     OnProgress,
-    clear,
-    index_folder,
     open_segment,
     write_segment,
 )
@@ -39,7 +39,58 @@ from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, 
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
 from rubricem.memory.schema import Embedder, Passage
-from rubricem.memory.text import storable
+from rubricem.memory.text import one_line, storable
+
+GIT_SECONDS = 300.0
+_GIT = (
+    "git", "-c", "core.hooksPath=/dev/null", "-c", "core.symlinks=false",
+    "-c", "protocol.allow=never", "-c", "protocol.https.allow=always",
+    "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always",
+    "-c", "protocol.file.allow=always",
+)  # fmt: skip
+"""a repository may name further programs and places: none of them is run or followed"""
+
+
+def checked_out(address: str, cache: Path, seconds: float = GIT_SECONDS) -> Path:
+    """The newest files of a git repository, in a folder of the cache; their history is left out.
+
+    `address`: as git takes it, with `#BRANCH` or a tag behind it. Blocking. Files that were had
+    before stand in where the repository cannot be reached. Raises SourceError where there are none.
+    """
+    url, _, branch = address.partition("#")
+    place = cache / hashlib.sha256(address.encode()).hexdigest()[:16]
+    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
+
+    def git(*arguments: str) -> None:
+        command = [*_GIT, *arguments]
+        subprocess.run(command, env=env, check=True, capture_output=True, timeout=seconds)
+
+    shallow = ("--depth", "1", "--no-tags")
+    known = (place / ".git").is_dir()
+    try:
+        if known:
+            git("-C", str(place), "fetch", *shallow, "origin", branch or "HEAD")
+            git("-C", str(place), "checkout", "--force", "--detach", "FETCH_HEAD")
+        else:
+            with writable(cache):
+                cache.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=cache) as part:
+                    whole = Path(part) / "repository"
+                    chosen = ("--branch", branch) if branch else ()
+                    git("clone", "--single-branch", *shallow, *chosen, "--", url, str(whole))
+                    whole.rename(place)
+    except FileNotFoundError as cause:
+        raise SourceError("A repository is read by git, which is not installed here.") from cause
+    except subprocess.SubprocessError as cause:
+        if not known:
+            told = (getattr(cause, "stderr", None) or b"").decode(errors="replace").strip()
+            why = one_line(told.splitlines()[-1], 200) if told else f"no end within {seconds:g} s"
+            raise SourceError(
+                f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
+                "Look whether `git clone` has it without asking, or name a folder.",
+            ) from cause
+    return place
+
 
 READERS_VERSION = 3
 PART_FILES = 1000
@@ -240,6 +291,7 @@ class Folder(Indexed):
         self._look_again = look_again
         self._root = path
         self._documents = DocumentCache(self._cache_dir / "documents")
+        self._indexes = IndexCache(self._cache_dir, "passages")
         self._files: list[FoundFile] = []
         self._looked = 0.0
 
@@ -269,7 +321,7 @@ class Folder(Indexed):
         for file in files:
             parts[zlib.crc32(file.location.encode()) % count].append(file)
         index = LexicalIndex(*(self._segment(part, failed) for part in parts.values()))
-        clear(self._cache_dir, "passages", [segment.folder for segment in index.segments])
+        self._indexes.clear([segment.folder for segment in index.segments])
         return index
 
     def _segment(self, files: list[FoundFile], failed: Mapping[str, str]) -> IndexSegment:
@@ -277,7 +329,7 @@ class Folder(Indexed):
         well = [file for file in files if file.location not in failed]
         states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in well)
         key = hashlib.sha256(states.encode()).hexdigest()
-        place = index_folder(self._cache_dir, "passages", key)
+        place = self._indexes.folder(key)
         if (segment := open_segment(place)) is not None:
             return segment
         passages, notes = list[Passage](), list[str]()

@@ -8,22 +8,34 @@ otherwise the next time, with the host's own name in the request and in the TLS 
 that the user allowed may be private; link-local and metadata addresses are reached only where the
 user named the very address. Bodies stay as they were packed, for whoever reads them under limits:
 a few kilobytes of gzip can hold gigabytes.
+
+An opened page is cut into passages that can be cited, with the address that answered in the end and
+the heading they stand under. Pages that were read lately lie on disk, so that asking again costs a
+site nothing: one JSON file for each address, found by the digest of the address and of what was
+allowed when it was read. A file that cannot be read or written is as good as none.
 """
 
 import asyncio
+import hashlib
+import json
 import re
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
 from typing import Self
 
 import httpx
 
-from rubricem.memory.errors import SourceError
+from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.memory.errors import SourceError, StoreError
+from rubricem.memory.runs import write_atomically
+from rubricem.memory.schema import Passage
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """host and port -> its addresses as text; raises OSError where there is none"""
@@ -319,3 +331,81 @@ def packing_of(headers: Mapping[str, str]) -> str:
 
 def _host(address: str) -> str:
     return _parsed(address).host
+
+
+KEPT_SECONDS = 24 * 3600.0
+
+
+class PageCache:
+    """Passages of pages by their address, for as long as they are fresh."""
+
+    def __init__(
+        self,
+        folder: Path,
+        allowed: Sequence[str] = (),
+        seconds: float = KEPT_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._allowed = sorted(allowed)
+        self._seconds = seconds
+        self._clock = clock
+        self._swept = False
+
+    def find(self, address: str) -> list[Passage] | None:
+        """What was read at an address, unless that is too long ago."""
+        try:
+            entry = json.loads(self._path(address).read_text(encoding="utf-8"))
+            fresh = 0 <= self._clock() - entry["read_at"] < self._seconds
+            return [Passage(**fields) for fields in entry["passages"]] if fresh else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, address: str, passages: Sequence[Passage]) -> None:
+        """Write down what was read, and remove what is too old once in a process."""
+        entry = {
+            "address": address,
+            "read_at": self._clock(),
+            "passages": [asdict(passage) for passage in passages],
+        }
+        with suppress(OSError, StoreError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            kept = () if self._swept else self._folder.glob("*.json")
+            self._swept = True
+            for path in kept:
+                if self._clock() - path.stat().st_mtime > self._seconds:
+                    path.unlink(missing_ok=True)
+            write_atomically(self._path(address), json.dumps(entry))
+
+    def _path(self, address: str) -> Path:
+        key = "\n".join([address, *self._allowed])
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+class WebPages:
+    """The `PageReader` of the web."""
+
+    def __init__(self, fetcher: Fetcher, cache: PageCache) -> None:
+        self._fetcher = fetcher
+        self._cache = cache
+
+    @classmethod
+    def of(cls, folder: Path, allowed: Sequence[str] = ()) -> Self:
+        """Keeps pages in a folder; `allowed` hosts may be private."""
+        return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed))
+
+    async def read(self, address: str) -> list[Passage]:
+        wanted = normal(address)
+        if (kept := await asyncio.to_thread(self._cache.find, wanted)) is not None:
+            return kept
+        passages = await self._read(address)
+        await asyncio.to_thread(self._cache.keep, wanted, passages)
+        return passages
+
+    async def _read(self, address: str) -> list[Passage]:
+        page = await self._fetcher.fetch(address)
+        asked = {"address": page.address, "declared": page.content_type, "packing": page.packing}
+        most = {"most": self._fetcher.limits.bytes}
+        job = Job("page", "The page", {**asked, **most}, page.content, remedy="Name another one.")
+        read = await readers().read(job)
+        return [Passage(read["title"], page.address, *piece) for piece in read["passages"]]

@@ -1,9 +1,10 @@
 """Passages found by words, and by meaning: what every source on this machine searches with.
 
-The words of a text are the same for passages and for questions: lower-cased stems. An identifier
-counts as a whole and as its parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`,
-`lru` and `cache`; a dotted name gives each of its endings, so that `Path.read_text` meets
-`pathlib.Path.read_text`.
+The words of a text are the same for passages and for questions: lower-cased stems, in the language
+of the passage. A question is stemmed in its own and in English; one whose language nothing tells,
+in each that many of the passages are in. An identifier counts as a whole and as its parts:
+`functools.lru_cache` gives itself, `functools`, `lru_cache`, `lru` and `cache`; a dotted name gives
+each of its endings, so that `Path.read_text` meets `pathlib.Path.read_text`.
 
 An index is made of segments, a folder each, as in Lucene: what is added later is another segment,
 and how rare a word is, is counted over all of them when it is searched for (BM25, Robertson and
@@ -33,11 +34,12 @@ import tempfile
 import threading
 from array import array
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from functools import cached_property, lru_cache
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache, reduce
 from itertools import accumulate
+from operator import or_
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -45,7 +47,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.agent.transcript.words import STOP_WORDS, read_query, stem
+from rubricem.agent.transcript.words import read_query
+from rubricem.memory.language import (
+    LATIN,
+    PAIRED,
+    PAIRED_RUN,
+    STOP_WORDS,
+    beginning,
+    foreign,
+    form,
+    language_of,
+    pairs,
+    plain_letters,
+    stem,
+)
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Embedder, Passage
 
@@ -72,18 +87,30 @@ def without_near_duplicates(
     return kept
 
 
-WORDS_VERSION = 2
+WORDS_VERSION = 3
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+(?:[.,]\d+)*")
 """words and dotted identifiers as they stand in a text"""
+_FAR_RAW = re.compile(
+    rf"[{PAIRED}]+|[^\W\d{PAIRED}][^\W{PAIRED}]*(?:\.[^\W\d{PAIRED}][^\W{PAIRED}]*)*|\d+(?:[.,]\d+)*"
+)
 _CASE_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_NOT_FOUND_BY = frozenset(("", "no", "nor", "not"))
 
 
-def expand(raw: str) -> tuple[str, ...]:
-    """What one raw word is matched by; empty for a stop word."""
+def _raw(text: str) -> list[str]:
+    if text.isascii():
+        return _RAW.findall(text)
+    return (_FAR_RAW if PAIRED_RUN.search(text) else _RAW).findall(plain_letters(text))
+
+
+def expand(raw: str, language: str = "") -> tuple[str, ...]:
+    """What one raw word of a text in a language is matched by; empty for a stop word."""
     if raw.isalpha() and (raw.islower() or raw.istitle()):
-        word = raw.lower()
-        return () if word in STOP_WORDS else (stem(word),)
+        word = form(raw, language)
+        return () if word in _NOT_FOUND_BY else (word,)
+    if PAIRED_RUN.match(raw):
+        return tuple(pairs(raw))
     names = raw.split(".")
     found = [".".join(names[i:]).lower() for i in range(max(0, len(names) - 4), len(names) - 1)]
     for name in names:
@@ -101,9 +128,14 @@ def _name_parts(name: str) -> list[str]:
     return [whole, *(stem(part) for part in parts if part not in STOP_WORDS)]
 
 
-def words(text: str) -> list[str]:
-    """All words of a text that count, in order."""
-    return [word for raw in _RAW.findall(text) for word in expand(raw)]
+def _latin(raws: Sequence[str]) -> str:
+    """The language whose stems a passage of these raw words has; "": English ones."""
+    return foreign({*raws}, raws[0] if raws else "", "")
+
+
+def words(text: str, language: str = "") -> list[str]:
+    """All words that count of a text in a language, in order."""
+    return [word for raw in _raw(text) for word in expand(raw, language)]
 
 
 INDEX_VERSION = 4
@@ -130,6 +162,8 @@ _LONGEST_HEADING = 6
 are what the query says."""
 _OPENING_WORDS = 25
 """of a page's first passage, which with its title say what the page is about"""
+_MANY = 0.1
+"""of the passages, from which a query that tells no language may be in theirs"""
 _OPENING_SHARE = 0.4
 """of what a word counts in a passage, which it counts in the opening of the passage's page"""
 
@@ -213,17 +247,31 @@ class LexicalIndex:
 
     def rank(self, query: str, limit: int) -> Ranking:
         """The rows that share a word with the query, at most `limit`."""
-        names = _exact_names(_RAW.findall(query))
+        languages = self._languages(query)
+        names = _exact_names(_raw(query))
         known = [found for name in names for found in self._known_names(name)]
-        asked = Counter([*words(query), *known * _NAMED])
+        # A passage has a word in one of its forms.
+        said = reduce(or_, (Counter(words(query, code)) for code in languages)).elements()
+        headings = reduce(or_, (_headings_in(query, code) for code in languages))
+        asked = Counter([*said, *known * _NAMED])
         scores, opening = np.zeros((2, len(self._norms)), dtype=np.float32)
-        for word, times in (*asked.items(), *_headings_in(query).items()):
+        for word, times in (*asked.items(), *headings.items()):
             self._score(word, times, scores, len(scores), self._norms)
         for word, times in asked.items():
             # Openings are of one length.
             self._score(f"^{word}", times, opening, self._pages)
         scores += _OPENING_SHARE * np.where(scores > 0, opening[self._page], 0)
         return best(scores * self._weights, limit)
+
+    def _languages(self, query: str) -> list[str]:
+        """Those, beside English (""), that the words of a query may stand in."""
+        code = language_of(query)
+        if code:
+            return ["", code] if code in LATIN and self._count(f"@{code}") else [""]
+        return ["", *(c for c in LATIN if self._count(f"@{c}") >= _MANY * len(self.passages))]
+
+    def _count(self, word: str) -> int:
+        return sum(len(postings) for _, postings in self._postings(word))
 
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
@@ -316,28 +364,28 @@ def _exact_names(names: Iterable[str]) -> list[str]:
 
 
 @lru_cache(maxsize=4096)
-def _heading_words(text: str) -> tuple[str, ...]:
+def _heading_words(text: str, language: str) -> tuple[str, ...]:
     """One word for each of a heading's that counts."""
-    return tuple(found[0] for raw in _RAW.findall(text) if (found := expand(raw)))
+    return tuple(found[0] for raw in _raw(text) if (found := expand(raw, language)))
 
 
-def _headings(passage: Passage) -> set[str]:
+def _headings(passage: Passage, language: str) -> set[str]:
     """A word of its own for the title, and for the innermost heading, each as a whole."""
     # The name of an object, which is title and place, is matched by itself.
     texts = {passage.title, passage.place.rpartition(" > ")[2]}
     texts -= (
         {passage.title} if passage.title == passage.place and " " not in passage.title else set()
     )
-    found = (_heading_words(text) for text in texts)
+    found = (_heading_words(text, language) for text in texts)
     return {f"#{' '.join(each)}" for each in found if 0 < len(each) <= _LONGEST_HEADING}
 
 
-def _headings_in(query: str) -> dict[str, float]:
+def _headings_in(query: str, language: str) -> dict[str, float]:
     """The headings that a query would name wholly, and how much: "Files" of a long one is little.
 
     How many words a heading has, times the share of the query that they are.
     """
-    asked = _heading_words(query)
+    asked = _heading_words(query, language)
     return {
         f"#{' '.join(asked[start : start + size])}": size * size / len(asked)
         for size in range(1, _LONGEST_HEADING + 1)
@@ -392,37 +440,53 @@ def _write_segment(
 
 def _opening(passage: Passage) -> list[str]:
     """The words of a page's title and first sentences, each told from the same in a passage."""
-    text = " ".join(passage.text.split()[:_OPENING_WORDS])
-    return [f"^{word}" for word in words(f"{passage.title} {text}")]
+    text = beginning(passage.text, _OPENING_WORDS)
+    code = _latin(_raw(matched_text(passage)))
+    return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
 def _word_ids(
     passages: Iterable[Passage], vocabulary: dict[str, int]
 ) -> tuple["array[int]", list[int]]:
     """The word ids of all passages in a row, and how many each has; new words get the next id."""
-    known: dict[str, tuple[int, ...]] = {}
+    known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     found, lengths = array("I"), []
     for passage in passages:
         before = len(found)
-        for raw in _RAW.findall(matched_text(passage)):
+        raws = _raw(matched_text(passage))
+        known = known_in[code := _latin(raws)]
+        for raw in raws:
             ids = known.get(raw)
             if ids is None:
-                ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw))
+                ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw, code))
                 known[raw] = ids
             found.extend(ids)
-        for name in (*_exact_names([passage.place]), *_headings(passage)):
+        marks = [f"@{code}"] if code else []
+        for name in (*_exact_names([passage.place]), *_headings(passage, code), *marks):
             found.append(vocabulary.setdefault(name, len(vocabulary)))
         lengths.append(len(found) - before)
     return found, lengths
 
 
-def index_folder(cache_dir: Path, name: str, key: str) -> Path:
-    return cache_dir / f"{name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
+@dataclass(frozen=True, slots=True)
+class IndexCache:
+    """The folders of the indexes that have one name; each key and version has its own."""
+
+    directory: Path
+    name: str
+
+    def folder(self, key: str) -> Path:
+        return self.directory / f"{self.name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
+
+    def clear(self, used: Sequence[Path]) -> None:
+        """Remove those that are not used."""
+        for folder in {*self.directory.glob(f"{self.name}-*")}.difference(used):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     """The index of this name and key, or None where there is no whole one."""
-    segment = open_segment(index_folder(cache_dir, name, key))
+    segment = open_segment(IndexCache(cache_dir, name).folder(key))
     return LexicalIndex(segment) if segment else None
 
 
@@ -472,16 +536,11 @@ def build_index(
     pages: bool = False,
 ) -> LexicalIndex:
     """The index of the passages alone, written to disk; older ones of the name go."""
-    place = index_folder(cache_dir, name, key)
+    cache = IndexCache(cache_dir, name)
+    place = cache.folder(key)
     write_segment(passages, place, weight, see, notes, pages)
-    clear(cache_dir, name, [place])
+    cache.clear([place])
     return LexicalIndex(IndexSegment(place))
-
-
-def clear(cache_dir: Path, name: str, used: Sequence[Path]) -> None:
-    """Remove the folders of an index's name that it does not use."""
-    for folder in {*cache_dir.glob(f"{name}-*")}.difference(used):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 _RANK_OFFSET = 60

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from rubricem.agent.sources.index import (
@@ -45,12 +45,7 @@ from rubricem.agent.sources.index import (
     open_segment,
     write_segment,
 )
-from rubricem.agent.sources.python import (
-    Documentation,
-    distribution_documentation,
-    installed,
-    library_documentation,
-)
+from rubricem.agent.sources.python import Documentation
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Embedder, Passage
@@ -105,8 +100,8 @@ class Library:
         try:
             with _uncollected():
                 if self.distribution is None:
-                    return library_documentation()
-                return distribution_documentation(self.distribution)
+                    return Documentation.of_library()
+                return Documentation.of_distribution(self.distribution)
         except Exception as cause:
             # What others wrote may break any reader; the rest is read all the same.
             kind = type(cause).__name__
@@ -185,6 +180,19 @@ class Shelf:
             with suppress(OSError):
                 if folder != self._folder and now - folder.stat().st_mtime > limit:
                     shutil.rmtree(folder, ignore_errors=True)
+
+
+def installed(path: Sequence[str] | None = None) -> list[Distribution]:
+    """The installed distributions by name; of two with one name the first on the path.
+
+    `path`: where they are looked for; None: where this process imports from. This program itself
+    is left out: its README quotes questions, and would be found for them.
+    """
+    found: dict[str, Distribution] = {}
+    for distribution in distributions(path=list(sys.path if path is None else path)):
+        found.setdefault(distribution.name.lower(), distribution)
+    found.pop("rubricem", None)
+    return [found[name] for name in sorted(found)]
 
 
 def weight_of(passage: Passage) -> float:

@@ -24,7 +24,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +36,6 @@ from rubricem.agent.sources.python_api import (
     ModuleSource,
     PublicApi,
     is_private,
-    read_file,
 )
 from rubricem.agent.sources.readers import markdown_sections, split_passages
 from rubricem.memory.schema import Passage
@@ -51,19 +50,6 @@ _NAMES_LEFT_OUT = """
     example benchmarks benchmark docs doc migrations __main__ setup site-packages
 """
 _LEFT_OUT = frozenset(_NAMES_LEFT_OUT.split())
-
-
-def installed(path: Sequence[str] | None = None) -> list[Distribution]:
-    """The installed distributions by name; of two with one name the first on the path.
-
-    `path`: where they are looked for; None: where this process imports from. This program itself
-    is left out: its README quotes questions, and would be found for them.
-    """
-    found: dict[str, Distribution] = {}
-    for distribution in distributions(path=list(sys.path if path is None else path)):
-        found.setdefault(distribution.name.lower(), distribution)
-    found.pop("rubricem", None)
-    return [found[name] for name in sorted(found)]
 
 
 def module_files(distribution: Distribution) -> dict[str, ModuleSource]:
@@ -113,7 +99,7 @@ class _Course:
             if name in self.read:
                 continue
             module = self.read[name] = self._files[name]
-            budget -= read_file(module)
+            budget -= module.read()
             most -= sum(len(item.text) for item in module.documented)
             names = self._names.pop(name, set())
             for wanted in {*names, "*"} if module.package or module.stars else names:
@@ -178,6 +164,41 @@ class Documentation:
     left_out: str = ""
     """what was not read, in a few words"""
 
+    @classmethod
+    def of_library(cls) -> "Documentation":
+        """What is known of the standard library, builtins first."""
+        modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))))
+        passages = []
+        for item in _module_items(builtins, sorted(vars(builtins))):
+            passages += object_passages(item.name, item, "python:builtins")
+        found = documentation(modules)
+        passages += [*_topic_passages(), *found.passages, *_compiled_passages(modules)]
+        return cls(passages, found.see)
+
+    @classmethod
+    def of_distribution(
+        cls, distribution: Distribution, budget: int = MOST_SOURCE
+    ) -> "Documentation":
+        """The README, without its history of changes, and the documented public objects."""
+        text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
+        title = f"{distribution.name} {distribution.version} README"
+        location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
+        passages: list[Passage] = []
+        for section in markdown_sections(text):
+            heading = section.heading.lower()
+            if "change" in heading or "history" in heading or "release" in heading:
+                break
+            for piece in split_passages(section.text):
+                passages.append(Passage(title, location, section.heading, piece))
+        files = module_files(distribution)
+        modules = read_modules(files, budget)
+        read = {module.name for module in modules}
+        public = [name for name in files if not is_private(name)]
+        unread = len(set(public) - read)
+        left_out = f"{distribution.name} ({unread:,} of {len(public):,} modules)" if unread else ""
+        found = documentation(modules)
+        return cls([*passages[:_MOST_README], *found.passages], found.see, left_out)
+
 
 def documentation(modules: Sequence[ModuleSource]) -> Documentation:
     """The passages of the modules' public objects, each object once."""
@@ -197,30 +218,6 @@ def object_passages(public: str, item: Documented, location: str) -> list[Passag
     return [Passage(public, location, public, piece) for piece in split_passages(text)]
 
 
-def distribution_documentation(
-    distribution: Distribution, budget: int = MOST_SOURCE
-) -> Documentation:
-    """The README, without its history of changes, and the documented public objects."""
-    text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
-    title = f"{distribution.name} {distribution.version} README"
-    location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
-    passages: list[Passage] = []
-    for section in markdown_sections(text):
-        heading = section.heading.lower()
-        if "change" in heading or "history" in heading or "release" in heading:
-            break
-        for piece in split_passages(section.text):
-            passages.append(Passage(title, location, section.heading, piece))
-    files = module_files(distribution)
-    modules = read_modules(files, budget)
-    read = {module.name for module in modules}
-    public = [name for name in files if not is_private(name)]
-    unread = len(set(public) - read)
-    left_out = f"{distribution.name} ({unread:,} of {len(public):,} modules)" if unread else ""
-    found = documentation(modules)
-    return Documentation([*passages[:_MOST_README], *found.passages], found.see, left_out)
-
-
 _LIBRARY_LEFT_OUT = """
     this antigravity idlelib turtle turtledemo test tests lib2to3 tkinter pydoc_data ensurepip
     distutils encodings __hello__ __phello__ msilib venv nturl2path sre_compile sre_constants
@@ -234,18 +231,7 @@ _DESCRIBED = re.compile(r"^(?:class |object\.)?[A-Za-z_][\w.]*\([^\n]*\)$", re.M
 
 def library_passages() -> list[Passage]:
     """All passages of the standard library, builtins first."""
-    return library_documentation().passages
-
-
-def library_documentation() -> Documentation:
-    """What is known of the standard library, builtins first."""
-    modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))))
-    passages = []
-    for item in _module_items(builtins, sorted(vars(builtins))):
-        passages += object_passages(item.name, item, "python:builtins")
-    found = documentation(modules)
-    passages += [*_topic_passages(), *found.passages, *_compiled_passages(modules)]
-    return Documentation(passages, found.see)
+    return Documentation.of_library().passages
 
 
 def library_files(root: Path) -> dict[str, ModuleSource]:

@@ -98,6 +98,18 @@ class ModuleSource:
         foreign = self.listed and not self.package and name in self.imported
         return self.offers(name) and (self.exported is not None or not foreign)
 
+    def read(self) -> int:
+        """How long its source is; 0 where the file is gone or is no Python of this version."""
+        try:
+            source = self.path.read_text("utf-8")
+            try:
+                _SourceReader(self).read("".join(_Skeleton(source).kept))
+            except SyntaxError:
+                _SourceReader(self).read(source)
+            return len(source)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return 0
+
 
 class _SourceReader:
     """The statements of a file, read into its `ModuleSource`."""
@@ -519,19 +531,6 @@ def _open_quote(line: str) -> str:
         elif found == quote:
             quote = ""
     return quote
-
-
-def read_file(module: ModuleSource) -> int:
-    """How long its source is; 0 where the file is gone or is no Python of this version."""
-    try:
-        source = module.path.read_text("utf-8")
-        try:
-            _SourceReader(module).read("".join(_Skeleton(source).kept))
-        except SyntaxError:
-            _SourceReader(module).read(source)
-        return len(source)
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return 0
 
 
 _DEEPEST = 8

@@ -1,4 +1,4 @@
-"""Reading documents: Markdown, plain text, reStructuredText, HTML, PDF and Word (docx).
+"""Reading documents: Markdown, plain text, reStructuredText, HTML, PDF, EPUB, CSV, and Office's.
 
 Each reader gives sections, a place and the text under it: headings where there are any, pages
 of a PDF, lines of a plain text. A document that cannot be read raises SourceError with what
@@ -13,27 +13,39 @@ a paragraph whose style, or a style that it is based on, is called "heading N" o
 level. Names are matched without their namespace, of which the standard has two. (mammoth knows
 neither outline levels nor styles based on others, and takes ten times as long.)
 
+Of slides (pptx), workbooks (xlsx) and books (epub) the parts are read in the order of the package's
+own lists, from their XML as well. A row of a table, of CSV too, names the columns of its cells, so
+that it can be quoted by itself. All of it in one file, since what is packed is read by the same few
+functions; each format by itself is some 40 lines.
+
 A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
 sentences, so that what is quoted can be read by itself.
 
 What pypdf logs while it reads is the document's note, not lines on a terminal.
 """
 
+import csv
 import logging
 import math
+import posixpath
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from io import StringIO
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
+from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
 
 from lxml import etree, html
 
 from rubricem.memory.errors import SourceError
+from rubricem.memory.language import beginning, length
 from rubricem.memory.text import one_line
 
 Line = tuple[int, str]
@@ -360,25 +372,33 @@ _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "instrText", 
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 
 
-def _read_docx(path: Path) -> Document:
-    with path.open("rb") as file:
-        if file.read(4) == _OLD_OR_ENCRYPTED:
+def _packed(
+    read: Callable[[ZipFile, str], tuple[str, list[Section]]],
+) -> Callable[[Path], Document]:
+    """The reader of a package; `read` gives its title, or "", and its sections."""
+
+    def opened(path: Path) -> Document:
+        kind = path.suffix.lower().removeprefix(".")
+        with path.open("rb") as file:
+            if file.read(4) == _OLD_OR_ENCRYPTED:
+                raise SourceError(
+                    f"{path.name} is encrypted, or an old {kind[:3]} file by another name.",
+                    f"Save a copy of it as {kind} without a password.",
+                )
+        try:
+            with ZipFile(path) as package:
+                title, sections = read(package, path.name)
+        except BadZipFile as cause:
             raise SourceError(
-                f"{path.name} is encrypted, or an old doc file by another name.",
-                "Save a copy of it as docx without a password.",
-            )
-    try:
-        with ZipFile(path) as package:
-            title, lines = _titled_lines(package, path.name)
-    except BadZipFile as cause:
-        raise SourceError(
-            f"{path.name} is no docx file.", "Open it in a word processor and save it as docx."
-        ) from cause
-    return _titled(path, by_heading(lines), "", title)
+                f"{path.name} is no {kind} file.",
+                f"Open it in a program that reads it, and save it as {kind}.",
+            ) from cause
+        return _titled(path, sections, "", title)
+
+    return opened
 
 
-def _titled_lines(package: ZipFile, name: str) -> tuple[str, list[Line]]:
-    """(the document's title or "", its lines)."""
+def _of_word(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     document = _part(package, "word/document.xml", name)
     if document is None:
         raise SourceError(f"{name} holds no document.", "Save it anew as docx.")
@@ -388,23 +408,200 @@ def _titled_lines(package: ZipFile, name: str) -> tuple[str, list[Line]]:
     lines = [(level, line) for level, line in blocks if level != _Styles.TITLE]
     notes = _part(package, "word/footnotes.xml", name)
     told = [] if notes is None else [line for line in _blocks(notes, styles) if line[1].strip()]
+    lines += [(1, "Footnotes"), *told] if told else []
+    return title or _core_title(package, name), by_heading(lines)
+
+
+def _core_title(package: ZipFile, name: str) -> str:
     core = _part(package, "docProps/core.xml", name)
     named = "" if core is None else next((e.text or "" for e in core if _tag(e) == "title"), "")
-    return title or named.strip(), [*lines, *([(1, "Footnotes"), *told] if told else [])]
+    return named.strip()
 
 
 def _part(package: ZipFile, part: str, name: str) -> etree._Element | None:
     """The root element of a part, or None where the package has no such part."""
     if part not in package.namelist():
         return None
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
+    return etree.fromstring(_unpacked(package, part, name), parser)
+
+
+def _unpacked(package: ZipFile, part: str, name: str) -> bytes:
     with package.open(part) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise SourceError(
             f"{name} unpacks to more than {MOST_BYTES // 1_000_000} MB.", "Split the document."
         )
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
-    return etree.fromstring(content, parser)
+    return content
+
+
+def _related(package: ZipFile, part: str, name: str) -> dict[str, str]:
+    """The parts that a part refers to, by the names that it has for them."""
+    folder, _, file = part.rpartition("/")
+    rels = _part(package, f"{folder}/_rels/{file}.rels", name)
+    told = () if rels is None else [(_attribute(e, "Id"), _attribute(e, "Target")) for e in rels]
+    return {
+        key: posixpath.normpath(posixpath.join(f"/{folder}", target)).lstrip("/")
+        for key, target in told
+    }
+
+
+def _in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tuple[str, str]]:
+    """(name, part) of what a part lists as elements called `item`."""
+    related = _related(package, part, name)
+    if (root := _part(package, part, name)) is None:
+        raise SourceError(f"{name} holds no document.", "Save it anew.")
+    for element in root.iter(f"{{*}}{item}"):
+        # Its relation, and for slides a number of its own that is called `id` as well.
+        ids = [str(value) for key, value in element.attrib.items() if str(key).endswith("}id")]
+        if ids and ids[0] in related:
+            yield _attribute(element, "name"), related[ids[0]]
+
+
+def _of_slides(package: ZipFile, name: str) -> tuple[str, list[Section]]:
+    """A section for each slide, its notes below it."""
+    sections = []
+    listed = _in_order(package, "ppt/presentation.xml", "sldId", name)
+    for number, (_, part) in enumerate(listed, start=1):
+        lines, title = list[str](), ""
+        notes = [p for p in _related(package, part, name).values() if "/notesSlides/" in p]
+        for each in (part, *notes):
+            root = _part(package, each, name)
+            for shape in () if root is None else root.iter("{*}sp", "{*}tr"):
+                kind = next((_attribute(e, "type") for e in shape.iter("{*}ph")), "")
+                told = _shown(shape)
+                if kind in ("title", "ctrTitle"):
+                    title = title or " ".join(told)
+                elif kind not in ("sldNum", "dt", "ftr", "sldImg"):
+                    lines += [" | ".join(told)] if _tag(shape) == "tr" else [*told, ""]
+        heading = one_line(f"slide {number}: {title}".rstrip(": "), LONGEST_NAME)
+        if title or any(lines):
+            sections.append(Section(heading, "\n".join([title, "", *lines]).strip()))
+    return _core_title(package, name), sections
+
+
+def _shown(shape: etree._Element) -> list[str]:
+    """The paragraphs of a shape, or of a table's row, without those that are empty."""
+    found = ("".join(t.text or "" for t in p.iter("{*}t")) for p in shape.iter("{*}p"))
+    return [text for text in found if text.strip()]
+
+
+def _of_sheets(package: ZipFile, name: str) -> tuple[str, list[Section]]:
+    """The rows of each sheet, under its name."""
+    strings = _part(package, "xl/sharedStrings.xml", name)
+    shared = [] if strings is None else [_joined(e) for e in strings if _tag(e) == "si"]
+    dates = _dated(_part(package, "xl/styles.xml", name))
+    sections: list[Section] = []
+    for sheet, part in _in_order(package, "xl/workbook.xml", "sheet", name):
+        root = _part(package, part, name)
+        rows = () if root is None else root.iter("{*}row")
+        sections += by_rows((_cells(row, shared, dates) for row in rows), sheet)
+    return _core_title(package, name), sections
+
+
+MOST_COLUMNS = 16_384
+
+
+def _cells(row: etree._Element, shared: list[str], dates: Collection[int]) -> list[str]:
+    """What stands in the cells of a row, each at its column's place."""
+    cells: list[str] = []
+    for cell in row.iterchildren("{*}c"):
+        column = 0
+        for letter in _attribute(cell, "r").rstrip("0123456789").upper()[:3]:
+            column = column * 26 + ord(letter) - 64
+        cells += [""] * (min(column, MOST_COLUMNS) - 1 - len(cells))
+        text = _joined(cell) if _attribute(cell, "t") == "inlineStr" else ""
+        value = text or next((e.text or "" for e in cell if _tag(e) == "v"), "")
+        if _attribute(cell, "t") == "s" and value.isdecimal() and int(value) < len(shared):
+            value = shared[int(value)]
+        elif _attribute(cell, "t") in ("", "n") and int(_attribute(cell, "s") or 0) in dates:
+            value = _day(value)
+        cells.append(value)
+    return cells
+
+
+def _joined(element: etree._Element) -> str:
+    spoken = {t for sounds in element.iter("{*}rPh") for t in sounds.iter("{*}t")}
+    texts = (t for t in element.iter("{*}t") if t not in spoken)
+    return "".join(t.text or "" for t in texts)
+
+
+_DATE_FORMATS = {*range(14, 23), *range(45, 48)}
+"""numbers of the formats of dates and times that every workbook has"""
+_QUOTED = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
+
+
+def _dated(styles: etree._Element | None) -> set[int]:
+    """The cell styles that show a number as a date."""
+    if styles is None:
+        return set()
+    own = {
+        int(_attribute(e, "numFmtId"))
+        for e in styles.iter("{*}numFmt")
+        if re.search("[ymdh]", _QUOTED.sub("", _attribute(e, "formatCode")), re.IGNORECASE)
+    }
+    formats = styles.find("{*}cellXfs")
+    styled = [] if formats is None else [int(_attribute(e, "numFmtId") or 0) for e in formats]
+    return {place for place, number in enumerate(styled) if number in _DATE_FORMATS | own}
+
+
+def _day(serial: str) -> str:
+    """The date, with the time where there is one, of days since 1899-12-30."""
+    try:
+        moment = datetime(1899, 12, 30) + timedelta(seconds=round(float(serial) * 86_400))
+    except (ValueError, OverflowError):
+        return serial
+    return moment.isoformat(" ").removesuffix(" 00:00:00")
+
+
+def by_rows(rows: Iterable[Sequence[str]], name: str = "") -> list[Section]:
+    """The rows of a table, some in each section, each cell with its column's name.
+
+    The first row that is not empty names the columns. `name`: of the table, "" for none.
+    """
+    told = ((n, [" ".join(cell.split()) for cell in row]) for n, row in enumerate(rows, start=1))
+    filled = [(number, row) for number, row in told if any(row)]
+    if not filled:
+        return []
+    heads = filled[0][1]
+    cells = ((number, zip_longest(heads, row, fillvalue="")) for number, row in filled[1:])
+    lines = [(n, " | ".join(f"{h}: {c}" if h else c for h, c in row if c)) for n, row in cells]
+    lines = lines or [(filled[0][0], " | ".join(filter(None, heads)))]
+    sections = []
+    for start in range(0, len(lines), _LINES_EACH):
+        part = lines[start : start + _LINES_EACH]
+        heading = " > ".join(filter(None, (name, f"rows {part[0][0]}-{part[-1][0]}")))
+        sections.append(Section(heading, "\n".join(line for _, line in part)))
+    return sections
+
+
+def _read_csv(path: Path) -> Document:
+    text, note = decode(path.read_bytes())
+    try:
+        dialect: Any = csv.Sniffer().sniff(text[:10_000], ",;\t|")
+    except csv.Error:
+        dialect = "excel"
+    return Document(path.stem, tuple(by_rows(csv.reader(StringIO(text), dialect))), note)
+
+
+def _of_book(package: ZipFile, name: str) -> tuple[str, list[Section]]:
+    """The chapters of an EPUB, in the order of its spine."""
+    container = _part(package, "META-INF/container.xml", name)
+    roots = [] if container is None else list(container.iter("{*}rootfile"))
+    opf = _attribute(roots[0], "full-path") if roots else ""
+    if (root := _part(package, opf, name)) is None:
+        raise SourceError(f"{name} names no book.", "Save it anew as epub.")
+    files = {_attribute(e, "id"): _attribute(e, "href") for e in root.iter("{*}item")}
+    sections: list[Section] = []
+    for each in root.iter("{*}itemref"):
+        href = unquote(files.get(_attribute(each, "idref"), "").partition("#")[0])
+        part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
+        if href and part in package.namelist():
+            title, lines = html_lines(html_tree(decode(_unpacked(package, part, name))[0]))
+            told = by_heading(lines)
+            sections += (s if s.heading else replace(s, heading=title) for s in told)
+    return next((e.text or "" for e in root.iter("{*}title")), "").strip(), sections
 
 
 class _Styles:
@@ -549,7 +746,11 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".html": _read_html,
     ".htm": _read_html,
     ".pdf": Document.read,
-    ".docx": _read_docx,
+    ".docx": _packed(_of_word),
+    ".pptx": _packed(_of_slides),
+    ".xlsx": _packed(_of_sheets),
+    ".epub": _packed(_of_book),
+    ".csv": _read_csv,
 }
 """The suffixes that are read, in lower case."""
 
@@ -558,7 +759,10 @@ MAX_WORDS = 110
 MOST_CHARACTERS = 4000
 """of a passage"""
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\u00c0-\u00de\u0391-\u03a9\u0401-\u042f])"
+    r"|(?<=[\u061f\u06d4\u0964.!])\s+(?=[\u0590-\u1fff])|(?<=[\u3002\uff01\uff1f])"
+)
 _LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
 """Lists, tables, code and fields, whose line breaks mean something."""
 
@@ -571,7 +775,7 @@ def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
     passages: list[str] = []
     passage, size = "", 0
     for joint, piece in _short_pieces(text, max_words):
-        count = len(piece.split())
+        count = length(piece)
         long = len(passage) + len(joint) + len(piece) > MOST_CHARACTERS
         if passage and (long or size + count > max_words):
             passages.append(passage.strip("\n"))
@@ -592,18 +796,25 @@ def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
     """(what joins it to the piece before, piece), no piece longer than `max_words`."""
     for paragraph in _PARAGRAPH_END.split(text):
         paragraph = paragraph.strip("\n").rstrip()
-        if len(paragraph.split()) <= max_words:
+        if length(paragraph) <= max_words:
             yield "\n\n", paragraph
             continue
         prose = not _LAID_OUT.search(paragraph)
         joint = "\n\n"
         for line in [" ".join(paragraph.split())] if prose else paragraph.splitlines():
-            short = len(line.split()) <= max_words
+            short = length(line) <= max_words
             for sentence in [line] if short else _SENTENCE_END.split(line):
-                parts = sentence.split()
-                # A sentence without end (a table, a log, a list of names) is cut by words.
-                cuts = range(0, len(parts), max_words) if len(parts) > max_words else ()
-                for piece in [" ".join(parts[i : i + max_words]) for i in cuts] or [sentence]:
+                for piece in _cut(sentence, max_words):
                     yield joint, piece
-                    joint = " "
+                    joint = "" if "\u2e80" <= piece[-1:] <= "\uffef" else " "
             joint = "\n"
+
+
+def _cut(sentence: str, max_words: int) -> Iterator[str]:
+    """A sentence; one without end (a table, a log, a list of names) is cut by words."""
+    if length(sentence) <= max_words:
+        yield sentence
+        return
+    while piece := beginning(sentence, max_words):
+        yield " ".join(piece.split())
+        sentence = sentence[len(piece) :]

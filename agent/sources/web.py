@@ -1,4 +1,4 @@
-"""Sources beyond this machine: the web through ddgs or SearXNG, papers through Semantic Scholar.
+"""Sources beyond this machine: the web through ddgs, SearXNG or a paid search, papers, Wikipedia.
 
 `Web` asks ddgs, a package that asks several public engines and merges what they say. Its client
 is synchronous and may wait for one engine after another, each with a time-out of its own, so it
@@ -11,6 +11,9 @@ one-sentence summary where no abstract may be shown; its place says who wrote it
 location is an address that can be opened: the open-access PDF, else the paper's page. Callers
 without a key share one allowance, so calls go one at a time and wait when told to.
 
+`Tavily`, `Exa` and `Brave` are asked with a key of the user's; `Wikipedia` needs none, and its
+passages are the beginnings of articles.
+
 A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
 redirects are not followed, since the address was named by the user or by this program. What was
 returned becomes passages: web addresses only, each page and text once.
@@ -19,6 +22,7 @@ returned becomes passages: web addresses only, each page and text once.
 import asyncio
 import math
 import random
+import re
 import ssl
 import threading
 import time
@@ -26,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from urllib.request import getproxies
 
@@ -204,9 +208,17 @@ class Service:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object at a path. Raises SourceError, as `SearchRefused` for an HTTP status."""
-        reply = await self._parsed(await self.fetch(path, params))
+    async def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The JSON object at a path; a `body` is posted, as JSON.
+
+        Raises SourceError, as `SearchRefused` for an HTTP status.
+        """
+        reply = await self._parsed(await self.fetch(path, params, body))
         if reply is None:
             raise self._garbled()
         return reply
@@ -231,12 +243,17 @@ class Service:
     async def _held(self) -> "_Met":
         return await kept(f"search {self.url}", _Met)
 
-    async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Fetched:
+    async def fetch(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Fetched:
         import aiohttp
 
         try:
             async with asyncio.timeout(self.seconds):
-                return await self._read(path, params)
+                return await self._read(path, params, body)
         except TimeoutError as cause:
             late = f"{self.name} did not answer within {self.seconds:g} s."
             raise SourceError(late, _LATER) from cause
@@ -256,14 +273,22 @@ class Service:
             return None
         return read if isinstance(read, dict) else None
 
-    async def _read(self, path: str, params: Mapping[str, str] | None) -> Fetched:
+    async def _read(
+        self, path: str, params: Mapping[str, str] | None, body: Mapping[str, Any] | None
+    ) -> Fetched:
         # Packed alone as what is unpacked under limits.
-        own = {"user-agent": "rubricem", "accept": "application/json", "accept-encoding": "gzip"}
+        own = {
+            "user-agent": "rubricem (research agent)",
+            "accept": "application/json",
+            "accept-encoding": "gzip",
+        }
         http = (await self._held()).http
-        call = http.get(
+        call = http.request(
+            "GET" if body is None else "POST",
             self.url + path,
             params=params,
-            headers={**own, **self.headers},
+            json=body,
+            headers={"user-agent": "rubricem (research agent)", **own, **self.headers},
             allow_redirects=False,
         )
         async with call as reply:
@@ -363,13 +388,7 @@ class SearXNG:
     async def search(self, query: str, limit: int) -> list[Passage]:
         words = read_query(query).text
         reply = await self._service.get("/search", {"q": words, "format": "json"})
-        rows = reply.get("results")
-        passages = []
-        for each in filter(lambda r: isinstance(r, dict), rows if isinstance(rows, list) else []):
-            date = each.get("publishedDate")
-            place = f"published {date[:10]}" if isinstance(date, str) and date else ""
-            passages.append(row(each.get("title"), each.get("url"), each.get("content"), place))
-        found = found_passages(passages, limit)
+        found = found_passages(_results(reply, "content", "publishedDate"), limit)
         pairs = reply.get("unresponsive_engines")
         told = [p for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []
         failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in told if len(pair) == 2)
@@ -419,10 +438,7 @@ class Scholar:
         if asked.fields:
             params["fieldsOfStudy"] = ",".join(asked.fields)
         reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
-        papers = reply.get("data")
-        listed = papers if isinstance(papers, list) else []
-        found = [paper for paper in listed if isinstance(paper, dict)]
-        return found_passages(map(_paper_passage, found), limit)
+        return found_passages(map(_paper_passage, _listed(reply, "data")), limit)
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
         """Ask again while the service is busy, as long as the waits stay within bounds."""
@@ -448,9 +464,7 @@ def _paper_passage(paper: dict[str, Any]) -> Passage:
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
-    authors = paper.get("authors")
-    listed = [a for a in authors if isinstance(a, dict)] if isinstance(authors, list) else []
-    names = [str(author["name"]) for author in listed if author.get("name")]
+    names = [str(author["name"]) for author in _listed(paper, "authors") if author.get("name")]
     who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
     parts = (who, paper.get("year"), paper.get("venue"), page if pdf else "")
     place = ", ".join(str(part) for part in parts if part)
@@ -461,3 +475,144 @@ def _inside(paper: dict[str, Any], name: str, part: str) -> str:
     value = paper.get(name)
     found = value.get(part) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
+
+
+def _listed(reply: Any, *path: str) -> list[dict[str, Any]]:
+    """The objects of a list that lies in a reply; none where it is of another shape."""
+    for name in path:
+        reply = reply.get(name) if isinstance(reply, dict) else None
+    return [each for each in reply if isinstance(each, dict)] if isinstance(reply, list) else []
+
+
+def _published(date: object) -> str:
+    return f"published {date[:10]}" if isinstance(date, str) and date else ""
+
+
+def _results(reply: Any, text: str, date: str) -> list[Passage]:
+    """The pages of a reply, whose text and date stand in these fields."""
+    return [
+        row(each.get("title"), each.get("url"), each.get(text), _published(each.get(date)))
+        for each in _listed(reply, "results")
+    ]
+
+
+class Keyed:
+    """A search that is asked with a key; passages are what it shows of pages."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    api: ClassVar[str]
+    header: ClassVar[str]
+    """that carries the key"""
+    most: ClassVar[int] = 20
+    """results that it returns at once"""
+
+    def __init__(self, key: str | None, url: str = "", seconds: float = SECONDS) -> None:
+        """Raises SettingsError without a key."""
+        variable = f"RUBRICEM_{self.name.upper()}_KEY"
+        if not key:
+            raise SettingsError(
+                f"{self.title} is asked with a key, and none is set.",
+                f"Set {variable}, or {self.name}_key in rubricem.toml.",
+            )
+        carried = f"Bearer {key}" if self.header == "authorization" else key
+        refusals = {
+            status: (f"{self.title} refused the key (HTTP {status}).", f"Correct {variable}.")
+            for status in (401, 403)
+        }
+        self._service = Service(
+            self.title, url or self.api, seconds, {self.header: carried}, refusals
+        )
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        words = read_query(query).text
+        if not words:
+            return []
+        return found_passages(await self._found(words, min(limit, self.most)), limit)
+
+    async def _found(self, words: str, most: int) -> list[Passage]:
+        raise NotImplementedError
+
+
+class Tavily(Keyed):
+    """Tavily's Search API (POST /search): what it extracts of a page for the query."""
+
+    name, title, header = "tavily", "Tavily", "authorization"
+    api = "https://api.tavily.com"
+
+    async def _found(self, words: str, most: int) -> list[Passage]:
+        reply = await self._service.get("/search", body={"query": words, "max_results": most})
+        return _results(reply, "content", "published_date")
+
+
+class Exa(Keyed):
+    """Exa's search (POST /search), which finds by meaning: the beginning of a page's text."""
+
+    name, title, header = "exa", "Exa", "x-api-key"
+    api = "https://api.exa.ai"
+
+    async def _found(self, words: str, most: int) -> list[Passage]:
+        contents = {"text": {"maxCharacters": LONGEST // 4}}
+        asked = {"query": words, "numResults": most, "contents": contents}
+        reply = await self._service.get("/search", body=asked)
+        return _results(reply, "text", "publishedDate")
+
+
+class Brave(Keyed):
+    """Brave's Web Search API (GET /web/search): a page's description and further snippets."""
+
+    name, title, header = "brave", "Brave Search", "x-subscription-token"
+    api = "https://api.search.brave.com/res/v1"
+
+    async def _found(self, words: str, most: int) -> list[Passage]:
+        asked = {"q": words[:400], "count": str(most), "text_decorations": "0"}
+        reply = await self._service.get("/web/search", asked)
+        found = []
+        for each in _listed(reply, "web", "results"):
+            more = each.get("extra_snippets")
+            texts = [each.get("description"), *(more if isinstance(more, list) else ())]
+            text = " ".join(text for text in texts if isinstance(text, str))
+            found.append(
+                row(each.get("title"), each.get("url"), text, _published(each.get("page_age")))
+            )
+        return found
+
+
+class Wikipedia:
+    """MediaWiki's search (action=query): passages are the beginnings of the articles found."""
+
+    def __init__(self, language: str = "", url: str = "", seconds: float = SECONDS) -> None:
+        """`language`: of the Wikipedia, as `de`. Raises SettingsError for what is no such name."""
+        code = language or "en"
+        if not re.fullmatch(r"[a-z][a-z-]{1,15}", code):
+            raise SettingsError(
+                f"{language!r} is no language of a Wikipedia.", "Give it like wikipedia:de."
+            )
+        self.name = f"wikipedia:{code}" if language else "wikipedia"
+        address = url or f"https://{code}.wikipedia.org/w"
+        self._service = Service("Wikipedia", address, seconds)
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        words = read_query(query).text
+        if not words:
+            return []
+        asked = {
+            "action": "query", "format": "json", "formatversion": "2", "generator": "search",
+            "gsrsearch": words[:300], "gsrlimit": str(min(limit, 20)), "prop": "extracts|info",
+            "exintro": "1", "explaintext": "1", "exlimit": "20", "inprop": "url",
+        }  # fmt: skip
+        pages = _listed(await self._service.get("/api.php", asked), "query", "pages")
+        # Pages come in no order; each says its rank.
+        ranked = sorted(pages, key=lambda page: _rank(page.get("index")))
+        rows = (row(p.get("title"), p.get("fullurl"), p.get("extract")) for p in ranked)
+        return found_passages(rows, limit)
+
+
+def _rank(index: object) -> int:
+    return index if isinstance(index, int) else 1 << 30

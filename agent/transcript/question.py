@@ -26,8 +26,9 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
-from rubricem.agent.transcript.words import content_words, sentences
+from rubricem.agent.transcript.words import content_words
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.language import beginning, language_of, length, sentences
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage, Value
 from rubricem.memory.text import one_line, storable
 
@@ -275,10 +276,16 @@ OPEN_PAGE = "open_page"
 CHARACTERS_A_WORD = 10
 
 
-def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProxyType({})) -> str:
+def tool_output(
+    found: Found,
+    words: int,
+    about: Mapping[str, str] = MappingProxyType({}),
+    saying: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again.
 
-    `about`: id of a source -> words, of which the part of it that is shown has most.
+    `about`: id of a source -> words, of which the part of it that is shown has most; `saying`: the
+    same -> words of it that the part begins or ends with, or holds.
     """
     note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
@@ -288,19 +295,33 @@ def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProx
     if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
     snippets = (
-        snippet(source, words, new=source.id in found.new, about=about.get(source.id, ""))
+        snippet(
+            source,
+            words,
+            new=source.id in found.new,
+            about=about.get(source.id, ""),
+            saying=saying.get(source.id, ""),
+        )
         for source in found.sources
     )
     return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
 
 
 def snippet(
-    source: Source, words: int, *, new: bool = True, after: int = 0, about: str = ""
+    source: Source,
+    words: int,
+    *,
+    new: bool = True,
+    after: int = 0,
+    about: str = "",
+    saying: str = "",
 ) -> str:
     """The source as the policy reads it: its title, and its first `words` words behind `after`, or
-    those that are `about` something.
+    those that are `about` something or are `saying` it.
     """
     text = part_about(source.text, words, about) if about else cut_words(source.text, words)
+    if saying:
+        text = part_saying(source.text, words, saying)
     if after:
         begun = cut_words(source.text, after).removesuffix(CUT)
         text = "... " + cut_words(source.text[len(begun) :].lstrip(), words)
@@ -311,24 +332,45 @@ def snippet(
 CUT = " ..."
 
 
+def part_saying(text: str, words: int, said: str) -> str:
+    """The part of a sentence up to where it has said something, and half the words beside it.
+
+    From its beginning, where that is near: at most `words` words before the end of what is said.
+    """
+    at = text.find(said)
+    if at < 0:
+        return cut_words(text, words)
+    sentence = max((match.end() for match in _SENTENCE_END.finditer(text, 0, at)), default=0)
+    lead = text[sentence:at]
+    before = lead.split()
+    near = len(before) + len(said.split()) <= words
+    lead = lead if near else f"{CUT.strip()} {' '.join(before[-words // 2 :])} "
+    behind = cut_words(text[at + len(said) :], words // 4)
+    return f"{lead.lstrip()}{said}{behind}"
+
+
+_SENTENCE_END = re.compile(r"[.!?]\s+(?=[^\sa-z])")
+
+
 def part_about(text: str, words: int, query: str) -> str:
     """The run of whole sentences, of at most `words` words, that has most words of a query.
 
     Of equals the first; the sentence itself, cut, where it is longer than that.
     """
-    if len(text.split()) <= words:
+    if length(text) <= words:
         return text
     spans, at = list[tuple[int, int, frozenset[str]]](), 0
-    wanted = content_words(query)
+    language = language_of(query)
+    wanted = content_words(query, language)
     for said in sentences(text):
         at = text.index(said, at)
-        spans.append((at, at + len(said), wanted & content_words(said)))
+        spans.append((at, at + len(said), wanted & content_words(said, language)))
         at += len(said)
     best, best_rank = (0, 0), (-1, 0)
     for first in range(len(spans)):
         held, total = set[str](), 0
         for last in range(first, len(spans)):
-            if last > first and len(text[spans[first][0] : spans[last][1]].split()) > words:
+            if last > first and length(text[spans[first][0] : spans[last][1]]) > words:
                 break
             held |= spans[last][2]
             total += len(spans[last][2])
@@ -343,21 +385,16 @@ def part_about(text: str, words: int, query: str) -> str:
 def cut_words(text: str, words: int) -> str:
     """The first `words` words of a text, with CUT where it goes on.
 
-    White space is kept and counts nothing, as code and tables are indented; scripts without spaces
-    are cut by length.
+    White space is kept and counts nothing, as code and tables are indented; what has no
+    spaces is cut by length.
     """
     room = words * CHARACTERS_A_WORD
-    shown = _first(r"\S++", words, text)
+    shown = beginning(text, words)
     if len(shown) > room:
-        shown = min(shown, _first(r"\S", room, text), key=len)
+        # One pass, which nothing undoes.
+        within = re.match(rf"(?:\s*+\S){{0,{room}}}+", text)
+        shown = min(shown, within[0] if within else "", key=len)
     return shown + CUT if len(shown) < len(text.rstrip()) else text
-
-
-def _first(what: str, count: int, text: str) -> str:
-    """The text up to the end of so many of what a pattern means; one pass, which nothing undoes."""
-    found = re.match(rf"(?:\s*+{what}){{0,{count}}}+", text)
-    assert found is not None, "none of it is a beginning, too"
-    return found[0]
 
 
 MOST_REJECTED = 5

@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Literal, cast
 
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
-from rubricem.memory.text import like_markers, printable, prompt, without_markers
+from rubricem.memory.text import printable, prompt, without_markers
 
 ROOT = "trajectory"
 TOP: Mapping[str, Stage | None] = {
@@ -102,6 +102,15 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """What the review says of one item of the rubric, and the ids that it rests on."""
+
+    item: str
+    state: Literal["met", "partly", "missing"]
+    ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScaffoldDocument:
     """A text and the blocks in it; `root` spans the whole text."""
 
@@ -158,6 +167,17 @@ class ScaffoldDocument:
             and not ((before.tag, after.tag) == ("review", "call_tool") and sent_back(self))
         ]
         return list(dict.fromkeys(faults))
+
+    def review_marks(self) -> list[Mark]:
+        """The marks of the last review, for the items that bear one: `- item [met: S1]`."""
+        marks: list[Mark] = []
+        for item in rubric_items(self.last("rubric_review")):
+            if found := _MARK.search(item):
+                state = cast(Literal["met", "partly", "missing"], found[1].lower())
+                marks.append(
+                    Mark(item[: found.start()].strip(), state, tuple(_ID.findall(found[2])))
+                )
+        return marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +302,15 @@ def neutralise(text: str) -> str:
     return without_markers(_UNSAFE.sub("\u2039", printable(text)))
 
 
+_LIKE_MARKERS = re.compile(r"<[^<>\s]{1,64}>|\[[^\[\]\s]{1,32}\]|[\[\]][^\[\]\s]{1,8}[\[\]]")
+
+
 def own_markers(rendered: str) -> list[str]:
-    """What of a rendered chat may be a special token of its model, and is no tag of ours."""
-    return sorted(found for found in like_markers(rendered) if not _UNSAFE.match(found))
+    """What of a rendered chat may be a special token of its model, and is no tag of ours.
+
+    Whether it is one its tokeniser says.
+    """
+    return sorted(one for one in set(_LIKE_MARKERS.findall(rendered)) if not _UNSAFE.match(one))
 
 
 def tool_call(text: str) -> ToolCall | None:
@@ -393,28 +419,9 @@ def _review_start(blocks: list[Block], answer: int) -> int:
 _MARK = re.compile(r"\[\s*(met|partly|missing)\b\s*:?([^\]\n]*)\]", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What the review says of one item of the rubric, and the ids that it rests on."""
-
-    item: str
-    state: Literal["met", "partly", "missing"]
-    ids: tuple[str, ...] = ()
-
-
-def review_marks(document: ScaffoldDocument) -> list[Mark]:
-    """The marks of the last review, for the items that bear one: `- item [met: S1]`."""
-    marks: list[Mark] = []
-    for item in rubric_items(document.last("rubric_review")):
-        if found := _MARK.search(item):
-            state = cast(Literal["met", "partly", "missing"], found[1].lower())
-            marks.append(Mark(item[: found.start()].strip(), state, tuple(_ID.findall(found[2]))))
-    return marks
-
-
 def missing_items(document: ScaffoldDocument) -> list[str]:
     """The items that the last review marks as missing."""
-    return [mark.item for mark in review_marks(document) if mark.state == "missing"]
+    return [mark.item for mark in document.review_marks() if mark.state == "missing"]
 
 
 def sent_back(document: ScaffoldDocument) -> bool:

@@ -1,8 +1,9 @@
 """The words by which texts meet: a claim and a passage, a question and a page.
 
-Words are lower-cased and brought to a light stem (plural, -ing, -ed and a last -e go, which makes
-"caching", "cached" and "caches" one word); of content words identifiers count by their parts
-(`lru_cache` is "lru" and "cache"), and negations count, since they turn a claim round. The overlap
+What a word is, `memory.language` says; of content words identifiers count by their parts
+(`lru_cache` is "lru" and "cache"), and negations count, since they turn a claim round. Two texts
+that are held against each other are read in one language, that of the claim or question, so that a
+fragment without a telling word (a name, a title) meets the words of the whole. The overlap
 of a claim and a passage is cheap and blind to meaning: it says where to look, never that a claim
 holds.
 
@@ -16,91 +17,51 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from rubricem.memory.language import (
+    LETTER,
+    language_of,
+    language_with,
+    sentences,
+    stop_words,
+    words_in,
+)
 from rubricem.memory.schema import Passage
 
-_VOWEL = re.compile("[aeiouy]")
-_KEEP_DOUBLE = frozenset("lsz")
-
-_STOP_WORDS = """
-    a about after all also an and any are as at be because been before being between both
-    but by can could did do does doing done each for from had has have having he her here
-    him his how i if in into is it its itself just may me might more most must my no nor not
-    now of off on once only or other our out over own same shall she should so some such
-    than that the their them then there these they this those through to too under until up
-    upon us very was we were what when where whether which while who whom whose why will
-    with would you your
-"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-
-
-def stem(word: str) -> str:
-    """A light English stem of a lower-case word."""
-    word = _singular(word)
-    for ending, shortest in (("ing", 6), ("ed", 6)):
-        if word.endswith(ending) and len(word) >= shortest:
-            rest = word[: -len(ending)]
-            if _VOWEL.search(rest):
-                doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
-                word = rest[:-1] if doubled else rest
-            break
-    return word[:-1] if len(word) > 4 and word.endswith("e") else word
-
-
-def _singular(word: str) -> str:
-    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("sses", "shes", "ches", "xes")):
-        return word[:-2]
-    return word[:-1]
-
-
-_WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-"""scripts that are written without spaces: each character is a word"""
-_WORD = re.compile(
-    rf"\d+(?:[.,]\d+)*+(?![^\W_])|[{_WIDE}]|[^\W_{_WIDE}]+(?:['\u2019][^\W_{_WIDE}]+)?+"
-)
-_STOP = STOP_WORDS - {"no", "nor", "not"}
 NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 """inside a word: it is an identifier"""
 _ADDRESS = re.compile(r"https?://\S+")
-SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
-_BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
-_LINE_ITEM = re.compile(r"\n(?=[^\S\n]*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=[^\S\n]*[^\sa-z])")
-_FULL_STOP = re.compile(r"[.!?]['\")\]\u201d\u2019`*]*+\s+(?=[^\sa-z])|[\u3002\uff01\uff1f]")
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I
-)
-
+_DOTTED = rf"(?:{LETTER}|\.)+"
+SIGNATURE = re.compile(rf"{_DOTTED}\([^\n]*\)(?:[ ]->[^\n]*)?|{_DOTTED}")
 
 MOST_KEPT = 8000
 """characters of a text whose words are kept to be met again: each claim meets each passage"""
 
 
-def content_words(text: str) -> frozenset[str]:
-    """The distinct words that carry the text's content, reduced to a common form."""
-    return _met_again(text) if len(text) <= MOST_KEPT else _words_in(text)
+def content_words(text: str, language: str = "") -> frozenset[str]:
+    """The distinct words that carry the text's content, reduced to a common form.
+
+    `language`: of the whole that the text is a part of, or is held against; "": the text's own.
+    """
+    return _met_again(text, language) if len(text) <= MOST_KEPT else words_in(text, language)
 
 
-def _words_in(text: str) -> frozenset[str]:
-    # Each distinct word once: prose says most of its words again.
-    return frozenset(map(_form, {*_WORD.findall(text)})) - {""}
-
-
-_met_again = lru_cache(1024)(_words_in)
+_met_again = lru_cache(1024)(words_in)
 
 
 @lru_cache(128)
-def _parts(passage: str) -> tuple[tuple[str, frozenset[str]], ...]:
+def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """The sentences of a passage, each with its content words but for those of addresses."""
-    return tuple((part, content_words(_ADDRESS.sub(" ", part))) for part in sentences(passage))
+    language = language or language_of(passage)
+    return tuple(
+        (part, content_words(_ADDRESS.sub(" ", part), language)) for part in sentences(passage)
+    )
 
 
 def overlap(claim: str, passage: str) -> float:
     """Share of the claim's content words found in the passage; 0 if the claim has none."""
-    words = content_words(claim)
-    return len(words & content_words(passage)) / len(words) if words else 0.0
+    language = language_with(claim, passage)
+    words = content_words(claim, language)
+    return len(words & content_words(passage, language)) / len(words) if words else 0.0
 
 
 def closest_sentence(claim: str, passage: str) -> str:
@@ -109,9 +70,10 @@ def closest_sentence(claim: str, passage: str) -> str:
     Addresses do not count, and a signature counts half: it shares names with any claim about
     what it names. Of equals the shortest in words, then the first. "" if none shares a word.
     """
-    words = content_words(claim)
+    language = language_with(claim, passage)
+    words = content_words(claim, language)
     best, best_rank = "", (0.0, 0)
-    for sentence, found in _parts(passage):
+    for sentence, found in _parts(passage, language):
         weight = 0.5 if SIGNATURE.fullmatch(sentence) else 1.0
         rank = (weight * len(words & found), -len(found))
         if rank[0] and rank > best_rank:
@@ -135,9 +97,10 @@ def rested_on(claim: str, passage: str, *, beside: bool = False) -> tuple[str, .
     closest = closest_sentence(claim, passage)
     if not closest:
         return ()
-    parts = [part for part, _ in _parts(passage)]
-    words = content_words(claim)
-    held = [words & found for _, found in _parts(passage)]
+    language = language_with(claim, passage)
+    parts = [part for part, _ in _parts(passage, language)]
+    words = content_words(claim, language)
+    held = [words & found for _, found in _parts(passage, language)]
     kept = {parts.index(closest)}
     covered = set(held[parts.index(closest)])
     while len(kept) < MOST_RESTED:
@@ -171,19 +134,6 @@ def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator
             begun = after
 
 
-def sentences(text: str) -> Iterator[str]:
-    """The sentences, list items and paragraphs of a text, without the space around them."""
-    for paragraph in _BLANK_LINE.split(text):
-        for item in _LINE_ITEM.split(paragraph):
-            start = 0
-            for stop in _FULL_STOP.finditer(item):
-                if not _ABBREVIATION.search(item[max(start, stop.start() - 6) : stop.start() + 1]):
-                    yield item[start : stop.end()].strip()
-                    start = stop.end()
-            if rest := item[start:].strip():
-                yield rest
-
-
 def folded(query: str) -> str:
     """A query as it is compared with others."""
     return " ".join(query.casefold().split())
@@ -201,19 +151,23 @@ _TOKEN = re.compile(r"[^\s,;:()\[\]{}\"\u201c\u201d/|]+|[,;:()\[\]{}\"\u201c\u20
 
 
 def names(text: str) -> list[str]:
-    """The runs of capitalised words of a text, joined over particles, in order."""
+    """The runs of capitalised words of a text, joined over particles, in order.
+
+    German writes each noun so, and of it a noun counts.
+    """
     return [span for span, _ in name_spans(text)]
 
 
 def name_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
     """The same, each with its first and last offset in characters."""
+    binding = stop_words(language_of(text))
     spans: list[tuple[int, int]] = []
     held: list[re.Match[str]] = []
 
     def close() -> None:
         while held and not _proper(held[-1][0]):
             held.pop()
-        while held and held[0][0].casefold().strip(".'") in STOP_WORDS:
+        while held and held[0][0].casefold().strip(".'¿¡«„") in binding:
             held.pop(0)
         if held:
             spans.append((held[0].start(), held[-1].end()))
@@ -244,23 +198,11 @@ def _proper(word: str) -> bool:
     return word[0].isupper() or (word[0].isdigit() and len(word) < 5)
 
 
-@lru_cache(2**16)
-def _form(written: str) -> str:
-    """The common form of a word as it is written; "" for one without content."""
-    word = written.lower().replace("\u2019", "'")
-    if word in _STOP:
-        return ""
-    if word.endswith("n't"):
-        return "not"
-    if word[0].isdigit():
-        return word.replace(",", "")
-    return stem(word.removesuffix("'s"))
-
-
 def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
     """The passages with most of the words sought, then of the question's, in the page's order."""
-    wanted = content_words(sought), content_words(question)
-    words = [content_words(f"{passage.place} {passage.text}") for passage in passages]
+    language = language_of(question)
+    wanted = content_words(sought, language), content_words(question, language)
+    words = [content_words(f"{passage.place} {passage.text}", language) for passage in passages]
 
     def rank(i: int) -> tuple[int, int, int]:
         first, second = (len(each & words[i]) for each in wanted)

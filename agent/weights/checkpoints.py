@@ -9,6 +9,7 @@
 The trainer writes such folders; `--model FOLDER` answers with one.
 """
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,8 @@ class Checkpoint(Value):
 
     schema_version: int = 1
     base: str
-    """the name under which the weights were had: of the catalogue, a path or a hub name"""
+    """the name under which the weights were had: of the catalogue, a path or a hub name; on disk a
+    path from the folder that the note lies in"""
     base_sha256: str
     adapter_sha256: str
     """of adapter.gguf; where there is none, of the weights for torch"""
@@ -46,6 +48,15 @@ class Checkpoint(Value):
     """the form in which it was trained to compare two replies; None: it is no judge"""
     lineage: tuple[str, ...] = ()
     """the adapters it was started from, as `version`s, oldest first"""
+
+    def beside(self, folder: Path) -> "Checkpoint":
+        """The note as it is written into a folder: a base that is a path is told from there.
+
+        Folder and base may then be moved or mounted elsewhere together; `note_of` reads it.
+        """
+        base = Path(self.base)
+        told = os.path.relpath(base, folder.resolve()) if base.is_absolute() else self.base
+        return self.model_copy(update={"base": told})
 
     @property
     def version(self) -> str:
@@ -86,9 +97,13 @@ def is_checkpoint(name: str) -> bool:
 def note_of(folder: Path) -> Checkpoint:
     """The folder's note, whose weights are not looked at. Raises WeightsError."""
     try:
-        return Checkpoint.model_validate_json((folder / NOTE).read_bytes())
+        note = Checkpoint.model_validate_json((folder / NOTE).read_bytes())
     except (OSError, ValidationError) as cause:
         raise _not_whole(folder, cause) from cause
+    if note.base.startswith(f"..{os.sep}"):
+        base = os.path.normpath(folder.resolve() / note.base)
+        return note.model_copy(update={"base": base})
+    return note
 
 
 def _not_whole(folder: Path, cause: Exception) -> WeightsError:

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 from rubricem import Report, learnt, research, research_sync
 from rubricem.agent.learning.lessons import queued
-from rubricem.agent.library import _QUEUES
+from rubricem.agent.library import _QUEUES, Options
+from rubricem.agent.settings import Settings
 from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
@@ -222,3 +224,9 @@ async def test_without_memory_on_nothing_is_learnt(taught: Path):
         await research(QUESTION, **{**options(server), "memory": "read-only"})
         assert await learnt() == ()
     assert script.asked == ["research"] * 3
+
+
+def test_the_options_are_typed_and_are_the_settings() -> None:
+    assert set(Options.__annotations__) == set(Settings.model_fields)
+    for call in (research, research_sync):
+        assert call.__annotations__["settings"] == Unpack[Options]

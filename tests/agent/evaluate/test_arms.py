@@ -8,9 +8,7 @@ from rubricem.agent.evaluate.arms import (
     BARE_ASKED,
     Arm,
     PlainDecoder,
-    arms_of,
     ask_closed,
-    ask_in,
     bare_end,
     query_of,
     turn_end,
@@ -38,7 +36,7 @@ from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 def test_arms_are_named_once_and_memory_is_the_staged_ones(
     named: str, best_of: int | None, memory: str, names: list[str]
 ):
-    assert [arm.name for arm in arms_of(named, best_of, memory)] == names
+    assert [arm.name for arm in Arm.named(named, best_of, memory)] == names
 
 
 @pytest.mark.parametrize(
@@ -48,12 +46,12 @@ def test_arms_are_named_once_and_memory_is_the_staged_ones(
 )  # fmt: skip
 def test_an_unknown_arm_is_refused_with_those_that_there_are(named: str, said: str):
     with pytest.raises(SettingsError, match=said) as refused:
-        arms_of(named)
+        Arm.named(named)
     assert "stages, plain, closed" in refused.value.remedy.replace(",", ", ").replace("  ", " ")
 
 
 def test_only_best_of_n_makes_several_runs():
-    assert [arm.count for arm in arms_of("stages,best-of-3")] == [1, 3]
+    assert [arm.count for arm in Arm.named("stages,best-of-3")] == [1, 3]
     assert not Arm("plain").staged
 
 
@@ -145,6 +143,6 @@ async def test_memory_is_put_before_the_staged_arm_that_is_named_so_and_the_bank
     setup, recaller = setup_of(load_settings({"data_dir": tmp_path})), FixedRecaller()
     with ScriptedServer(turns) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            run, runs = await ask_in(arm, setup, researcher, recaller, Ask(QUESTION), "t")
+            run, runs = await arm.ask(setup, researcher, recaller, Ask(QUESTION), "t")
     assert (run.recalled, run.status, len(runs)) == (recalled, Status.FINISHED, 1)
     assert recaller.told == 0

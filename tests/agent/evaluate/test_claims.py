@@ -8,13 +8,11 @@ import pytest
 
 from rubricem.agent.evaluate.claims import (
     ClaimRow,
+    ClaimSet,
     LabelledClaim,
     balanced,
     best_threshold,
-    check_claims,
-    claim_figures,
     claim_lines,
-    read_claims,
 )
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.memory.errors import RubricemError
@@ -40,7 +38,7 @@ def written(tmp_path: Path, *rows: Any) -> Path:
 
 
 def test_every_format_is_a_claim_with_a_text_and_a_class(tmp_path: Path):
-    found = read_claims(written(tmp_path, WICE, NORMALISED, ATTRIBUTION, OWN))
+    found = ClaimSet.read(written(tmp_path, WICE, NORMALISED, ATTRIBUTION, OWN)).claims
     assert [(c.id, c.supported) for c in found[:3]] == [
         ("dev1", False), ("dev2", True), ("x_1", False)]  # fmt: skip
     assert (found[0].title, found[0].text) == ("Cache", "It is a cache.\nIt grows.")
@@ -61,7 +59,7 @@ def test_every_format_is_a_claim_with_a_text_and_a_class(tmp_path: Path):
 )
 def test_a_bad_file_of_claims_is_one_sentence(tmp_path: Path, rows: list[Any], said: str):
     with pytest.raises(RubricemError, match=said) as refused:
-        read_claims(written(tmp_path, *rows))
+        ClaimSet.read(written(tmp_path, *rows))
     assert refused.value.remedy
 
 
@@ -69,34 +67,36 @@ def test_half_a_line_is_told_by_its_number(tmp_path: Path):
     path = written(tmp_path, NORMALISED)
     path.write_text(path.read_text() + '{"claim": "x')
     with pytest.raises(RubricemError, match=r"line 2 of .* is no valid JSON"):
-        read_claims(path)
+        ClaimSet.read(path)
 
 
 async def test_the_rules_tell_a_claim_of_the_text_from_another(tmp_path: Path):
-    claims = read_claims(written(tmp_path, OWN, {**OWN, "claim": "It has 7 eggs.", "label": False}))
-    rows = await check_claims(claims, None, tmp_path / "out")
+    claims = ClaimSet.read(
+        written(tmp_path, OWN, {**OWN, "claim": "It has 7 eggs.", "label": False})
+    )
+    rows = await claims.check(None, tmp_path / "out")
     assert [row.verdict for row in rows] == ["supported", "unsupported"]
-    told = claim_figures(claims, rows, "rules")
+    told = claims.figures(rows, "rules")
     assert told["all"]["balanced_accuracy"] == 1.0 and "threshold" not in told
     assert rows[0].score and rows[0].score > 0.5 and rows[1].score == 0.0
     assert "balanced accuracy 1.000" in claim_lines(told)[1]
 
 
 async def test_a_server_checks_each_claim_once_and_goes_on(tmp_path: Path):
-    claims = read_claims(written(tmp_path, OWN, WICE))
+    claims = ClaimSet.read(written(tmp_path, OWN, WICE))
     with ScriptedServer(lambda body, number: SUPPORTED) as server:
         choice = ServerChoice("scripted", server.base_url)
-        first = await check_claims(claims, choice, tmp_path / "out", at_once=2)
-        again = await check_claims(claims, choice, tmp_path / "out", at_once=2)
+        first = await claims.check(choice, tmp_path / "out", at_once=2)
+        again = await claims.check(choice, tmp_path / "out", at_once=2)
         assert len(server.requests) == 2
     assert first == again and first[0].verdict == "supported"
 
 
 async def test_another_checker_for_the_same_folder_is_refused(tmp_path: Path):
-    claims = read_claims(written(tmp_path, OWN, WICE))
-    await check_claims(claims, None, tmp_path / "out")
+    claims = ClaimSet.read(written(tmp_path, OWN, WICE))
+    await claims.check(None, tmp_path / "out")
     with pytest.raises(RubricemError, match="checker was lexical rules and is now other"):
-        await check_claims(claims, ServerChoice("other", "http://127.0.0.1:9/v1"), tmp_path / "out")
+        await claims.check(ServerChoice("other", "http://127.0.0.1:9/v1"), tmp_path / "out")
 
 
 def test_balanced_accuracy_weighs_both_classes_alike():
@@ -116,7 +116,7 @@ def test_a_threshold_is_tuned_on_one_half_and_reported_on_the_other():
               for n in range(40)]  # fmt: skip
     rows = [ClaimRow(id=c.id, verdict=verdicts[False], score=0.4 if c.supported else 0.1)
             for c in claims]  # fmt: skip
-    told = claim_figures(claims, rows, "m")
+    told = ClaimSet(tuple(claims)).figures(rows, "m")
     half = sum(not c.tuned_on for c in claims)
     assert 10 < half < 30 and told["held_out_tuned"]["n"] == half
     assert told["threshold"] == 0.4

@@ -2,14 +2,9 @@
 
 import pytest
 
-from rubricem.agent.evaluate.grades import (
-    bootstrap_mean,
-    evidence_recall,
-    exact_match,
-    f1_score,
-    grade,
-)
+from rubricem.agent.evaluate.grades import EvalGrade, evidence_recall, exact_match, f1_score
 from rubricem.agent.evaluate.questions import EvalQuestion
+from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Status, Trajectory
 from tests.support.values import run_of
 
@@ -60,14 +55,14 @@ def test_a_whole_answer_is_graded_by_its_bare_line_and_its_cites():
         id="1", question="?", answers=("unbounded",), patterns=("unbound", "evict"),
         gold=("The Cache", "Heap"),
     )  # fmt: skip
-    found = grade(question, answered(CITED.format("Unbounded")))
+    found = EvalGrade.of(question, answered(CITED.format("Unbounded")))
     assert (found.em, found.f1, found.pattern, found.evidence) == (1, 1, 0.5, 0.5)
     assert (found.cites, found.supported, found.dropped) == (1, 1, 0)
     assert (found.right, found.refused, found.all_gold, found.score) == (True, False, False, 1)
 
 
 def test_what_a_question_does_not_say_is_not_graded():
-    found = grade(EvalQuestion(id="1", question="?"), answered(CITED.format("x")))
+    found = EvalGrade.of(EvalQuestion(id="1", question="?"), answered(CITED.format("x")))
     assert (found.em, found.pattern, found.evidence, found.right, found.score) == (None,) * 5
     assert found.cites == 1
 
@@ -92,7 +87,7 @@ def test_a_refusal_is_no_evidence_or_an_answer_that_says_so(
     answer: str, changes: dict[str, object], refused: bool
 ):
     question = EvalQuestion(id="1", question="?", unanswerable=True)
-    found = grade(question, answered(answer, **changes))
+    found = EvalGrade.of(question, answered(answer, **changes))
     assert (found.refused, found.right, found.score) == (refused, refused, float(refused))
 
 

@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.evaluate.questions import (
-    EvalQuestion,
-    read_questions,
-    types_of,
-    ungraded,
-)
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, ungraded
 from rubricem.memory.errors import RubricemError
 
 OWN = {"id": 7, "question": " Why? ", "answer": ["a", "b"], "pattern": "x+", "gold": None,
@@ -50,7 +45,7 @@ def kept(tmp_path: Path, *rows: Any, name: str = "q.jsonl") -> Path:
 
 
 def only(tmp_path: Path, row: Any) -> tuple[str, EvalQuestion]:
-    found = read_questions(kept(tmp_path, row))
+    found = QuestionSet.read(kept(tmp_path, row))
     return found.format, found.questions[0]
 
 
@@ -91,7 +86,7 @@ def test_simpleqa_is_a_csv_of_problems_with_their_topics(tmp_path: Path):
     path = tmp_path / "simple.csv"
     meta = "\"{'topic': 'Science', 'answer_type': 'Person'}\""
     path.write_text(f'metadata,problem,answer\n{meta},"Who, then?",Ada\n')
-    found = read_questions(path)
+    found = QuestionSet.read(path)
     assert (found.format, found.questions[0].question) == ("simpleqa", "Who, then?")
     assert (found.questions[0].answers, found.questions[0].type) == (("Ada",), "Science")
 
@@ -106,7 +101,7 @@ def test_weights_of_dimensions_and_criteria_become_points(tmp_path: Path):
 
 
 def test_an_unanswerable_twin_is_a_question_of_its_own(tmp_path: Path):
-    found = read_questions(kept(tmp_path, MUSIQUE, {**MUSIQUE, "answerable": False}))
+    found = QuestionSet.read(kept(tmp_path, MUSIQUE, {**MUSIQUE, "answerable": False}))
     assert [q.id for q in found.questions] == ["2hop__1_2", "2hop__1_2-unanswerable"]
     assert [q.unanswerable for q in found.questions] == [False, True]
     assert found.questions[1].answers == ()
@@ -115,15 +110,15 @@ def test_an_unanswerable_twin_is_a_question_of_its_own(tmp_path: Path):
 def test_a_json_list_is_read_and_its_passages_are_a_corpus(tmp_path: Path):
     path = tmp_path / "hotpot.json"
     path.write_text(json.dumps([HOTPOT, {**HOTPOT, "_id": "h3"}, HUB]))
-    found = read_questions(path)
+    found = QuestionSet.read(path)
     assert [q.id for q in found.questions] == ["h1", "h3", "h2"]
     texts = [(p.title, p.text) for p in found.passages]
     assert texts == [("A", "One. Two."), ("B", "Three."), ("A", "One."), ("B", "Two.")]
 
 
 def test_what_is_graded_upstream_by_a_large_model_says_so(tmp_path: Path):
-    assert "graded upstream" in read_questions(kept(tmp_path, HEALTH)).incomparable
-    assert read_questions(kept(tmp_path, HOTPOT)).incomparable == ""
+    assert "graded upstream" in QuestionSet.read(kept(tmp_path, HEALTH)).incomparable
+    assert QuestionSet.read(kept(tmp_path, HOTPOT)).incomparable == ""
 
 
 @pytest.mark.parametrize(
@@ -145,26 +140,26 @@ def test_a_bad_file_is_one_sentence_and_a_remedy(tmp_path: Path, text: str, said
     path = tmp_path / "q.jsonl"
     path.write_text(text)
     with pytest.raises(RubricemError, match=said) as refused:
-        read_questions(path)
+        QuestionSet.read(path)
     assert remedy in refused.value.remedy
 
 
 def test_a_file_that_is_no_text_is_told(tmp_path: Path):
     (tmp_path / "q.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RubricemError, match="cannot be read"):
-        read_questions(tmp_path / "q.jsonl")
+        QuestionSet.read(tmp_path / "q.jsonl")
 
 
 def test_a_format_can_be_forced(tmp_path: Path):
     row = {"question": "a", "answer": "b", "supporting_facts": [["A", 0]], "gold": ["Z"]}
-    assert read_questions(kept(tmp_path, row), "rubricem").questions[0].gold == ("Z",)
+    assert QuestionSet.read(kept(tmp_path, row), "rubricem").questions[0].gold == ("Z",)
     with pytest.raises(RubricemError, match="no question of the format musique"):
-        read_questions(kept(tmp_path, row), "musique")
+        QuestionSet.read(kept(tmp_path, row), "musique")
 
 
 def test_questions_without_gold_are_counted_in_a_sentence(tmp_path: Path):
-    none = read_questions(kept(tmp_path, {"question": "a"}, {"question": "b"})).questions
-    some = read_questions(kept(tmp_path, {"question": "a"}, OWN)).questions
+    none = QuestionSet.read(kept(tmp_path, {"question": "a"}, {"question": "b"})).questions
+    some = QuestionSet.read(kept(tmp_path, {"question": "a"}, OWN)).questions
     assert ungraded(none).startswith("No question says what a right answer is")
     assert ungraded(some).startswith("1 questions do not say")
     assert ungraded(some[1:]) == ""
@@ -172,4 +167,4 @@ def test_questions_without_gold_are_counted_in_a_sentence(tmp_path: Path):
 
 def test_types_are_told_apart_where_there_are_several():
     of = [EvalQuestion(id=t, question="?", type=t) for t in ("b", "a")]
-    assert types_of(of) == ["b", "a"] and types_of(of[:1]) == []
+    assert QuestionSet("lines", of).types == ["b", "a"] and not QuestionSet("lines", of[:1]).types

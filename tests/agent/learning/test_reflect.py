@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.learning.reflect import (
+    Parsed,
     Reflector,
     accepted,
     form_grammar,
     mark_best,
     message,
-    parse_reflection,
     shortened,
 )
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
@@ -104,7 +104,7 @@ def test_the_weights_of_a_score_are_four_three_three():
 
 
 def test_two_blocks_are_valid_and_thinking_before_them_is_no_part():
-    parsed = parse_reflection(f"<think>Hm.</think>\n{GOOD}\n")
+    parsed = Parsed.of(f"<think>Hm.</think>\n{GOOD}\n")
     assert (parsed.rubrics, parsed.takeaways, parsed.fault) == (
         "Pitfalls: it never looked at eviction.",
         "- Read the default, too. [answer]",
@@ -125,7 +125,7 @@ def test_two_blocks_are_valid_and_thinking_before_them_is_no_part():
     ],
 )  # fmt: skip
 def test_what_is_not_exactly_two_blocks_is_a_fault(text: str, fault: str):
-    assert fault in parse_reflection(text).fault
+    assert fault in Parsed.of(text).fault
 
 
 async def test_the_policy_sees_question_and_run_and_no_score():

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.pages import PHONE, Site, grave_faults, opened, seeded, website
-
-CHROMIUM = "/usr/bin/chromium"
+from tests.support.pages import CHROMIUM, PHONE, Site, grave_faults, opened, seeded, website
 
 
 @pytest.fixture(scope="package")

@@ -117,6 +117,35 @@ def test_what_the_server_refuses_is_said_and_the_question_stays(page: Page):
     expect(page.get_by_role("textbox", name="Question")).to_have_value("Half a question")
 
 
+def test_enter_sends_and_shift_enter_breaks_the_line(page: Page, site: pages.Site):
+    question = page.get_by_role("textbox", name="Question")
+    question.press_sequentially("lru_cache")
+    question.press("Shift+Enter")
+    question.press_sequentially("and maxsize?")
+    expect(question).to_have_value("lru_cache\nand maxsize?")
+    question.press("Enter")
+    page.wait_for_url("**/#/run/*")
+
+
+def test_who_asked_for_it_is_told_of_the_end_while_the_page_is_out_of_sight(page: Page):
+    page.evaluate(
+        """() => {
+            window.told = [];
+            window.Notification = class {
+                static permission = "granted";
+                static requestPermission = async () => "granted";
+                constructor(title) { window.told.push(title); }
+            };
+        }"""
+    )
+    pages.ask(page, f"{pages.QUESTION} slowly")
+    page.get_by_role("switch", name="Tell me when it is done").check()
+    page.evaluate("Object.defineProperty(document, 'hidden', { value: true })")
+    expect(page.get_by_role("article")).to_be_visible()
+    assert page.evaluate("told") == [f"Finished: {pages.QUESTION} slowly"]
+    expect(page.get_by_text("Tell me when it is done")).to_be_hidden()
+
+
 def test_a_run_that_is_not_there_is_said_to_be_so(page: Page, site: pages.Site):
     page.goto(f"{site.url}{pages.run_address('never-asked')}")
     pages.has_heading(page, "This run cannot be shown")
@@ -245,7 +274,7 @@ def test_a_run_of_the_command_line_gets_a_thread_with_its_first_follow_up(
     page.get_by_role("button", name="Ask in this thread").click()
     pages.has_heading(page, "What does maxsize 0 do?")
     page.get_by_role("link", name="Thread", exact=True).click()
-    turns = page.locator("main .turns").get_by_role("listitem")
+    turns = page.locator("main .turns > li")
     expect(turns).to_have_count(2)
     expect(turns.first).to_contain_text(pages.QUESTION)
 
@@ -324,3 +353,33 @@ def test_what_waits_is_learnt_from_stopped_and_learnt_from_again(
         expect(items).to_have_count(1)
         panel(page).get_by_role("link", name="what it taught").click()
         expect(page.get_by_role("heading", level=1, name=pages.QUESTION)).to_be_visible()
+
+
+def test_a_past_run_is_found_named_tagged_and_deleted_on_a_phone_too(
+    browser: Browser, site: pages.Site
+):
+    run = pages.finished(site, "Which zebra sleeps?")["run"]
+    with pages.opened(browser, site, "#/history", viewport=pages.PHONE) as page:
+        search = page.get_by_role("searchbox", name="Search in questions and reports")
+        with page.expect_response("**/api/runs?q=zebra*"):
+            search.fill("zebra sleeps")
+        expect(page.locator("main .list > li")).to_have_count(1)
+        row = page.locator("main .list > li").first
+        expect(row).to_contain_text("Which zebra sleeps?")
+        row.get_by_role("button", name="Name and tags").click()
+        page.get_by_label("Name").fill("Stripes")
+        page.get_by_label("Tags").fill("animals, sleep")
+        page.get_by_role("button", name="Keep").click()
+        expect(row).to_contain_text("Stripes")
+        with page.expect_response("**/api/runs?limit=30"):
+            search.fill("")
+        page.get_by_role("button", name="animals 1").click()
+        expect(page.locator("main .list > li")).to_have_count(1)
+        row.get_by_role("button", name="Delete").click()
+        dialog = page.get_by_role("dialog", name="Delete this run?")
+        expect(dialog).to_contain_text("taken out of its thread")
+        dialog.get_by_role("button", name="Delete").click()
+        expect(page.get_by_text("Deleted.")).to_be_visible()
+        search.fill("nothing-holds-this")
+        expect(page.get_by_text("Nothing was found")).to_be_visible()
+    assert not (site.settings.data_dir / "runs" / run).exists()

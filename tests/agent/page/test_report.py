@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.agent.page.conftest import faults
 from tests.support import pages
@@ -57,8 +57,11 @@ def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(repo
     expect(sources.nth(1)).to_contain_text("82 percent of the hits")
 
 
-def test_a_report_is_taken_away_in_four_forms(report: Page, site: pages.Site):
-    for label, kind in (("Markdown", "md"), ("Page", "html"), ("PDF", "pdf"), ("JSON", "json")):
+def test_a_report_is_taken_away_in_seven_forms(report: Page, site: pages.Site):
+    for label, kind in (
+        ("Markdown", "md"), ("Page", "html"), ("PDF", "pdf"), ("Word", "docx"), ("JSON", "json"),
+        ("BibTeX", "bib"), ("RIS", "ris"),
+    ):  # fmt: skip
         link = report.get_by_role("link", name=label, exact=True)
         assert str(link.get_attribute("href")).endswith(f"/export/{kind}")
     with report.expect_download() as download:
@@ -80,9 +83,27 @@ def test_a_follow_up_is_asked_in_the_same_thread(report: Page, run: str):
     report.get_by_role("button", name="Ask in this thread").click()
     report.wait_for_url(lambda address: "#/run/" in address and run not in address)
     report.get_by_role("link", name="Thread", exact=True).click()
-    turns = report.locator(".turns").get_by_role("listitem")
+    turns = report.locator(".turns > li")
     expect(turns).to_have_count(2)
     expect(turns.first).to_contain_text(pages.QUESTION)
+    expect(turns.first.get_by_role("article")).to_contain_text("can grow without bound")
+    turns.first.get_by_role("button", name="Source 1").first.click()
+    expect(report.get_by_role("dialog", name="Citation 1 of 3")).to_be_visible()
+    report.keyboard.press("Escape")
+    turns.nth(1).get_by_role("link", name="And lru_cache").click()
+    expect(report.get_by_role("article")).to_have_count(1)
+    report.get_by_text("1 question before this one").click()
+    expect(report.locator(".turns > li").get_by_role("article")).to_be_visible()
+    assert not faults(report)
+
+
+def test_a_report_is_copied_as_markdown(browser: Browser, site: pages.Site, run: str):
+    leave = ["clipboard-read", "clipboard-write"]
+    with pages.opened(browser, site, pages.run_address(run), permissions=leave) as page:
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith(f"# {pages.QUESTION}") and "## Sources" in copied
 
 
 def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):
@@ -104,6 +125,66 @@ def test_hostile_text_is_shown_as_text_everywhere(page: Page, site: pages.Site):
     living = "script:not([src]), main :is(img, iframe, style, [onerror], [onload], [onclick])"
     assert page.locator(living).count() == 0
     assert page.locator('a[href^="javascript"]').count() == 0
+
+
+@pytest.mark.parametrize(
+    ("question", "ticks", "count"),
+    [(pages.QUESTION, ["met", "met", "met in part"], "2 of 3 met"),
+     (f"{pages.QUESTION} unmarked", ["", "", ""], "3 items")],
+)  # fmt: skip
+def test_the_rubric_is_ticked_where_the_review_marked_it_and_nowhere_else(
+    page: Page, site: pages.Site, question: str, ticks: list[str], count: str
+):
+    run = pages.finished(site, question)["run"]
+    page.goto(f"{site.url}{pages.run_address(run)}")
+    expect(page.get_by_role("article")).to_be_visible()
+    rubric = page.get_by_role("complementary", name="Rubric and limits")
+    expect(rubric).to_contain_text(count)
+    items = rubric.get_by_role("listitem")
+    shown = [item.locator(".state").text_content(timeout=500) if tick else "" for item, tick in
+             zip(items.all(), ticks, strict=True)]  # fmt: skip
+    assert shown == ticks
+    assert rubric.locator(".tick svg").count() == len(list(filter(None, ticks)))
+
+
+@pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
+def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
+    browser: Browser, site: pages.Site, size: ViewportSize
+):
+    run = pages.finished(site, f"{pages.QUESTION} rich")["run"]
+    asked: list[str] = []
+    with pages.opened(browser, site, viewport=size, reduced_motion="reduce") as page:
+        page.on("request", lambda request: asked.append(request.url))
+        page.reload()
+        expect(page.get_by_role("textbox", name="Question")).to_be_visible()
+        assert not any("katex" in url for url in asked)
+        page.goto(f"{site.url}{pages.run_address(run)}")
+        article = page.get_by_role("article")
+        expect(article.locator(".katex")).to_have_count(2)
+        expect(article.locator(".katex-display")).to_be_visible()
+        assert page.evaluate("document.fonts.check('16px KaTeX_Math')")
+        lines = (
+            "cell => (r => (r.selectNodeContents(cell), r.getClientRects().length))(new Range())"
+        )
+        assert [c.evaluate(lines) for c in article.locator("td").all()[:2]] == [1, 1]
+        table = article.get_by_role("region", name="Table")
+        wide = table.evaluate("it => it.scrollWidth > it.clientWidth")
+        assert wide is (size == pages.PHONE)
+        expect(article.get_by_role("link", name="the manual")).to_have_attribute("target", "_blank")
+        expect(article.get_by_role("link", name="seen")).to_be_visible()
+        expect(article.locator(".c-keyword")).to_have_text("return")
+        expect(article.get_by_role("listitem")).to_have_text("\u2611 Size told")
+        assert not faults(page)
+
+
+def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
+    pages.ask(page, f"{pages.QUESTION} rich halfway")
+    draft = page.get_by_role("region", name="Answer").locator(".report")
+    expect(draft.get_by_role("cell", name="Polonium")).to_be_visible()
+    expect(draft.locator("sup")).to_have_text("S1")
+    expect(page.get_by_role("article")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("article")).to_contain_text("Polonium")
 
 
 OWN = "Which entry does lru_cache discard first?"

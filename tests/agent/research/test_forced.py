@@ -18,19 +18,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import SAYS, ForcedDecoder, adds, any_of, holds, trim
+from rubricem.agent.research.forced import SAYS, ForcedDecoder
 from rubricem.agent.research.plans import MOST_LOOKUPS, covered
+from rubricem.agent.research.reading import adds, any_of, holds, trim
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
-from rubricem.agent.transcript.scaffold import (
-    parse,
-    rejected,
-    review_marks,
-    rounds,
-    tool_call,
-    turn_faults,
-)
+from rubricem.agent.transcript.scaffold import parse, rejected, rounds, tool_call, turn_faults
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
@@ -47,7 +41,7 @@ from tests.support.policies import PASSAGES, QUESTION, FixedSearch, new_run
 from tests.support.slots import GROWS, Filling, Library, SmallModel, page, walk
 
 KITE = page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes.")
-MIRA = page("Mira Holt", "Mira Holt was born on 4 May 1894 and died at home in Turin.")
+MIRA = page("Mira Holt", "Mira Holt was born on 4 May 1894 and died at home, mourned by all Turin.")
 IRIS = page("The Iris", "The Iris is a film directed by Abel Quist.")
 ABEL = page("Abel Quist", "Abel Quist was born on 2 June 1901 in Lyon.")
 FILMS = (KITE, MIRA, IRIS, ABEL)
@@ -151,7 +145,7 @@ async def test_where_a_runs_time_went_is_kept_by_slot_and_all_of_it(tmp_path: Pa
     run, _ = await chained(tmp_path)
     spent = {each.slot: each for each in run.trajectory("t").spent}
     assert {"think", "rubric", "reading", "rubric_review", "claim"} <= spent.keys()
-    assert (spent["reading"].calls, spent[run.search_tool.name].calls) == (2, 2)
+    assert (spent["reading"].calls, spent[run.search_tool.name].calls) == (1, 2)
     usage = run.usage
     assert sum(each.written for each in spent.values()) == usage.completion_tokens > 0
     read = usage.prompt_tokens - usage.cached_tokens
@@ -176,8 +170,11 @@ async def test_dates_are_compared_by_code_whatever_the_model_says(tmp_path: Path
     )
     answer = answer_of(run).strip().splitlines()
     assert answer[-1] == "Answer: The Iris"
-    assert "In order: The Paper Kite (4 May 1894), then The Iris (2 June 1901)." in answer
+    order = "In order: The Paper Kite (4 May 1894), then The Iris (2 June 1901)."
+    assert order in answer
     assert run.status is Status.FINISHED
+    told = await forced(tmp_path / "long", filling, Library(FILMS), LATER, tool_calls=9)
+    assert f"{order} So it is The Iris." in answer_of(told)
 
 
 async def test_a_look_up_that_finds_nothing_is_tried_once_more_and_then_named(tmp_path: Path):
@@ -324,7 +321,7 @@ async def test_a_missing_item_is_searched_and_the_run_sent_back_so_often_at_most
     assert len(reviews) == run.returns + 1 <= returns + 1
     assert run.returns == (1 if returns else 0) or returns > 1
     assert search.queries[1:2] == (["maxsize None zebras"] if returns else [])
-    marks = review_marks(parse(run.text))
+    marks = parse(run.text).review_marks()
     assert [mark.state for mark in marks] == ["met", "missing"]
     assert marks[0].ids == ("S1",)
 
@@ -347,7 +344,7 @@ async def test_a_review_does_not_send_back_where_no_search_is_left(tmp_path: Pat
 async def test_what_no_look_up_found_is_missing_whatever_the_model_says(tmp_path: Path):
     rubric = " Names the director of The Paper Kite\n- Gives the place to die"
     run, _ = await chained(tmp_path, finds=("Mira Holt",), rubric=rubric)
-    marks = review_marks(parse(run.text))
+    marks = parse(run.text).review_marks()
     assert [mark.state for mark in marks] == ["met", "missing"]
 
 
@@ -387,8 +384,11 @@ async def test_only_ids_that_were_found_are_offered(tmp_path: Path):
 async def test_what_a_grammar_offers_stands_in_the_passages(tmp_path: Path):
     filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
     await forced(tmp_path, filling, Library(FILMS), CHAIN)
-    assert filling.offered[0] == [" Mira Holt", " Tom Reyes", " not found"]
-    assert " Turin" in filling.offered[1] and " Mira Holt" not in filling.offered[1]
+    assert filling.offered[0] == [" Turin", " not found"], "its own page names the director"
+    kites = page("Kite", f"{KITE.text} {IRIS.text}")
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    await forced(tmp_path / "list", filling, Library((kites, MIRA)), CHAIN)
+    assert {" Mira Holt", " Abel Quist", " not found"} <= {*filling.offered[0]}
 
 
 async def test_what_its_source_does_not_say_is_not_shown(tmp_path: Path):
@@ -410,7 +410,7 @@ async def test_an_item_on_something_else_is_not_searched_for(tmp_path: Path):
     search, filling = FixedSearch(), Filling(rubric=" Says zebras", missing=["zebras"])
     run = await forced(tmp_path, filling, search)
     assert (run.returns, len(search.queries)) == (0, 1)
-    assert [mark.state for mark in review_marks(parse(run.text))] == ["missing"]
+    assert [mark.state for mark in parse(run.text).review_marks()] == ["missing"]
 
 
 async def test_an_answer_that_no_source_holds_is_said_to_be_none(tmp_path: Path):
@@ -587,7 +587,8 @@ def test_a_grammar_of_texts_accepts_each_whole_whatever_stands_in_it():
 async def test_the_beginning_of_a_passage_is_read_first_and_the_rest_where_it_does_not_answer(
     tmp_path: Path,
 ):
-    life = f"{MIRA.text.split(' and ')[0]}. {'She painted many kites. ' * 12}She died in Turin."
+    born, _, died = MIRA.text.partition(" and ")
+    life = f"{born}. {'She painted many kites. ' * 12}She {died}"
     film = page("The Paper Kite", f"{KITE.text} {'It was shown in many towns. ' * 12}")
     search = Library((film, page("Mira Holt", life)))
     filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
@@ -598,8 +599,50 @@ async def test_the_beginning_of_a_passage_is_read_first_and_the_rest_where_it_do
                    "shown in many towns. It was shown" in text for text in shown)  # fmt: skip
     assert len(search.queries) == 2, "what is left of a passage is no search"
     assert [e.splitlines()[0][-9:] for e in evaluations(run)][1] == "not found"
-    assert "died in Turin" in answer_of(run)
-    assert filling.offered[1] == [" Turin", " not found"], "asked of what is shown alone"
+    assert "mourned by all Turin" in answer_of(run)
+    assert filling.offered[0] == [" Turin", " not found"], "asked of what is shown alone"
+
+
+async def test_what_is_on_other_things_is_found_and_not_read(tmp_path: Path):
+    grey = "Who directed Grey Kite Harbour?"
+    run = await forced(tmp_path, Filling(plan=f" {grey}"), FixedSearch((KITE, MIRA)), grey)
+    shown = [s.text for s in run.segments if s.author is Author.TOOL]
+    assert "<snippet" not in "".join(shown) and "Found on other things: 2." in shown[0]
+    assert run.status is Status.NO_EVIDENCE and len(run.sources) == 2
+    mira = "Who directed Grey Harbour?\n2. When was Mira Holt born?"
+    filling = Filling(plan=f" {mira}", finds=["4 May 1894"])
+    asked = "Who directed Grey Harbour, and when was Mira Holt born?"
+    run = await forced(tmp_path / "two", filling, FixedSearch((MIRA,)), asked)
+    shown = [s.text for s in run.segments if s.author is Author.TOOL]
+    assert MIRA.text in shown[-1] and "4 May 1894" in answer_of(run), "it is shown when it is read"
+
+
+async def test_what_its_own_page_says_in_few_ways_needs_no_model(tmp_path: Path):
+    """And is not there where the page says nothing of the kind."""
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    await forced(tmp_path, filling, Library(FILMS), CHAIN)
+    assert [" Turin", " not found"] in filling.offered
+    assert not any(" Mira Holt" in offered for offered in filling.offered)
+    starring = page("The Paper Kite", "The Paper Kite is a film starring Tom Reyes.")
+    filling = Filling(plan=DIRECTED, finds=("Tom Reyes", "Turin"))
+    run = await forced(tmp_path / "starring", filling, Library((starring, MIRA)), CHAIN)
+    assert not filling.offered and "Not found: Who directed The Paper Kite?" in answer_of(run)
+
+
+async def test_an_exact_answer_quotes_its_sources_and_asks_no_model_for_words(tmp_path: Path):
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"), claims=["Kites fly."])
+    run = await forced(tmp_path, filling, Library(FILMS), CHAIN, answer_format=AnswerFormat.EXACT)
+    assert answer_of(run).strip().endswith("Answer: Turin")
+    written = [s for s in run.segments if s.author is Author.POLICY]
+    assert not any(s.stage is Stage.ANSWER for s in written)
+
+
+async def test_an_item_of_a_worked_example_is_no_item_of_another_question(tmp_path: Path):
+    leaked = " Says where the director died\n- Says what happens"
+    run = await forced(tmp_path, Filling(rubric=leaked))
+    assert "director" not in run.text and "- Says what happens" in run.text
+    alone = await forced(tmp_path / "alone", Filling(rubric=leaked.splitlines()[0]))
+    assert f"- Answers: {QUESTION}" in alone.text
 
 
 @pytest.mark.parametrize(

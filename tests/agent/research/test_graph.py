@@ -29,6 +29,7 @@ from rubricem.agent.research.graph import (
     recursion_limit,
 )
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.serve.langgraph_server import Conversing
 from rubricem.agent.transcript.question import MOST_REJECTED, Ask, ShownPlan
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
@@ -51,6 +52,15 @@ from tests.support.policies import (
 )
 from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
+
+
+class Opener:
+    """A researcher that is there once somebody asks."""
+
+    researcher: Researcher
+
+    async def opened(self) -> Researcher:
+        return self.researcher
 
 
 async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
@@ -125,6 +135,25 @@ async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, together: b
         assert len(server.requests) == len(SENT_BACK)
     assert (position["path"], position["status"]) == (BACK, "finished")
     assert source.queries == ["lru_cache maxsize None", "eviction"]
+
+
+async def test_a_conversation_is_asked_after_its_last_message_and_answered_by_one(tmp_path: Path):
+    chat = build_graph(answering := Opener(), InMemorySaver(), state=Conversing)
+    config: Any = {"configurable": {"thread_id": "x"}}
+    with ScriptedServer([*RUN, plan(), answer()]) as server:
+        async with researching(server.base_url, tmp_path, FixedSearch()) as answering.researcher:
+            said = {"messages": [("human", QUESTION)]}
+            first = await chat.ainvoke(said, config, context={"tool_calls": 2})
+            said = {"messages": [("human", [{"type": "text", "text": "And then?"}])]}
+            second = await chat.ainvoke(said, config, context={"max_seconds": 0})
+            with pytest.raises(SettingsError, match="tool_calls"):
+                await chat.ainvoke(said, config, context={"tool_calls": 0})
+            requests = [answering.researcher.store.request(run) for run in second["runs"]]
+    assert [message.type for message in second["messages"]] == ["human", "ai"] * 2
+    assert second["messages"][1].content == first["report"] != second["report"]
+    assert [each["ask"]["question"] for each in requests] == [QUESTION, "And then?"]
+    assert [each["ask"]["tool_calls"] for each in requests] == [2, 10]
+    assert requests[1]["ask"]["earlier"] == [first["run"]]
 
 
 async def test_a_run_that_its_review_sent_back_goes_on_in_another_process(tmp_path: Path):

@@ -105,7 +105,10 @@ def test_a_lookup_names_the_one_subject_of_its_question(question: str, line: str
     [
         ("Which film came out earlier, Murder, She Said or Story Of Barbara?",
          ("Murder, She Said", "Story Of Barbara")),
-        ("Who was born first out of Erick Chipeta and Praveen Agrawal?", None),
+        ("Who was born first out of Erick Chipeta and Praveen Agrawal?",
+         ("Erick Chipeta", "Praveen Agrawal")),
+        ("Do both films The First Bell and The Last Coupon have directors from the same country?",
+         ("The First Bell", "The Last Coupon")),
         ("Which is older, the Eiffel Tower or the Golden Gate Bridge?",
          ("Eiffel Tower", "the Golden Gate Bridge")),
         ("Are both Lake Orrin and Port Ambel located in the same country?",
@@ -173,3 +176,8 @@ def test_an_outline_says_what_needs_what():
     steps = read_plan(DIRECTED_EACH, FILMS)
     assert outline(steps) == ("4 look-ups; [2] needs [1]; [4] needs [3]; [2] and [4] are compared.")
     assert outline([Lookup(1, "Who is Ada?")]) == "One look-up."
+
+
+def test_who_somebody_is_is_no_what():
+    plan = read_plan("1. Who directed An Event?\n2. What is the child of [1]?", "An Event")
+    assert [step.text for step in plan] == ["Who directed An Event?", "Who is the child of [1]?"]

@@ -299,7 +299,16 @@ async def test_settings_are_read_at_the_first_question(monkeypatch: pytest.Monke
     monkeypatch.setenv("RUBRICEM_SOURCE", "/nowhere")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="Unknown source"):
-        await (await ServedRuns().opened()).begin("What?", AnswerFormat.LONG)
+        await (await ServedRuns().opened()).begin("What?", AnswerFormat.LONG, {})
+
+
+def test_the_served_graph_says_what_it_takes_gives_and_may_be_told():
+    asked, told = graph.get_input_jsonschema(), graph.get_output_jsonschema()
+    assert [*asked["properties"]] == ["question", "answer_format", "messages"]
+    assert [*told["properties"]] == ["report", "status", "run", "messages"]
+    assert "HumanMessage" in asked["$defs"]
+    limits = graph.get_context_jsonschema()["properties"]
+    assert limits["tool_calls"]["maximum"] == 1000 and "max_cost" in limits
 
 
 @contextmanager
@@ -349,9 +358,13 @@ def ended(http: httpx.Client, process: Process, log: Path) -> None:
     raise AssertionError(f"langgraph dev did not start:\n{log.read_text()[-3000:]}")
 
 
-def waited(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
-    """The final state of a run in a thread of the server."""
-    body = {"assistant_id": "research", "input": {"question": question}}
+def waited(
+    http: httpx.Client, thread: str, question: str, *, talking: bool = False
+) -> dict[str, Any]:
+    """What a run in a thread of the server gives; `talking`: as a chat page asks it."""
+    asked: Any = {"messages": [{"type": "human", "content": question}]}
+    body = {"assistant_id": "research", "input": asked if talking else {"question": question}}
+    body["context"] = {"tool_calls": 3}
     reply = http.post(f"/threads/{thread}/runs/wait", json=body)
     reply.raise_for_status()
     state: dict[str, Any] = reply.json()
@@ -361,6 +374,7 @@ def waited(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     turns = [*RUN, SUPPORTED, plan(), answer(), SUPPORTED, Fault(401), *RUN, SUPPORTED]
+    turns += [*RUN, SUPPORTED, plan(), answer(), SUPPORTED]
     with ScriptedServer(turns) as model, served(tmp_path, model.base_url) as http:
         thread = http.post("/threads", json={}).json()["thread_id"]
         first = waited(http, thread, "What does lru_cache do with maxsize None?")
@@ -368,10 +382,13 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
         failed = waited(http, thread, "Will it fail?")
         third = waited(http, thread, "And after a failure?")
         kept = http.get(f"/threads/{thread}/state").json()["values"]
+        chat = http.post("/threads", json={}).json()["thread_id"]
+        waited(http, chat, "What does lru_cache do with maxsize None?", talking=True)
+        talked = waited(http, chat, "And what is evicted?", talking=True)
     log = (tmp_path / "log").read_text()
     assert "BlockingError" not in log
     assert first["status"] == "finished", log[-3000:]
-    assert first["path"][-1] == "verify"
+    assert kept["path"][-1] == "verify"
     assert "It is an unbounded cache [1]." in first["report"]
     assert "never evicts" in first["report"]
     assert second["run"] != first["run"] and "And what is evicted?" in second["report"]
@@ -380,5 +397,9 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     assert third["status"] == "finished" and kept["report"] == third["report"]
     store = RunStore(tmp_path / "data")
     assert [store.load(name).status for name in store.threads()] == [
-        "finished", "finished", "failed", "finished",
+        "finished", "finished", "failed", "finished", "finished", "finished",
     ]  # fmt: skip
+    assert [said["type"] for said in talked["messages"]] == ["human", "ai", "human", "ai"]
+    assert "It is an unbounded cache" in talked["messages"][1]["content"]
+    last = store.request(talked["run"])["ask"]
+    assert (last["earlier"], last["tool_calls"]) == ([store.threads()[-2]], 3)

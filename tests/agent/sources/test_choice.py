@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rubricem.agent.research.stores import Stores
+from rubricem.agent.research.recall import Stores
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import (
@@ -88,6 +88,7 @@ def test_names_of_sources(name: str, kind: type, tmp_path: Path) -> None:
         ("ruby", "Unknown source", "`python`"),
         ("/no/such/folder", "Unknown source", "`python`"),
         ("searxng:", "not an http or https address", "searxng:http://localhost:8080"),
+        ("tavily", "asked with a key", "RUBRICEM_TAVILY_KEY"),
     ],
 )
 def test_what_is_no_source_is_answered_with_what_is_possible(

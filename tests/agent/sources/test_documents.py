@@ -1,11 +1,12 @@
 import os
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.sources.documents import PART_FILES, Folder, found_files
-from rubricem.memory.errors import SourceError
+from rubricem.memory.errors import SettingsError, SourceError
 
 
 @pytest.fixture
@@ -160,3 +161,42 @@ async def test_fifty_thousand_files_are_read_with_progress_in_bounded_memory(
     assert steps == [(done, many) for done in range(many)]
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 400
     assert (await source.search("lamp number 4321", 1))[0].location == "8/note4321.md"
+
+
+def git(folder: Path, *arguments: str) -> None:
+    person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+async def test_a_repository_is_read_as_its_newest_files_and_known_ones_stand_in(
+    tmp_path: Path,
+) -> None:
+    from rubricem.agent.sources.choice import open_source
+
+    there, cache = tmp_path / "there", tmp_path / "data" / "indexes"
+    there.mkdir()
+    (tmp_path / "secret.md").write_text("# Secret\nNobody may dance.\n")
+    (there / "bees.md").write_text("# Bees\nBees dance.\n")
+    (there / "out.md").symlink_to(tmp_path / "secret.md")
+    git(there, "init")
+    git(there, "add", "-A")
+    git(there, "commit", "-m", "one")
+
+    async def found(name: str) -> list[str]:
+        tool = open_source(name, cache)
+        await tool.prepare()
+        return [passage.text for passage in await tool.search("who may dance", 5)]
+
+    assert await found(f"git:{there}") == ["Bees dance."]
+    (there / "bees.md").write_text("# Bees\nWasps dance.\n")
+    git(there, "commit", "-am", "two")
+    assert await found(f"git:{there}#main") == ["Wasps dance."]
+    there.rename(tmp_path / "gone")
+    assert await found(f"git:{there}#main") == ["Wasps dance."]
+    with pytest.raises(SourceError, match=r"cannot be fetched: .*does not (exist|appear)"):
+        open_source("git:/no/such/repository", cache)
+    with pytest.raises(SourceError, match="cannot be fetched"):
+        open_source(f"git:ext::touch {tmp_path}/ran", cache)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(SettingsError, match="holds a password"):
+        open_source("git:https://me:pw@git.example/x", cache)

@@ -22,8 +22,9 @@ from rubricem.agent.sources.index import (
     words,
 )
 from rubricem.agent.sources.readers import split_passages
-from rubricem.agent.transcript.words import Query, narrowed, read_query, stem
+from rubricem.agent.transcript.words import Query, narrowed, read_query
 from rubricem.memory.errors import StoreError, WeightsError
+from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage
 
 PASSAGES = [

@@ -72,6 +72,18 @@ async def test_of_json_comes_back_what_a_reply_has_use_for(pool: Pool, value: An
     assert await pool.read(reply(json.dumps(value).encode())) == kept
 
 
+async def test_a_reader_stays_whatever_the_program_that_started_it_holds():
+    held = bytes(range(256)) * 1_000_000
+    pool = Pool(1)
+    try:
+        await pool.read(page(b"<p>one"))
+        (first,) = pool._readers
+        await pool.read(page(b"<p>two"))
+        assert pool._readers == {first} and len(held) == 256_000_000
+    finally:
+        pool.close()
+
+
 def test_of_many_documents_only_those_fail_that_end_their_reader(pool: Pool, tmp_path: Path):
     names = ("a.txt", "b.html", "c.txt")
     for name in names:

@@ -5,7 +5,7 @@ import pytest
 
 from rubricem.agent.sources.index import LexicalIndex, build_index
 from rubricem.agent.sources.python import (
-    distribution_documentation,
+    Documentation,
     library_passages,
     module_files,
     read_modules,
@@ -83,7 +83,7 @@ def toy(tmp_path: Path) -> Distribution:
 def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_users(
     toy: Distribution,
 ) -> None:
-    passages = {passage.place: passage for passage in distribution_documentation(toy).passages}
+    passages = {passage.place: passage for passage in Documentation.of_distribution(toy).passages}
     names = "Toy toy toy.Kite toy.Kite.tail toy.Kite.fly toy.Kite.land toy.gust"
     assert passages.keys() == set(names.split())
     kite = passages["toy.Kite"]
@@ -101,9 +101,9 @@ def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
 
 
 def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
-    assert distribution_documentation(toy).left_out == ""
+    assert Documentation.of_distribution(toy).left_out == ""
     # Of the three public modules toy, toy.broken and toy.wind, the first is read.
-    assert distribution_documentation(toy, budget=1).left_out == "toy (2 of 3 modules)"
+    assert Documentation.of_distribution(toy, budget=1).left_out == "toy (2 of 3 modules)"
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -108,6 +109,14 @@ def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
     assert (document.sections, document.note) == ((bees, wasps), "")
 
 
+def zipped(parts: dict[str, str]) -> bytes:
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return packed.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said", "remedy"),
     [
@@ -117,6 +126,10 @@ def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old doc", "docx"),
         ("a.docx", b"plain text", "is no docx file", "docx"),
         ("a.docx", b"", "is no docx file", "docx"),
+        ("a.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old xls", "xlsx"),
+        ("a.epub", b"plain text", "is no epub file", "epub"),
+        ("a.pptx", zipped({"x": "y"}), "holds no document", "anew"),
+        ("a.epub", zipped({"x": "y"}), "names no book", "epub"),
     ],
 )
 def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
@@ -389,3 +402,84 @@ def test_a_heading_names_a_bounded_part_of_those_above_it(tmp_path: Path) -> Non
         file.writestr("word/styles.xml", f"<w:styles {NAMES}>{styles}</w:styles>")
     ((heading, text),) = sections(path)
     assert (text, heading.count(">"), len(heading) < 2000) == ("x\n\ntext", 8, True)
+
+
+R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+
+
+def relations(**targets: str) -> str:
+    each = "".join(f'<Relationship Id="{i}" Target="{t}"/>' for i, t in targets.items())
+    return f"<Relationships>{each}</Relationships>"
+
+
+def slide(title: str, *texts: str, table: str = "") -> str:
+    shapes = f'<p:sp><p:nvPr><p:ph type="title"/></p:nvPr><a:p><a:t>{title}</a:t></a:p></p:sp>'
+    body = "".join(f"<p:sp><a:p><a:r><a:t>{t}</a:t></a:r></a:p></p:sp>" for t in texts)
+    return f'<p:sld xmlns:p="p" xmlns:a="a">{shapes}{body}{table}</p:sld>'
+
+
+CELLS = "<a:tr><a:tc><a:p><a:t>bee</a:t></a:p></a:tc><a:tc><a:p><a:t>2</a:t></a:p></a:tc></a:tr>"
+SLIDES = {
+    "ppt/presentation.xml": f'<p xmlns:p="p" {R}><p:sldId id="9" r:id="b"/>'
+    '<p:sldId id="8" r:id="a"/></p>',
+    "ppt/_rels/presentation.xml.rels": relations(a="slides/slide1.xml", b="slides/slide2.xml"),
+    "ppt/slides/slide1.xml": slide("Wasps", "They sting."),
+    "ppt/slides/slide2.xml": slide("Bees", "They dance.", table=f"<a:tbl>{CELLS}</a:tbl>"),
+    "ppt/slides/_rels/slide2.xml.rels": relations(n="../notesSlides/notesSlide1.xml"),
+    "ppt/notesSlides/notesSlide1.xml": '<n xmlns:p="p" xmlns:a="a"><p:sp><a:p><a:t>Slowly.</a:t>'
+    "</a:p></p:sp></n>",
+}
+SHEETS = {
+    "xl/workbook.xml": f'<w {R}><sheet name="Hives" r:id="s"/></w>',
+    "xl/_rels/workbook.xml.rels": relations(s="/xl/worksheets/sheet1.xml"),
+    "xl/sharedStrings.xml": "<s><si><t>Place</t></si><si><r><t>Gar</t></r><r><t>den</t></r></si>"
+    "</s>",
+    "xl/styles.xml": '<s><numFmts><numFmt numFmtId="164" formatCode="dd/mm/yyyy"/></numFmts>'
+    '<cellXfs><xf numFmtId="0"/><xf numFmtId="164"/></cellXfs></s>',
+    "xl/worksheets/sheet1.xml": '<s><row><c r="A1" t="s"><v>0</v></c><c r="C1" t="inlineStr"><is>'
+    '<t>Since</t></is></c></row><row/><row><c r="A3" t="s"><v>1</v></c><c r="B3"><v>7.5</v></c>'
+    '<c r="C3" s="1"><v>43586</v></c></row></s>',
+}
+BOOK = {
+    "META-INF/container.xml": '<c><rootfile full-path="OEBPS/book.opf"/></c>',
+    "OEBPS/book.opf": '<p xmlns:dc="dc"><dc:title>On bees</dc:title>'
+    '<item id="two" href="b%20c.xhtml"/>'
+    '<item id="one" href="a.xhtml"/><itemref idref="one"/><itemref idref="two"/></p>',
+    "OEBPS/a.xhtml": "<html><body><h1>Dances</h1><p>Bees dance.</p></body></html>",
+    "OEBPS/b c.xhtml": "<html><head><title>End</title></head><body><p>They rest.</p></body></html>",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "title", "said"),
+    [
+        ("a.pptx", SLIDES, "slide 1: Bees",
+         [("slide 1: Bees", "Bees\n\nThey dance.\n\nbee | 2\nSlowly."),
+          ("slide 2: Wasps", "Wasps\n\nThey sting.")]),
+        ("a.xlsx", SHEETS, "Hives",
+         [("Hives > rows 3-3", "Place: Garden | 7.5 | Since: 2019-05-01")]),
+        ("a.epub", BOOK, "On bees", [("Dances", "Bees dance."), ("End", "They rest.")]),
+    ],
+)  # fmt: skip
+def test_slides_workbooks_and_books_are_read_in_the_order_of_their_lists(
+    tmp_path: Path, name: str, parts: dict[str, str], title: str, said: list[tuple[str, str]]
+) -> None:
+    (tmp_path / name).write_bytes(zipped(parts))
+    document = Document.read(tmp_path / name)
+    assert [(s.heading, s.text.strip()) for s in document.sections] == said
+    assert document.title == title
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("name;born\nAda;1815\n\nEda;1906\n", ["name: Ada | born: 1815\nname: Eda | born: 1906"]),
+        ('a,b\n"x, y\nz",2\n', ["a: x, y z | b: 2"]),
+        ("lonely\n", ["lonely"]),
+        ("", []),
+        ("n\n" + "1\n" * 41, ["\n".join(["n: 1"] * 40), "n: 1"]),
+    ],
+)  # fmt: skip
+def test_each_row_of_a_csv_names_its_columns(tmp_path: Path, content: str, said: list[str]) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    assert [s.text for s in Document.read(tmp_path / "a.csv").sections] == said

@@ -19,10 +19,15 @@ from ddgs.exceptions import DDGSException, TimeoutException
 
 from rubricem.agent.models.limits import Retry
 from rubricem.agent.sources.web import (
+    Brave,
+    Exa,
+    Keyed,
     Rows,
     Scholar,
     SearXNG,
+    Tavily,
     Web,
+    Wikipedia,
     ask_engines,
     found_passages,
     row,
@@ -435,6 +440,82 @@ async def test_silence_is_given_up_in_time() -> None:
         pytest.raises(SourceError, match=r"Semantic Scholar did not answer within 0\.05 s"),
     ):
         await scholar(site, seconds=0.05).search("bees", 5)
+
+
+# Replies in the shapes that the services document, with one row that is none and one without text.
+DANCE = "https://en.wikipedia.org/wiki/Waggle_dance"
+SHAPES: dict[type[Keyed], dict[str, Any]] = {
+    Tavily: {"query": "bees", "results": [
+        {"title": "Waggle dance", "url": DANCE, "content": "A figure-eight dance.", "score": 0.9,
+         "published_date": "2019-05-01T00:00:00Z"}, "x"]},
+    Exa: {"requestId": "1", "results": [
+        {"id": DANCE, "title": "Waggle dance", "url": DANCE, "text": "A figure-eight dance.",
+         "publishedDate": "2019-05-01T00:00:00.000Z", "author": None}, {"title": "No address"}]},
+    Brave: {"type": "search", "web": {"type": "search", "results": [
+        {"title": "Waggle dance", "url": DANCE, "description": "A figure-eight",
+         "extra_snippets": ["dance."], "page_age": "2019-05-01T00:00:00"}]}},
+}  # fmt: skip
+ASKED = {
+    Tavily: ("/search", {}, {"query": "bee dance", "max_results": 5}),
+    Exa: ("/search", {}, {"query": "bee dance", "numResults": 5,
+                          "contents": {"text": {"maxCharacters": 2000}}}),
+    Brave: ("/web/search", {"q": "bee dance", "count": "5", "text_decorations": "0"}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+async def test_what_a_service_with_a_key_finds_and_what_it_is_sent(kind: type[Keyed]) -> None:
+    with JsonSite(Sent(SHAPES[kind])) as site:
+        found = await kind("sk-secret", site.url).search("bee dance year:2019", 5)
+        (asked,) = site.asked
+    dance = Passage("Waggle dance", DANCE, "published 2019-05-01", "A figure-eight dance.")
+    assert found == [dance]
+    assert (asked.path, asked.params, asked.body) == ASKED[kind]
+    assert asked.headers[kind.header] in ("sk-secret", "Bearer sk-secret")
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Sent({"detail": "no"}, 401), "refused the key"),
+        (Sent({"error": "slow down"}, 429), "slow down"),
+        (Sent(b"<html>"), "no search result"),
+    ],
+)
+async def test_a_refusal_names_the_setting_and_never_the_key(
+    kind: type[Keyed], answer: Sent, told: str
+) -> None:
+    with JsonSite(answer) as site, pytest.raises(SourceError, match=told) as caught:
+        await kind("sk-secret", site.url).search("bees", 5)
+    said = f"{caught.value} {caught.value.remedy} {kind('sk-secret', site.url)._service!r}"
+    assert "sk-secret" not in said
+    assert ("RUBRICEM" in caught.value.remedy) == (told == "refused the key")
+    with pytest.raises(SettingsError, match="none is set") as missing:
+        kind(None)
+    assert f"RUBRICEM_{kind.name.upper()}_KEY" in missing.value.remedy
+
+
+async def test_wikipedia_gives_the_beginnings_of_articles_in_the_order_of_their_rank() -> None:
+    pages = [
+        {"index": 2, "title": "Honey", "fullurl": "https://de.wikipedia.org/wiki/Honig",
+         "extract": "Honig ist süß."},
+        {"index": 1, "title": "Tanz", "fullurl": "https://de.wikipedia.org/wiki/Tanz",
+         "extract": "Bienen tanzen."},
+        {"title": "Stub", "fullurl": "https://de.wikipedia.org/wiki/Stub"},
+    ]  # fmt: skip
+    with JsonSite(Sent({"query": {"pages": pages}})) as site:
+        tool = Wikipedia("de", site.url)
+        found = await tool.search("Bienentanz", 2)
+        (asked,) = site.asked
+    assert [p.text for p in found] == ["Bienen tanzen.", "Honig ist süß."]
+    assert (tool.name, asked.path, asked.params["gsrsearch"]) == (
+        "wikipedia:de", "/api.php", "Bienentanz",
+    )  # fmt: skip
+    with JsonSite(Sent({"batchcomplete": True})) as site:
+        assert await Wikipedia("", site.url).search("nothing", 5) == []
+    with pytest.raises(SettingsError, match="no language"):
+        Wikipedia("../x")
 
 
 def test_a_page_is_one_page_however_it_was_come_by_and_what_is_no_web_address_none() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from lxml.html import tostring
 
+from rubricem.agent.sources.fetch import PageCache
 from rubricem.agent.sources.readers import Document
 from rubricem.agent.sources.sandbox.web_text import (
     MOST_PASSAGES,
@@ -15,7 +16,6 @@ from rubricem.agent.sources.sandbox.web_text import (
     kind_of,
     visible,
 )
-from rubricem.agent.sources.web_pages import PageCache
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Passage
 from tests.support.pdfs import pdf

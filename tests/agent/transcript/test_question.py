@@ -245,7 +245,7 @@ def test_while_a_person_is_waited_for_no_time_counts():
         ("def f():\n        return   1", 4, "def f():\n        return   1"),
         ("def f():\n        return   1", 3, "def f():\n        return ..."),
         ("a\nb\nc", 2, "a\nb ..."),
-        ("\u5b57" * 25, 2, "\u5b57" * 20 + " ..."),
+        ("\u5b57" * 25, 2, "\u5b57" * 4 + " ..."),
         ("ab " + "c" * 30, 2, "ab " + "c" * 18 + " ..."),
         ("", 2, ""),
     ],

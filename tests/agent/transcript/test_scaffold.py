@@ -34,7 +34,6 @@ from rubricem.agent.transcript.scaffold import (
     neutralise,
     parse,
     rejected,
-    review_marks,
     rounds,
     rubric_items,
     sent_back,
@@ -555,7 +554,7 @@ def test_the_first_round_searches_before_anything_is_missing():
 def test_marks_are_read_of_the_items_that_bear_one(review: str, marks: list[Mark]):
     earlier = "<review><rubric_review>- z [missing]</rubric_review></review>"
     text = f"{earlier}<review><rubric_review>{review}</rubric_review></review>"
-    assert review_marks(parse(text)) == marks
+    assert parse(text).review_marks() == marks
     assert missing_items(parse(text)) == [m.item for m in marks if m.state == "missing"]
 
 

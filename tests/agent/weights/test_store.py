@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from rubricem.agent.cli.models import models, shown_fetch
+from rubricem.agent.cli.upkeep import models, shown_fetch
 from rubricem.agent.weights.catalogue import (
     DEFAULT_EMBEDDER,
     Pieces,
@@ -213,7 +213,7 @@ async def test_two_processes_fetch_once(site: Site, tmp_path: Path):
     url = on_hub(site)
     one_waits = threading.Event()
     site.before[url] = lambda: one_waits.wait(PATIENCE)
-    code = "from rubricem.agent.cli.models import models; models(['fetch', 'org/tiny'])"
+    code = "from rubricem.agent.cli.upkeep import models; models(['fetch', 'org/tiny'])"
     settings = {**os.environ, "RUBRICEM_WEIGHTS_DIR": str(tmp_path)}
     pipes = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.PIPE}
     both = [

@@ -1,0 +1,455 @@
+"""What of a passage may answer a look-up, told from its text alone.
+
+What a look-up asks for - a name, a place, a date, or words - is read from its question word. Of
+names, places and dates a passage gives the candidates, so that nothing can be answered that no
+passage holds, and nothing that only repeats the question. Some things are said in few ways: who
+made a work, kin, and when and where somebody was born and died. The words beside a name or a date
+tell that better than a small model does, which takes "a Scottish magnate" for somebody's father.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from rubricem.agent.research.plans import objects, parameters
+from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
+from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, stands
+from rubricem.memory.schema import Source
+
+_ASIDE = re.compile(r"\s*\([^)]*\)\s*$")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019.-][^\W_]+)*")
+Asked = Literal["name", "place", "date", "words"]
+
+_MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
+_DATE = re.compile(
+    rf"\b(?:\d{{1,2}} (?:{_MONTH}),? \d{{3,4}}|(?:{_MONTH}) \d{{1,2}},? \d{{3,4}}|"
+    rf"(?:{_MONTH}),? \d{{4}}|(?:c\. ?)?\d{{3,4}}(?:s\b|\b))"
+)
+MOST_CANDIDATES = 40
+LONGEST_NAME = 80
+"""characters"""
+LONGEST_TOLD = 20_000
+"""characters of a text that are read for what they tell"""
+
+
+def asks_for(question: str) -> Asked:
+    """What kind of answer a look-up wants, by its question word; of other languages "words"."""
+    if is_foreign(question):
+        return "words"
+    text, named = question, names(question)
+    for name in named:  # "The Sleeping City" is no place
+        text = text.replace(name, "")
+    text = text.casefold()
+    if re.search(
+        r"\bwhen (?:was|were|did|has|had)\b|\b(?:what|which) (?:year|date|day)\b|\bdate of\b", text
+    ):
+        return "date"
+    # "Where do I put it?", "What takes the place of it?" ask for what a manual says.
+    of_somebody = named and not re.search(r"\bwhere (?:do|does|can|should)\b", text)
+    if of_somebody and re.match(r"\W*(?:from )?where\b|.*\b(?:place|city|town|country)\b", text):
+        return "place"
+    first = re.match(r"\W*(?:in |from |by |of |to |at )?(who|whose|whom)\b", text)
+    called = re.match(
+        r"\W*(?:in |from |of )?(?:what|which)(?: is| was)?(?: the)? "
+        r"(?:nationality|birthplace|name|film|person|state)\b",
+        text,
+    )
+    return "name" if first or called else "words"
+
+
+def expects_words(question: str) -> bool:
+    """Whether the answer is something that manuals say, which a model may know the words of.
+
+    Not what is asked of somebody or of a work, where it would name another.
+    """
+    return asks_for(question) == "words" and not any(" " in name for name in names(question))
+
+
+def candidates(text: str, asked: Asked, question: str) -> list[str]:
+    """What of a passage may answer a look-up for a name or a date, in order, each once.
+
+    Neighbouring names parted by a comma are also one ("Turin, Italy"). What holds no word but
+    those of the question, or a whole name of it, is no answer to it.
+    """
+    if asked == "date":
+        spans = [(match[0], match.span()) for match in _DATE.finditer(text)]
+    else:
+        spans = name_spans(text)
+        for (_, (start, end)), (after, (begin, stop)) in pairwise([*spans]):
+            # A place within another, or a name with its title; of persons a comma makes a list.
+            if text[end:begin] == ", " and (asked == "place" or " of " in after):
+                spans.append((f"{text[start:end]}, {after}", (start, stop)))
+        spans = [(span, at) for span, at in spans if not _only_date(span)]
+    said = set(_folded(question))
+    subjects = [f" {phrase(name)} " for name in names(question)]
+    fit = (
+        span
+        for span, _ in spans
+        if set(_folded(span)) - said
+        and len(span) < LONGEST_NAME
+        and not any(own in f" {phrase(span)} " for own in subjects if own.strip())
+    )
+    return list(dict.fromkeys(fit))[:MOST_CANDIDATES]
+
+
+def told(text: str, question: str) -> list[str]:
+    """The names, places or dates of which a text says that they are what is asked for, best first.
+
+    By the words beside them: "directed by", "son of", "born". What the question names is none of
+    them. Of kin and makers only those that are told of first, as a text goes on to others' kin.
+    """
+    asked, text = asks_for(question), text[:LONGEST_TOLD]
+    if asked in ("date", "place"):
+        return (_told_dates if asked == "date" else _told_places)(text, question)
+    if not _WHO.match(question):
+        return []
+    mentions = [*_mentions(text)]
+    # "Merry-Go-Round (Ann Bee Song)" may well be sung by Ann Bee.
+    asked_of = re.sub(r"\([^()]*\)", " ", question)
+    relation, whole = _relation(question), f" {phrase(asked_of)} "
+    if relation in ("father", "mother"):
+        group = _parents(text, mentions, relation, names(question))
+    else:
+        groups = (
+            g
+            for g in _groups(text, mentions, _cues(question, relation))
+            if f" {phrase(g[0].name)} " not in whole and not _of_parent(text, g[0].begin)
+        )
+        group = next(groups, [])
+    if not group and _MADE.search(question):
+        works = "|".join(_WORKS.findall(question)) or _WORKS.pattern
+        by = re.compile(rf"\b(?:{works}) by $")
+        group = [m for m in mentions if by.search(text[max(0, m.begin - _BESIDE) : m.begin])][:1]
+    # Not by single words: "Rory Mac Rory" may well be the father of "Ron Mac Rory", and "Franz,
+    # Duke of Hohenberg" a son of "Karl, Duke of Hohenberg".
+    own = [f" {phrase(name)} " for name in names(asked_of) if not _TITLE.match(name)]
+    own = [name for name in own if len(name.split()) > 1 and not relation]
+    plain = {m.name: f" {phrase(m.name)} " for m in group if len(m.name) < LONGEST_NAME}
+    return [n for n, p in plain.items() if p not in whole and not any(o in p for o in own)]
+
+
+def told_by(sources: Sequence[Source], question: str) -> dict[str, list[str]]:
+    """What the pages that are about a thing say of it in so many words, by their ids."""
+    own = own_pages(sources, question)
+    texts = {s.id: f"{s.title}. {s.text}" for s in sources if s.id in own}
+    return {i: said for i, text in texts.items() if (said := told(text, question))}
+
+
+def is_always_told(question: str) -> bool:
+    """Whether what is asked for is said in few ways: a text without them does not say it."""
+    made = _MADE.search(question)
+    return bool(_WHO.match(question)) and bool(made or _relation(question))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """Somebody named in a text, with their title: "Ernest, Duke of Bavaria"."""
+
+    name: str
+    begin: int
+    """where it begins, with what describes it: "Irish physicist John Tyndall\""""
+    end: int
+
+
+_LOWER = r"[^\W\d_A-Z][\w'\u2019-]*"
+_DESCRIBES = re.compile(rf"(?:,? (?:and )?{_LOWER}){{1,5}} ")
+_TITLED = re.compile(r", (?:the )?(?:\d+(?:st|nd|rd|th) )?")
+_TITLE = re.compile(
+    r"(?:\d+(?:st|nd|rd|th) )?(?:Arch)?(?:duke|count|earl|king|baron|prince|duchess|countess|queen|"
+    r"princess|margrave|marquess|marquis|viscount|lord|lady|emperor|empress|heiress|elector|"
+    r"landgrave|baroness)\b",
+    re.I,
+)
+
+
+def _mentions(text: str) -> Iterator[_Mention]:
+    """Those who are named, in order; a word that only begins a sentence ("Directed by") is none."""
+    spans = [(s, at) for s, at in name_spans(text) if not _only_date(s) and not _SAYS.fullmatch(s)]
+    begin: int | None = None
+    at = 0
+    while at < len(spans):
+        name, (start, end) = spans[at]
+        at += 1
+        begin = start if begin is None else begin
+        if at < len(spans):
+            after, (follows, stop) = spans[at]
+            gap = text[end:follows]
+            if _is_description(gap):
+                continue
+            if _TITLED.fullmatch(gap) and _TITLE.match(after):
+                name, end = f"{text[start:follows]}{after}", stop
+                at += 1
+        yield _Mention(name, begin, end)
+        begin = None
+
+
+def _is_description(gap: str) -> bool:
+    words = gap.replace(",", " ").split()
+    return (
+        bool(_DESCRIBES.fullmatch(gap))
+        and words[0] != "and"
+        and not any(
+            (word in STOP_WORDS and word != "and") or _SAYS.fullmatch(word) for word in words
+        )
+    )
+
+
+_NEVER = re.compile(r"(?!)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cues:
+    """How a text says what somebody is, before a name and behind it."""
+
+    before: re.Pattern[str]
+    behind: re.Pattern[str]
+    across: re.Pattern[str] = _NEVER
+    """before a name, whoever is named between"""
+
+
+_BESIDE, _BEHIND = 80, 60
+"""characters before and behind a name in which it is said what somebody is"""
+_JOINED = re.compile(rf"(?: ?\([^()]*\))?[,\u2013-]? ?(?:and|by|&)(?: {_LOWER}){{0,4}},? ")
+"""between two of whom the same is told: A "and his first wife" B, A ", by" B"""
+
+
+def _groups(text: str, mentions: Sequence[_Mention], cues: _Cues) -> Iterator[list[_Mention]]:
+    """Those of whom a cue tells, each with those that are joined to it ("A and B")."""
+    ends = [0, *(mention.end for mention in mentions)]
+    for at, mention in enumerate(mentions):
+        lead = text[max(ends[at], mention.begin - _BESIDE) : mention.begin]
+        behind = text[mention.end : mention.end + _BEHIND]
+        whole = text[max(0, mention.begin - _BESIDE) : mention.begin]
+        if cues.before.search(lead) or cues.behind.match(behind) or cues.across.search(whole):
+            group = [mention]
+            for one, other in pairwise(mentions[at:]):
+                if not _is_joint(text[one.end : other.begin]):
+                    break
+                group.append(other)
+            yield group
+
+
+def _is_joint(gap: str) -> bool:
+    words = gap.replace(",", " ").split()
+    return bool(_JOINED.fullmatch(gap)) and not any(_SAYS.fullmatch(word) for word in words)
+
+
+_WED = r"spouse|wife|husband|married|marriage|marrying|widow\w*|wed(?:ded)?"
+_OWN = r"(?:son|daughter|child\w*)(?! of)|(?:father|mother|parents?) of"
+_SIBLING = r"(?:brother|sister|sibling)s?"
+_KIN = {
+    **dict.fromkeys(("spouse", "wife", "husband"), ("spouse", _WED, _WED)),
+    **dict.fromkeys(("sibling", "brother", "sister"), ("sibling", _SIBLING, _SIBLING)),
+    **dict.fromkeys(("child", "son", "daughter"), ("child", _OWN, r"(?:son|daughter|child)")),
+    "father": ("father", "", ""),
+    "mother": ("mother", "", ""),
+}
+"""what somebody is to another -> what that comes to, how it is said before a name, and behind it"""
+_MADE = re.compile(r"\b(?:(direct)|(compos)|(perform|sang|sung|sings)|(wr[io]t|author))")
+_MADE_ALSO = (
+    r"direct\w*",
+    r"compos\w*|music(?:al score)?|scored?|songwriter",
+    r"perform\w*|recorded|sung|sang|singer|rapper|vocals|song by|single (?:of|by)",
+    r"written|wrote|writer|writing|author\w*|(?:novel|book|story|play|poem) by|novelist|playwright",
+)
+_WORKS = re.compile(
+    r"\b(?:film|movie|novel|book|song|album|single|poem|play|painting|opera|story|series)s?\b"
+)
+_WHO = re.compile(r"\W*(?:in |from |by |of |to )?(?:who|whose|whom)\b", re.I)
+_SAYS = re.compile(
+    r"(?!recording$)(?:direct|compos|perform|produc|publish|record|star|featur|releas|edit|includ|"
+    r"play|found|adapt|call|nam|marr)(?:s|es|ies|d|ed|red|ied|ring|ing)|\w+ed|"
+    r"written|writes|writing|wrote|born|known|became|met|won|made|sung|sang",
+    re.I,
+)
+"""words that say something of a name; one of them alone is no name and describes nobody"""
+
+
+def _relation(question: str) -> str:
+    return next((_KIN[word][0] for word in _asked_words(question) if word in _KIN), "")
+
+
+def _asked_words(question: str) -> list[str]:
+    """What a question asks of what it names; of a work not what kind of work it is."""
+    for name in names(question):
+        question = question.replace(name, " ")
+    words = _folded(_WORKS.sub("", question))
+    return [word for word in words if word not in STOP_WORDS and len(word) > 2]
+
+
+def _cues(question: str, relation: str) -> _Cues:
+    """How a text says what a question of somebody asks for."""
+    if relation:
+        before, behind = _KIN[relation][1:]
+        return _Cues(re.compile(rf"\b(?:{before})\b", re.I), _aside(behind, names(question)))
+    if made := _MADE.search(question):
+        ways = _MADE_ALSO[(made.lastindex or 1) - 1]
+        if made[2] and "song" in question:
+            ways = f"{ways}|written|wrote"
+    else:
+        words = _asked_words(question)
+        stems = (rf"{re.escape(word[: max(5, len(word) - 2)])}\w*" for word in words)
+        ways = "|".join(stems) or r"(?!)"
+    # "A, directed by B" tells of B.
+    aside = rf"[^.;A-Z]{{0,25}}?\b(?:{ways})\b(?! (?:by|is|was|were)\b|:)"
+    return _Cues(re.compile(rf"\b(?:{ways})\b", re.I), re.compile(aside))
+
+
+def _aside(relation: str, subjects: Sequence[str]) -> re.Pattern[str]:
+    """Behind a name: ", wife of Tom"; what follows at once ("queen consort of B") is another's."""
+    of = "|".join(re.escape(name.split()[0]) for name in subjects) or r"\w"
+    return re.compile(
+        rf" ?(?:,|\(|was|is)[^.;,)A-Z]*?\b(?:{relation})\b(?: of)? (?:the )?(?:{of})\b"
+    )
+
+
+_CHILD_OF = re.compile(r"\b(?:son|daughter|child)(?: and (?:\w+ )?heir(?:ess)?)? of\b", re.I)
+_BORN_TO = re.compile(r"\bborn\b[^.;]* to (?:the )?$", re.I)
+_WOMAN = re.compile(
+    r"\b(?:wife|actress|queen|(?:arch)?duchess|(?:grand )?princess|countess|lady|empress|baroness|"
+    r"infanta|heiress|mother|landgravine|margravine|singer and actress)\b",
+    re.I,
+)
+LONGEST_SENTENCE = 400
+"""characters"""
+_THEIR = re.compile(r"\b(?:his|her)(?: \w+)? (?:wife|husband|spouse|consort),? $")
+
+
+def _of_parent(text: str, at: int) -> bool:
+    """Whether who is named here is a parent's: "a daughter of Ada and her husband, Bo"."""
+    lead = text[max(0, at - LONGEST_SENTENCE) : at]
+    begun = max(lead.rfind(end) for end in (". ", ".\n", "; "))
+    return bool(_THEIR.search(lead) and _CHILD_OF.search(lead[begun + 1 :]))
+
+
+def _parents(
+    text: str, mentions: Sequence[_Mention], parent: str, subjects: Sequence[str]
+) -> list[_Mention]:
+    """The one of two parents that is asked for: named as that, else by gender, else by order."""
+    named = _Cues(re.compile(rf"\b{parent}\b(?! of)", re.I), _aside(parent, subjects))
+    if found := next(_groups(text, mentions, named), []):
+        return found[:1]
+    both = next(_groups(text, mentions, _Cues(_CHILD_OF, _NEVER, _BORN_TO)), [])[:2]
+    before = dict(zip(mentions, [0, *(mention.end for mention in mentions)], strict=False))
+    women = [bool(_WOMAN.search(text[max(before[m], m.begin - _BEHIND) : m.end])) for m in both]
+    if len(both) == 2 and women[0] == women[1]:
+        return [both[parent == "mother"]]
+    return [m for m, woman in zip(both, women, strict=True) if woman == (parent == "mother")]
+
+
+_DASH = r"\s*[-\u2013\u2014]\s*"
+_ALSO = r"[^()\d]*?"
+_LIVED = re.compile(rf"\({_ALSO}({_DATE.pattern}){_ALSO}{_DASH}{_ALSO}({_DATE.pattern}){_ALSO}\)")
+_EVENTS = (
+    (re.compile(r"\b(?:born|birth(?:place)?)\b"), r"\b(?:born|birth)\b", 1),
+    (re.compile(r"\b(?:die[ds]?|death)\b"), r"\b(?:died|death|killed|executed|passed away)\b", 2),
+)
+"""what of a life is asked for, how it is said before a date or a place, and which of two dates in
+brackets it is"""
+
+
+def _told_dates(text: str, question: str) -> list[str]:
+    for asked, said, bound in _EVENTS:
+        if asked.search(question):
+            before = re.compile(rf"{said}[^.;()\d]{{0,40}}$", re.I)
+            lived = [lived[bound]] if (lived := _LIVED.search(text)) else []
+            dates = (m for m in _DATE.finditer(text) if before.search(_lead(text, m.start())))
+            return list(dict.fromkeys([*lived, *(date[0] for date in dates)]))
+    return []
+
+
+def _told_places(text: str, question: str) -> list[str]:
+    """Each also with what it is said to lie in: "Turin", "Turin, Italy"."""
+    for asked, said, _ in _EVENTS:
+        if asked.search(question):
+            before = re.compile(rf"{said}[^.;]*\b(?:in|at|near) (?:the )?$", re.I)
+            spans = [(s, at) for s, at in name_spans(text) if not _only_date(s)]
+            for (place, (start, end)), after in zip(spans, [*spans[1:], None], strict=False):
+                if before.search(_lead(text, start)):
+                    within = after and text[end : after[1][0]] == ", "
+                    return [place, text[start : after[1][1]]] if after and within else [place]
+    return []
+
+
+def _lead(text: str, at: int) -> str:
+    return text[max(0, at - _BESIDE) : at]
+
+
+def _only_date(span: str) -> bool:
+    months = _MONTH.split("|")
+    return all(w[0].isdigit() or w.capitalize() in months for w in _WORD.findall(span))
+
+
+def _folded(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def subject_stands(question: str, text: str) -> bool:
+    """Whether a passage speaks of what a look-up names: most words of one of its names.
+
+    True where it names nothing. A parameter must stand there as it is, and one of the objects by
+    its own name: what a page says of others is no answer on one that it does not have.
+    """
+    whole = [stands(name, text) for name in objects(question)]
+    if not all(stands(p, text) for p in parameters(question)) or (whole and not any(whole)):
+        return False
+    if is_foreign(question):
+        return any(_half_stand(names(question), question, text)) or not names(question)
+    there = set(_folded(text))
+    subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]
+    subjects = [words for words in subjects if words]
+    return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
+
+
+def _half_stand(named: Sequence[str], said: str, text: str) -> list[bool]:
+    """Of each name whether half of its words stand in a text, in the forms of what says it."""
+    language = language_with(said, text)
+    there = content_words(text, language)
+    words = [content_words(name, language) for name in named]
+    return [2 * len(each & there) >= len(each) for each in words]
+
+
+def own_pages(sources: Sequence[Source], asked: str) -> set[str]:
+    """The ids of the pages that are about a thing that is asked of, by their titles.
+
+    Those whose whole title is asked of before those that are called after it and more.
+    """
+    called = {s.id: f" {phrase(_ASIDE.sub('', s.title))} " for s in sources if s.title.strip()}
+    own, whole = dict[str, str](), f" {phrase(asked)} "
+    for name in names(asked):
+        plain = f" {phrase(name)} "
+        for i, title in called.items():
+            shorter, longer = sorted((title, plain), key=len)
+            most = 2 * len(title.split()) > len(plain.split())
+            if shorter.strip() and shorter in longer and most:
+                own[i] = title
+    return {i for i, title in own.items() if title in whole} or {*own}
+
+
+def names_stand(claim: str, text: str) -> bool:
+    """Whether a passage has each name of a claim, by half of its words; what merely begins a
+    sentence is no name.
+    """
+    if is_foreign(claim, text):
+        return all(_half_stand(names(claim), claim, text))
+    there = set(_folded(text))
+    named = [_folded(name) for name in names(claim)]
+    if named and len(named[0]) == 1 and claim.casefold().startswith(named[0][0]):
+        named = named[1:]
+    return all(2 * sum(w in there for w in words) >= len(words) for words in named)
+
+
+def moment(text: str) -> tuple[int, int, int] | None:
+    """The first date in a text as (year, month, day), zeros where it does not say."""
+    months = [m.casefold() for m in _MONTH.split("|")]
+    found = _DATE.search(text)
+    if found is None:
+        return None
+    words = re.findall(r"\d+|[A-Za-z]+", found[0])
+    numbers = [int(word) for word in words if word.isdigit()]
+    year = max(numbers)
+    day = next((n for n in numbers if n <= 31 and n != year), 0)
+    month = next((months.index(w.casefold()) + 1 for w in words if w.casefold() in months), 0)
+    return year, month, day

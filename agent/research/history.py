@@ -1,0 +1,349 @@
+"""What was asked before, found again: by words of question and report, by tags, by time.
+
+    history.sqlite     an index over the runs' folders, made again where it is missing or damaged
+
+The folders are the truth and the index follows them: a file that is put into a run's folder, or
+replaced in it, changes the folder's own time, so one look at each folder tells what is to be read
+anew. What was changed within the last moment is looked at once more, since two changes within one
+tick of the clock have the same time.
+
+Words are those of Unicode, without case and accents. Of scripts that are written without spaces
+each letter is a word, and what is sought in them is found as a phrase. Everything sought has to
+stand in one run; of words of three letters and more the last ones may be missing.
+"""
+
+import json
+import math
+import re
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.recall import Stores
+from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.transcript.events import Tell, hush
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
+from rubricem.memory.text import one_line, storable
+
+FILE_NAME = "history.sqlite"
+VERSION = 1
+LONGEST_PREVIEW = 240
+"""characters"""
+TICK = 1_000_000_000
+"""nanoseconds within which a change could hide behind another one"""
+LEAST = 3
+"""letters of a word that may go on"""
+BATCH = 50
+"""runs that are taken in at once: others may write in between"""
+
+_TABLES = f"""
+CREATE TABLE runs (number INTEGER PRIMARY KEY, thread TEXT UNIQUE, state INTEGER, asked INTEGER,
+    question TEXT, title TEXT, tags TEXT, status TEXT, report TEXT, tokens INTEGER, cost REAL,
+    earlier TEXT);
+CREATE INDEX asked ON runs (asked DESC, thread DESC);
+CREATE VIRTUAL TABLE words USING fts5(text, content='', prefix='3',
+    tokenize='unicode61 remove_diacritics 2');
+PRAGMA user_version = {VERSION};
+"""
+_UNSPACED = re.compile(
+    r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])"
+)
+"""Thai, Lao, Burmese, Khmer, kana and Han"""
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """One run as the list has it."""
+
+    thread: str
+    asked_at: datetime
+    question: str
+    title: str
+    tags: tuple[str, ...]
+    status: str
+    """"" for one that has not ended"""
+    report: str
+
+    def preview(self, words: str = "") -> str:
+        """The part of the report where the first of the words stands, or its beginning."""
+        text = " ".join(self.report.split())
+        found = [text.casefold().find(word.casefold()) for word in _WORD.findall(words)]
+        at = max(min((each for each in found if each >= 0), default=0) - LONGEST_PREVIEW // 3, 0)
+        shown = text[at : at + LONGEST_PREVIEW]
+        return f"{'… ' if at else ''}{shown}{' …' if at + len(shown) < len(text) else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outlay:
+    """What runs took together."""
+
+    runs: int
+    tokens: int
+    cost: float
+    """US dollars, where their price is known"""
+
+
+class History:
+    """The index of one data directory; blocking, and each call opens it anew.
+
+    Raises StoreError where the data directory cannot be used.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._path = store.folder.parent / FILE_NAME
+
+    def page(
+        self, words: str = "", tag: str = "", before: str | None = None, limit: int = 20
+    ) -> list[PastRun]:
+        """Runs with all these words and this tag, the newest first, those after `before`."""
+        where, values = _sought(words, tag)
+        if before is not None:
+            where += " AND (asked, thread) < (SELECT asked, thread FROM runs WHERE thread = ?)"
+            values.append(before)
+        columns = "thread, asked, question, title, tags, status, report"
+        rows = self._read(
+            f"SELECT {columns} FROM runs WHERE {where} ORDER BY asked DESC, thread DESC LIMIT ?",
+            [*values, limit],
+        )
+        return [
+            PastRun(
+                thread,
+                datetime.fromtimestamp(asked / 1e9, UTC),
+                question,
+                title,
+                tuple(json.loads(tags)),
+                *rest,
+            )
+            for thread, asked, question, title, tags, *rest in rows
+        ]
+
+    def count(self, words: str = "", tag: str = "") -> int:
+        """How many runs such a search finds in all."""
+        where, values = _sought(words, tag)
+        found = self._read(f"SELECT count(*) FROM runs WHERE {where}", values)
+        return int(found[0][0])
+
+    def tags(self) -> dict[str, int]:
+        """Every tag with the number of its runs, the most used first."""
+        counted = "SELECT value, count(*) FROM runs, json_each(tags) GROUP BY 1 ORDER BY 2 DESC, 1"
+        return {str(tag): int(n) for tag, n in self._read(counted, ())}
+
+    def later(self, thread: str) -> list[str]:
+        """Runs that were asked after this one in its thread, and so began with its report."""
+        asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
+        return [str(run) for (run,) in self._read(asked, [thread])]
+
+    def spent(self, since: datetime) -> Outlay:
+        """What the runs took together that were asked since then and have ended."""
+        summed = "SELECT count(*), sum(tokens), sum(cost) FROM runs WHERE asked >= ?"
+        runs, tokens, cost = self._read(summed, [since.timestamp() * 1e9])[0]
+        return Outlay(runs, tokens or 0, cost or 0.0)
+
+    def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:
+        """Take in what changed in the folders, the latest first; how many are still to be read.
+
+        After so many seconds it ends, and the next call goes on.
+        """
+        began, left = time.monotonic(), 0
+        with self._opened() as database:
+            known = dict(database.execute("SELECT thread, state FROM runs"))
+            found = self._store.states()
+            changed = [thread for thread, state in found.items() if known.get(thread) != state]
+            changed.sort(key=found.__getitem__, reverse=True)
+            gone = [thread for thread in known if thread not in found]
+            for at in range(0, len(changed), BATCH):
+                if time.monotonic() - began > seconds:
+                    left = len(changed) - at
+                    break
+                if len(changed) > BATCH:
+                    tell(f"reading {at:,} of {len(changed):,} runs")
+                rows = [self._row(each, found[each]) for each in changed[at : at + BATCH]]
+                _put(database, [row for row in rows if row], changed[at : at + BATCH])
+            if gone:
+                _put(database, [], gone)
+                # What is removed is to be nowhere, also in no free page and in no old segment.
+                database.execute("INSERT INTO words (words) VALUES ('optimize')")
+                database.commit()
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return left
+
+    def _row(self, thread: str, state: int) -> tuple[Any, ...] | None:
+        """A run as the index has it; None for one whose folder goes at this moment."""
+        question, status, report, tokens, cost, earlier = "", "", "", 0, None, []
+        try:
+            asked = self._store.asked_at(thread)
+            asked_for = self._store.request(thread)["ask"]
+            question, earlier = str(asked_for["question"]), list(asked_for.get("earlier", ()))
+            if self._store.ended(thread):
+                ended = self._store.load(thread)
+                status, used = ended.status.value, ended.usage
+                tokens, cost = used.prompt_tokens + used.completion_tokens, used.cost
+                report = cited_answer(ended).text(lambda piece: "")
+        except (RubricemError, LookupError, TypeError, ValueError):
+            # It is listed all the same, by what could be read of it.
+            status = "unreadable"
+        except OSError:
+            return None
+        kept = labels_of(self._store, thread)
+        state = 0 if time.time_ns() - state < TICK else state
+        stamp = int(asked.timestamp() * 1e6) * 1000
+        tags = json.dumps(kept.tags, ensure_ascii=False)
+        said = (question, kept.title, tags, status, report)
+        return thread, state, stamp, *map(storable, said), tokens, cost, json.dumps(earlier)
+
+    def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        with self._opened() as database:
+            return database.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            try:
+                with writable(self._path):
+                    database = _opened(self._path)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                # It is derived: one that is damaged is made anew.
+                for path in self._path.parent.glob(f"{FILE_NAME}*"):
+                    path.unlink(missing_ok=True)
+                database = _opened(self._path)
+            with closing(database):
+                yield database
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{self._path} cannot be used: {error}",
+                "See that its disk is not full; the file may be deleted, and is made again.",
+            ) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    database = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        database.execute("PRAGMA secure_delete = ON")
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("BEGIN IMMEDIATE")
+            (version,) = database.execute("PRAGMA user_version").fetchone()
+            if version != VERSION:
+                for name in ("runs", "words"):
+                    database.execute(f"DROP TABLE IF EXISTS {name}")
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    database.execute(statement)
+            database.execute("COMMIT")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _put(
+    database: sqlite3.Connection, rows: Sequence[tuple[Any, ...]], instead: Sequence[str]
+) -> None:
+    """Have these rows in the place of those of the named runs."""
+    database.execute("BEGIN IMMEDIATE")
+    for thread in instead:
+        before = database.execute(
+            "SELECT number, question, title, tags, report FROM runs WHERE thread = ?", [thread]
+        ).fetchone()
+        if before is not None:
+            number, *texts = before
+            forget = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
+            database.execute(forget, [number, _spaced(*texts)])
+            database.execute("DELETE FROM runs WHERE number = ?", [number])
+    for row in rows:
+        places = ", ".join("?" * len(row))
+        put = database.execute(f"INSERT INTO runs VALUES (NULL, {places})", row)
+        text = _spaced(row[3], row[4], row[5], row[7])
+        database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", [put.lastrowid, text])
+    database.execute("COMMIT")
+
+
+def _spaced(*texts: str) -> str:
+    return _UNSPACED.sub(r" \1 ", "\n".join(texts))
+
+
+def _sought(words: str, tag: str) -> tuple[str, list[object]]:
+    """The condition, and its values. A word may go on, so that one is found while it is typed."""
+    where, values = "1", list[object]()
+    if tag:
+        where += " AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ? COLLATE NOCASE)"
+        values.append(tag)
+    phrases = [" ".join(_WORD.findall(_spaced(word))) for word in words.split()]
+    if sought := " ".join(f'"{p}"{"*" * (len(p) >= LEAST)}' for p in phrases if p):
+        where += " AND number IN (SELECT rowid FROM words WHERE words MATCH ?)"
+        values.append(sought)
+    elif words.strip():
+        where += " AND 0"  # signs alone are no words
+    return where, values
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """What stands on a run."""
+
+    threads: tuple[str, ...]
+    """titles of the conversations that it is taken out of"""
+    later: tuple[str, ...]
+    """runs asked after it: they keep their copies of what they quoted of it"""
+    learnt: tuple[str, ...]
+    """ids of what the bank learnt of it, which stays"""
+
+    def told(self) -> list[str]:
+        """A sentence for each of the three."""
+        said = []
+        if self.threads:
+            said.append(f"It is taken out of its thread: {', '.join(self.threads)}.")
+        if self.later:
+            runs = ", ".join(self.later)
+            said.append(f"Asked after it, and keeping what they quoted of it: {runs}.")
+        if self.learnt:
+            ids = " ".join(self.learnt)
+            said.append(f"Learnt from it, and staying in the memory: rubricem bank rm {ids}")
+        return said
+
+
+async def dependents(stores: Stores, thread: str) -> Dependents:
+    """What depends on a run; raises SettingsError where there is none of this name."""
+    store = stores.runs
+    store.request(thread)
+    conversations = ConversationStore(stores.data_dir).listed().conversations
+    named = tuple(
+        each.title or one_line(store.question(each.runs[0]), LONGEST_NAME)
+        for each in conversations
+        if thread in each.runs
+    )
+    history = History(store)
+    history.follow()
+    learnt: tuple[str, ...] = ()
+    with suppress(RubricemError):  # one that is damaged has taught nothing that can be named
+        trajectory = store.load(thread).id
+        items = await stores.open_bank().items(every=True, kind=None)
+        learnt = tuple(x.record.id for x in items if x.record.trajectory_id == trajectory)
+    return Dependents(named, tuple(history.later(thread)), learnt)
+
+
+def remove(stores: Stores, thread: str) -> None:
+    """Delete a run for good: its folder, its place in threads, its words in the index.
+
+    Raises SettingsError where there is none, or somebody works on it.
+    """
+    store = stores.runs
+    if not store.holds(thread):
+        store.request(thread)
+    if store.running(thread):
+        raise SettingsError(f"The run {thread} goes on.", "Stop it, or wait for its end.")
+    ConversationStore(stores.data_dir).drop_run(thread)
+    store.discard(thread)
+    History(store).follow()

@@ -1,0 +1,456 @@
+"""What a small model fills in, and what answers a look-up, read out of the passages found for it.
+
+A slot ends at the first thing that looks like a tag, at its own end mark or at its cap, and is
+trimmed to whole sentences. Of a name, a place or a date the passages give the candidates: code
+takes the one that a thing's own page tells in so many words, the model chooses by a grammar among
+others. Words it writes itself, where a passage holds them; where none does, the sentences nearest
+in meaning are asked about one by one, and quoted.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rubricem.agent.research.candidates import (
+    asks_for,
+    candidates,
+    is_always_told,
+    names_stand,
+    own_pages,
+)
+from rubricem.agent.research.lookups import Finding
+from rubricem.agent.research.run import Run
+from rubricem.agent.sources.choice import by_meaning
+from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.agent.transcript.words import (
+    NAME,
+    SIGNATURE,
+    closest_sentence,
+    content_words,
+    overlap,
+)
+from rubricem.memory.language import (
+    LETTER,
+    beginning,
+    is_prose,
+    language_of,
+    length,
+    sentences,
+    stands,
+)
+from rubricem.memory.schema import (
+    Completion,
+    Embedder,
+    Message,
+    Sampling,
+    Source,
+    Stage,
+)
+
+PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
+GREEDY = Sampling(temperature=0.0)
+
+_TAG = re.compile(r"</?[A-Za-z_]|<\|")
+_SENTENCE = re.compile(r"[.!?\u061f\u0964](?=\s|$)|[\u3002\uff01\uff1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place the model fills: where, how long in tokens, and how sampled."""
+
+    name: str
+    stage: Stage
+    cap: int
+    sampling: Sampling = PROSE
+    end: str = "\n"
+    """text at which the slot ends, beside anything like a tag"""
+
+
+READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
+
+OnSlot = Callable[[Slot, str, Completion], None]
+"""Told what a slot holds after trimming, and what the model wrote for it."""
+
+
+def slot_end(text: str, mark: str) -> int | None:
+    """Where a slot's text ends; an end mark before the first word does not count."""
+    lead = len(text) - len(text.lstrip())
+    tag = _TAG.search(text)
+    marked = text.find(mark, lead)
+    return min([at for at in (tag.start() if tag else -1, marked) if at >= 0], default=None)
+
+
+def trim(text: str, *, capped: bool) -> str:
+    """The text without loose ends: up to its last whole sentence or line where it was cut."""
+    text = text.strip()
+    if not capped:
+        return text
+    ends = [match.end() for match in _SENTENCE.finditer(text)]
+    end = max([*ends, text.rfind("\n")])
+    return text[:end].rstrip() if end > 0 else text
+
+
+class Slots:
+    """Has a model fill slots of a run's transcript."""
+
+    def __init__(self, on_slot: OnSlot | None = None) -> None:
+        self._on_slot = on_slot
+
+    async def write(self, run: Run, slot: Slot) -> tuple[str, Completion]:
+        """What the model writes into a slot, without loose ends; the transcript is as it was."""
+        sampling = replace(slot.sampling, max_tokens=slot.cap)
+        written = await run.write(
+            slot.stage,
+            sampling,
+            lambda text: slot_end(text, slot.end),
+            live=False,
+            slot=slot.name,
+        )
+        text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
+        if self._on_slot:
+            self._on_slot(slot, text, written)
+        return text, written
+
+    async def choose(self, run: Run, slot: Slot, texts: Sequence[str]) -> str:
+        """One of a few texts; the longest prefix that was written where it was cut."""
+        return (await self.weighed(run, slot, any_of(texts))).text
+
+    async def weighed(self, run: Run, slot: Slot, grammar: str) -> Completion:
+        """What the model writes by a grammar; the transcript is as it was."""
+        sampling = replace(slot.sampling, max_tokens=slot.cap, grammar=grammar)
+        written = await run.write(slot.stage, sampling, live=False, slot=slot.name)
+        if self._on_slot:
+            self._on_slot(slot, written.text, written)
+        return written
+
+    async def fill(
+        self, run: Run, slot: Slot, edit: Callable[[str], str] = lambda text: text
+    ) -> str:
+        """Put what the model writes into the transcript, as it is after `edit`."""
+        text, written = await self.write(run, slot)
+        if text := edit(text):
+            # The space that parts it from the words the runner put before it.
+            lead = " " if written.text[:1] in (" ", "") else ""
+            await run.keep_edited(slot.stage, lead + text)
+        return text
+
+
+SUPPORT = 0.5
+"""share of a claim's words that its source must hold"""
+
+WORD = re.compile(rf"(?:{LETTER}|\.)+")
+_EXACT = re.compile(rf"{NAME.pattern}|\d")
+"""in a word of a claim: it must stand in the source as it is"""
+NOT_FOUND = "not found"
+DOUBT = 2.5
+"""nats by which "not found" must be likelier than the best of what a passage offers: one that was
+not found makes a small model say so of the next"""
+QUOTE_CHARACTERS = 300
+NEARLY = 0.75
+"""share of a look-up's words beside the title's, from which a sentence is what was asked for"""
+LEAST_TOLD, TOLD = 3, 0.4
+"""words and share of a look-up's words beside the title's, from which a sentence may answer it"""
+LEAD = 6
+"""words of a sentence by which it is chosen"""
+LEAST_WHOLE = 8
+"""words, below which a sentence tells little without the next one ("1000-59999:")"""
+OFFERED = 6
+"""sentences, the nearest in meaning, of which the model is asked"""
+LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
+"""that a sentence answers: for it to be shown where nothing else is found, to be taken for the
+answer, and to look no further"""
+EXPECTED, LEANING = 0.25, 0.15
+"""added to that where all that was expected is there, and taken off where it leans on another"""
+MOST_QUOTED = 2
+"""sentences for one look-up"""
+FAITHFUL = 0.7
+"""share of a claim's words that its look-up, what was found and the source's title must hold"""
+WHOLE = 0.4
+"""share of what was found that its claim must say"""
+RELATED = 0.5
+"""share of a look-up's words that a passage holds which is taken for what the model expected"""
+LEAST_SAID = 3
+"""content words of a claim; what says less ("git reset") helps nobody"""
+
+
+def any_of(texts: Sequence[str]) -> str:
+    """A grammar of one of several texts."""
+    return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts) + "\n"
+
+
+def holds(source: Source, claim: str) -> bool:
+    """Whether a source has most words of a claim, and every name and number in it."""
+    text = f"{source.title}\n{source.text}"
+    exact = [word.strip(".") for word in WORD.findall(claim) if _EXACT.search(word)]
+    # Whole: 12 is not in 128.
+    exact_stand = all(stands(word, text) for word in exact)
+    return exact_stand and names_stand(claim, text) and overlap(claim, text) >= SUPPORT
+
+
+def _relates(source: Source, question: str, guess: str) -> bool:
+    """Whether a source speaks of what is asked, whatever it has of what was expected."""
+    language = language_of(question)
+    asked = content_words(question) - content_words(guess, language)
+    there = content_words(f"{source.title} {source.text}", language)
+    return len(asked & there) >= RELATED * len(asked)
+
+
+def _hoped(source: Source, said: str, question: str, guess: str) -> float:
+    """Share of what was expected of the answer, beside the question's words, in a sentence, 0 to 1.
+
+    None of it counts in a source that does not speak of what is asked.
+    """
+    language = language_of(question)
+    known = content_words(question) | content_words(source.title, language)
+    hoped = content_words(guess, language) - known
+    if not hoped or not _relates(source, question, guess):
+        return 0.0
+    return len(hoped & content_words(said, language)) / len(hoped)
+
+
+_LEANING = re.compile(
+    r"\W*(?:(?:in|to|with|by|for) (?:such|this|that|these|those)|this|these|those|it|such|or,|thus|"
+    r"hence|so|also|then|otherwise|therefore|they|he|she)\b|[^.]*\bthe above\b",
+    re.I,
+)
+
+
+def _leans(said: str) -> bool:
+    """Whether a sentence says little without the one before it."""
+    return bool(_LEANING.match(said))
+
+
+def _told(text: str) -> Iterator[str]:
+    """The sentences of a text, where short ones and those that lead to the next are part of it."""
+    held = ""
+    for said in sentences(text):
+        held = f"{held} {said}".strip()
+        if not held.endswith(":") and length(held) >= LEAST_WHOLE:
+            yield held
+            held = ""
+    if held:
+        yield held
+
+
+def adds(claim: str, said: list[str]) -> bool:
+    """Whether a claim has a content word that was not said yet."""
+    known = " ".join(said)
+    return bool(content_words(claim, language_of(known)) - content_words(known))
+
+
+_OF_SIGNATURE = re.compile(r"\b(?:what|which) (?:is|are) (?:the )?|\bsignature\b", re.I)
+
+
+def _only_signature(text: str, question: str) -> bool:
+    """Whether a text is how something is called, and that is not what is asked."""
+    return bool(SIGNATURE.fullmatch(text.strip())) and not _OF_SIGNATURE.search(question)
+
+
+def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
+    """Whether a claim says what was found for what was asked, and its source holds it."""
+    language, basis = language_of(asked), f"{found} {asked} {source.title}"
+    words = content_words(claim, language)
+    turned = "not" in words and "not" not in content_words(basis, language)
+    least = content_words(found, language)
+    whole = len(least & words) >= WHOLE * len(least)
+    said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
+    if not (said and whole) or turned or _only_signature(claim, asked) or not holds(source, claim):
+        return False
+    return is_prose(claim) or asks_for(asked) != "words"
+
+
+class AnswerReader:
+    """Reads what answers a look-up; with an embedder also by the meaning of sentences."""
+
+    def __init__(self, slots: Slots, embedder: Embedder | None = None) -> None:
+        self._slots = slots
+        self._embedder = embedder
+
+    async def read(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
+        """What of these sources answers a question, put into the transcript; None: nothing."""
+        asked = asks_for(question)
+        begun = run.lookups.begun
+        if about and asked == "words":
+            guess = run.lookups.guesses.get(run.lookups.at, "")
+            return await self._read_words(run, about, question, guess)
+        read = {s.id: f"{s.title}. {begun.get(s.id, s.text)}" for s in about}
+        fit = {i: candidates(text, asked, question) for i, text in read.items()}
+        sure = run.lookups.told
+        if not sure and own_pages(about, question) and is_always_told(question):
+            return None
+        return await self._read_candidate(run, sure or fit, sure=bool(sure))
+
+    async def nearest(
+        self, run: Run, sources: Sequence[Source], question: str, guess: str
+    ) -> list[tuple[Source, str]]:
+        """The sentences of the sources and where they stand, best first; [] with no embedder."""
+        key = (question, guess, *(source.id for source in sources))
+        if (ranked := run.lookups.ranked.get(key)) is not None:
+            return ranked
+        told = [(source, said) for source in sources for said in _told(source.text)]
+        if self._embedder is None or not told:
+            return []
+        texts = [f"{source.title}: {said}" for source, said in told]
+        hoped = [question, f"{question} {guess}"]
+        order = await asyncio.to_thread(by_meaning, self._embedder, hoped, texts)
+        return run.lookups.ranked.setdefault(key, [told[at] for at, _ in order])
+
+    async def _read_candidate(
+        self, run: Run, fit: dict[str, list[str]], *, sure: bool
+    ) -> Finding | None:
+        """One of the names or dates; `sure`: its own page says of each that it is what is asked."""
+        offered = [
+            f" {neutralise(s)}" for s in dict.fromkeys(s for each in fit.values() for s in each)
+        ]
+        if sure and len(offered) == 1:
+            await run.prompt(Stage.RESEARCH, offered[0])
+            return Finding(offered[0].strip(), next(iter(fit)))
+        text = await self._found_of(run, offered, sure=sure)
+        source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
+        if not source:
+            return None
+        await run.keep_edited(READING.stage, text)
+        return Finding(text.strip(), source)
+
+    async def _read_words(
+        self, run: Run, about: Sequence[Source], question: str, guess: str
+    ) -> Finding | None:
+        text, _ = await self._slots.write(run, READING)
+        text = text.partition(" (S")[0]
+        standing = [s for s in about if holds(s, text)]
+        if not adds(text, [question, guess]):
+            # It says again what it expected: what holds that must speak of what is asked, too.
+            related = [s for s in standing if _relates(s, question, guess)]
+            standing = related if self._embedder is None else []
+        bare = not adds(text, [question, "yes no"]) or _only_signature(text, question)
+        if NOT_FOUND in text.casefold() or not standing or bare:
+            if self._embedder is not None:
+                return await self._nearest_of(run, about, question, guess)
+            quote = await self._quote_of(run, about, question)
+            return quote or await self._sentence_of(run, about, question, guess)
+        await run.keep_edited(READING.stage, f" {text}")
+        best = max(standing, key=lambda s: overlap(text, f"{s.title} {s.text}"))
+        return Finding(text, best.id)
+
+    async def _nearest_of(
+        self, run: Run, about: Sequence[Source], question: str, guess: str
+    ) -> Finding | None:
+        """Of the sentences nearest in meaning the one of which the model says that it answers.
+
+        It is asked of each by itself: to choose among several it takes what it has just read.
+        """
+        chances = dict[Finding, float]()
+        for source, said in self._hopeful(
+            await self.nearest(run, about, question, guess), question, guess
+        ):
+            text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+            bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
+            if bare or any(text == other.text for other in chances):
+                continue
+            told = f"Question: {question}\nSentence: {neutralise(source.title)}: {text}"
+            messages = [
+                Message("system", template("answers")),
+                Message("user", f"{told}\nDoes the sentence answer the question?"),
+            ]
+            chance = await run.chance(Stage.RESEARCH, messages, READING.name)
+            # Of a model that cannot tell, the nearest.
+            chance = 1.0 if chance is None else chance
+            chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
+            chances[Finding(text, source.id, quoted=True)] = chance
+            if len(chances) == OFFERED or chance >= SURE:
+                break
+        # What the search before brought may still be the best.
+        known = run.lookups.likely.setdefault(run.lookups.at, {})
+        known |= chances
+        order = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
+        best = [
+            f for at, f in enumerate(order) if known[f] > LIKELY and (not at or is_prose(f.text))
+        ]
+        if order and LIKELY >= known[order[0]] > LEAST_CHANCE:
+            run.lookups.near[run.lookups.at] = order[0]
+        if not best:
+            return None
+        await run.prompt(Stage.RESEARCH, f" {best[0].text}")
+        return replace(best[0], more=tuple(best[1:]))
+
+    @staticmethod
+    def _hopeful(
+        nearest: Sequence[tuple[Source, str]], question: str, guess: str
+    ) -> list[tuple[Source, str]]:
+        """The same, after the two of them that have most of what was expected."""
+        hoped = {told: _hoped(*told, question, guess) for told in nearest}
+        most = sorted((told for told in nearest if hoped[told] >= WHOLE), key=lambda t: -hoped[t])
+        return [*dict.fromkeys([*most[:2], *nearest])]
+
+    async def _found_of(self, run: Run, offered: Sequence[str], *, sure: bool) -> str:
+        """What of these the model takes for the answer; "" if it finds none."""
+        if not offered:
+            return ""
+        others = [] if sure else [f" {NOT_FOUND}"]
+        written = await self._slots.weighed(run, READING, any_of([*offered, *others]))
+        if written.text.strip() == NOT_FOUND:
+            instead = await self._slots.weighed(run, READING, any_of(offered))
+            if written.logprobs and instead.logprobs:
+                # Where there is more to read "not found" may be said more easily.
+                doubt = 0 if run.lookups.begun else DOUBT
+                doubtful = instead.logprobs[0] > written.logprobs[0] - doubt
+                written = instead if doubtful else written
+        return written.text if written.text in offered else ""
+
+    async def _quote_of(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
+        """The sentence that a look-up asks for nearly in its own words, where the model is lost."""
+        for source in about:
+            said = closest_sentence(question, source.text)
+            # What the title has in common with the question tells of the page alone.
+            language = language_of(question)
+            asked = content_words(question) - content_words(source.title, language)
+            near = len(asked & content_words(said, language)) >= NEARLY * len(asked)
+            if asked and near and not _only_signature(said, question):
+                quote = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+                await run.prompt(Stage.RESEARCH, f" {quote}")
+                return Finding(quote, source.id)
+        return None
+
+    async def _sentence_of(
+        self, run: Run, about: Sequence[Source], question: str, guess: str
+    ) -> Finding | None:
+        """The sentence that the model takes for the answer, of those that are on what is asked.
+
+        Asked to write, a small model says of many passages that nothing was found.
+        """
+        asked, offered = content_words(question), dict[str, tuple[str, str]]()
+        language = language_of(question)
+        for source in about:
+            beside = asked - content_words(source.title, language)
+            least = max(LEAST_TOLD, TOLD * len(beside))
+            for said in sentences(source.text):
+                words = content_words(said, language)
+                near = len(beside & words) >= least or _hoped(source, said, question, guess) > 0.5
+                if near and not _only_signature(said, question):
+                    text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+                    offered.setdefault(f" {beginning(text, LEAD)}", (text, source.id))
+        if not offered:
+            return None
+        lead = (await self._slots.weighed(run, READING, any_of(list(offered)))).text
+        if lead not in offered:
+            return None
+        text, identifier = offered[lead]
+        await run.prompt(Stage.RESEARCH, f" {text}")
+        return Finding(text, identifier)
+
+    async def quote(self, run: Run, number: int, finding: Finding) -> str:
+        """What a source says of a look-up, where the model's own claim does not stand there."""
+        source = run.sources[finding.source]
+        asked = run.lookups.resolved(run.lookups.step(number)) or ""
+        told = [" ".join(said.split()) for said in _told(source.text)]
+        holding = [said for said in told if finding.text in neutralise(said)]
+        said = ""
+        if holding and finding.quoted:
+            said = holding[0]
+        elif not holding and asks_for(asked) == "words":
+            nearest = await self.nearest(run, [source], asked, finding.text)
+            said = " ".join(nearest[0][1].split()) if nearest else ""
+        said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
+        return neutralise((said or finding.text)[:QUOTE_CHARACTERS])

@@ -1,0 +1,159 @@
+"""The index of past runs: what is found by which words, how it follows the folders, what goes."""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.research.history import (
+    FILE_NAME,
+    History,
+    dependents,
+    remove,
+)
+from rubricem.agent.research.recall import Stores
+from rubricem.agent.research.threads import ConversationStore
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import RunStore, labels_of, set_labels
+from tests.support.banks import bank_in, reflection
+from tests.support.values import trajectory
+
+ASKED = {
+    "de": ("Wie läuft die Müllabfuhr in Zürich?", "Montags, sagt das <cite id=\"S1\">Amt</cite>."),
+    "zh": ("为什么缓存会失效?", "因为最大大小是有限的。"),
+    "en": ("How does lru_cache evict?", "The least recently used entry goes; caches differ."),
+    "new": ("What is a heap?", ""),
+}  # fmt: skip
+"""by their names, the oldest first; the last has not ended"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    store = RunStore(tmp_path)
+    for age, (thread, (question, answer)) in enumerate(reversed(ASKED.items())):
+        store.create(thread, {"ask": {"question": question}, "choices": {}})
+        path = store.folder / thread / "request.json"
+        os.utime(path, (1_700_000_000 - age, 1_700_000_000 - age))
+        if answer:
+            ended = trajectory(answer, question=question).model_copy(update={"thread": thread})
+            store.save(ended)
+    return store
+
+
+def found(store: RunStore, words: str = "", tag: str = "") -> list[str]:
+    history = History(store)
+    history.follow()
+    runs = [run.thread for run in history.page(words, tag)]
+    assert history.count(words, tag) == len(runs)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [
+        ("", ["new", "en", "zh", "de"]),
+        ("evict", ["en"]),
+        ("EVICT lru", ["en"]),
+        ("evict heap", []),
+        ("cach", ["en"]),
+        ("ca", []),
+        ("mullabfuhr", ["de"]),
+        ("Zürich? montags", ["de"]),
+        ("缓存", ["zh"]),
+        ("存缓", []),
+        ("大小", ["zh"]),
+        ('"evict" OR heap*', []),
+        ("?!", []),
+        ("S1", []),
+    ],
+)
+def test_runs_are_found_by_all_words_of_question_and_report_in_any_script(
+    store: RunStore, words: str, runs: list[str]
+):
+    assert found(store, words) == runs
+
+
+def test_pages_go_on_behind_a_run_and_the_preview_shows_the_words(store: RunStore):
+    history = History(store)
+    history.follow()
+    first = history.page(limit=3)
+    second = history.page(before=first[-1].thread, limit=3)
+    assert [run.thread for run in (*first, *second)] == [*reversed(ASKED)]
+    assert [run.status for run in first] == ["", "finished", "finished"]
+    long = "word " * 200 + "needle " + "word " * 200
+    store.save(trajectory(long).model_copy(update={"thread": "new"}))
+    history.follow()
+    (run,) = history.page("needle")
+    assert "needle" in run.preview("Needle") and len(run.preview("needle")) < 260
+    assert run.preview("needle")[0] == run.preview("needle")[-1] == "…"
+
+
+def test_names_and_tags_stand_in_the_runs_folder_and_are_found(store: RunStore):
+    assert found(store, "bins") == []
+    set_labels(store, "de", title="Bins and \x00days", tags=["Home", "home", "waste"])
+    set_labels(store, "en", tags=["home"])
+    assert found(store, "bins") == found(store, "waste") == ["de"]
+    assert found(store, tag="HOME") == ["en", "de"]
+    assert History(store).tags() == {"home": 2, "waste": 1}
+    assert labels_of(store, "de").title == "Bins and days"
+    set_labels(store, "de", title="")
+    assert labels_of(store, "de").tags == ("home", "waste")
+    for wrong in (["a,b"], [" "], ["x" * 41], [f"t{n}" for n in range(21)]):
+        with pytest.raises(SettingsError, match="tag"):
+            set_labels(store, "de", tags=wrong)
+    with pytest.raises(SettingsError, match="no run is called"):
+        set_labels(store, "nobody", title="x")
+
+
+def test_the_index_is_made_again_where_it_is_damaged_and_counts_nothing_twice(store: RunStore):
+    assert found(store, "evict") == ["en"]
+    for path in store.folder.parent.glob(f"{FILE_NAME}*"):
+        path.write_bytes(b"damaged, and not a database at all" * 40)
+    assert found(store, "evict") == ["en"]
+    (store.folder / "en" / "trajectory.json").write_text("{")
+    (store.folder / "en" / "touched").touch()
+    assert found(store, "lru") == ["en"]
+    assert found(store, "recently") == []
+    assert [run.status for run in History(store).page("lru")] == ["unreadable"]
+    folder = store.folder.parent / "file"
+    folder.write_text("")
+    with pytest.raises(StoreError):
+        History(RunStore(folder)).page()
+
+
+def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store: RunStore):
+    stores = Stores(store.folder.parent, Path("none"), "none")
+    conversations = ConversationStore(stores.data_dir)
+    thread = conversations.create("Caches")
+    for run in ("zh", "en"):
+        conversations.add_run(thread.id, run)
+    branch = conversations.branch(thread.id, "en")
+    alone = conversations.after("new")
+    request = {"ask": {"question": ASKED["de"][0], "earlier": ["zh", "en"]}, "choices": {}}
+    (store.folder / "de" / "request.json").write_text(json.dumps(request))
+    taught = reflection("cache", "taught").model_copy(update={"trajectory_id": "run-1"})
+    asyncio.run(bank_in(stores.data_dir).put(taught))
+    depends = asyncio.run(dependents(stores, "en"))
+    assert depends.threads == ("Caches", "Caches") and depends.later == ("de",)
+    assert depends.learnt == ("taught",) and len(depends.told()) == 3
+    remove(stores, "en")
+    remove(stores, "new")
+    assert found(store, "evict") == [] and not store.holds("en")
+    kept = conversations.get(thread.id)
+    assert kept.runs == conversations.get(branch.id).runs == ("zh",)
+    assert conversations.get(branch.id).own_runs == ()
+    assert alone.id not in [each.id for each in conversations.listed().conversations]
+    held = b"".join(path.read_bytes() for path in stores.data_dir.glob(f"{FILE_NAME}*"))
+    assert b"evict" not in held and b"recently" not in held and b"llabfuhr" in held
+    with pytest.raises(SettingsError, match="no run is called"):
+        remove(stores, "en")
+
+
+def test_a_run_that_goes_on_is_not_deleted(store: RunStore):
+    journal = store.journal("new")
+    with pytest.raises(SettingsError, match="goes on"):
+        remove(Stores(store.folder.parent, Path("none"), "none"), "new")
+    journal.close()
+    assert store.holds("new")
