@@ -106,8 +106,8 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in house mutants ask_overhead peers startup install corpus names embedded everyday \
-	    unanswerable hops credit verify faults hostile plain_loop \
+	@for name in house mutants ask_overhead peers startup install corpus names embedded everyday languages \
+	    unanswerable hops history credit verify faults hostile plain_loop \
 	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
 	    collect_throughput collect_embedded train_speed reflection_overlap learns \
 	    serve_load page; do \

@@ -35,29 +35,23 @@ from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hops import PASSAGES, corpus, rows_of
+from benchmarks.hops import PASSAGES, corpus, rows_of, setup_in
 from benchmarks.report import RESULTS, Value, emit
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
-    ROWS,
-    SETTINGS,
+    EvalFolder,
     EvalParts,
     EvalRow,
     Experiment,
     RowFile,
-    alone_in,
     answer_one,
-    claim,
     open_parts,
-    open_rows,
 )
-from rubricem.agent.evaluate.grades import bootstrap_mean
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
+from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.lessons import RunLearner, candidates_in, learn, open_learner
 from rubricem.agent.research.episodes import episode_of
 from rubricem.agent.research.recall import BankRecaller, Recall
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.memory.bank import EpisodeMatch, RubricBank
 from rubricem.memory.schema import Episode, Status, Trajectory
@@ -426,20 +420,16 @@ def holds(values: Mapping[str, Value]) -> bool:
 
 async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
     arms = arguments.arms or (ARMS if arguments.full else SOON)
-    settings = load_settings({
-        "model": arguments.model, "base_url": arguments.base_url, "verify": "off",
-        "memory": "off", "data_dir": out,
-    })  # fmt: skip
-    setup = setup_of(settings)
-    setup = replace(setup, template=replace(setup.template, passages=PASSAGES))
+    setup = setup_in(out, arguments)
     asked = blocks(arguments.blocks or (FULL if arguments.full else QUICK))
     every = tuple(question for block in asked for _, question in block.parts())
     tool = PassageCorpus(corpus(), out / "indexes")
     experiment = Experiment(
         setup, QuestionSet("2wiki", every), (Arm("stages"),), out, search_tool=tool
     )
-    with alone_in(out), open_rows(out / ROWS, EffectRow) as rows:
-        claim(out / SETTINGS, experiment.told())
+    folder = EvalFolder(out)
+    with folder.alone(), folder.rows(EffectRow) as rows:
+        folder.claim(experiment.told())
         async with AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(experiment, print))
             study = Study(parts, arms, rows)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.agent.sources.python import library_passages
-from rubricem.agent.transcript.words import sentences
+from rubricem.memory.language import sentences
 from rubricem.memory.schema import Embedder
 
 SEED = 20260806

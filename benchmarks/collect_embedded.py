@@ -26,7 +26,7 @@ from benchmarks.embedded import QUESTIONS
 from benchmarks.report import Value, emit
 from rubricem.agent.settings import load_settings
 from rubricem.memory.schema import Stage
-from rubricem.training.collect.directory import Question, RunDirectory, tally
+from rubricem.training.collect.directory import Question, RunDirectory, RunTally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 
@@ -59,7 +59,7 @@ async def collected(model: str, decoding: str, folder: Path, count: int) -> dict
 
 
 def measured(run: RunDirectory, seconds: float) -> dict[str, Value]:
-    found = tally(run)
+    found = RunTally.of(run)
     rollouts = found.finished + found.partial + found.failed
     groups = list(spreads(run))
     known = [score for j in run.judgements() for s in j.stages if (score := s.score) is not None]

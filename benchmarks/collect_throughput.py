@@ -38,7 +38,7 @@ from rubricem.judge.build import stage_judge
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import Manifest, Question, RunDirectory, hash_of, tally
+from rubricem.training.collect.directory import Manifest, Question, RunDirectory, RunTally, hash_of
 from rubricem.training.collect.gate import Flow, GatedPolicy, Meter
 
 FEW, MANY = 16, 256
@@ -115,7 +115,7 @@ async def measured(
     await collected(address, folder, rollouts, at_once, judge)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     sampler.cancel()
-    found = tally(RunDirectory(folder))
+    found = RunTally.of(RunDirectory(folder))
     assert found.finished == rollouts and not found.unscored, found
     return Measured(rollouts, at_once, wall, cpu, max(sizes) - before)
 

@@ -23,7 +23,8 @@ from typing import Any
 from benchmarks.report import emit
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder, Slot
+from rubricem.agent.research.forced import ForcedDecoder
+from rubricem.agent.research.reading import Slot
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from benchmarks.report import Value, emit
 from rubricem.agent.sources.index import LexicalIndex
-from rubricem.agent.sources.libraries import PythonDocs, Shelf
-from rubricem.agent.sources.python import installed
+from rubricem.agent.sources.libraries import PythonDocs, Shelf, installed
 
 NAMES = Path(__file__).parent / "names.txt"
 FIRST = 3

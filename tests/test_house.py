@@ -25,7 +25,7 @@ from benchmarks.house import (
 )
 from tests.conftest import ROOT
 
-EXTRAS = ("embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
+EXTRAS = ("docx", "embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
 HOUSE = House(ROOT)
 
 

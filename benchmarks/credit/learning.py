@@ -25,7 +25,7 @@ from benchmarks.credit.environment import (
     judged,
     true_scores,
 )
-from rubricem.training.rows.credit import Dependence, Floats, stage_advantages, stage_returns
+from rubricem.training.rows.credit import Dependence, Floats, stage_advantages
 
 GROUP = 8
 GOAL = 0.9
@@ -106,7 +106,7 @@ def _gradient(
     cumulated = policy.cumsum(axis=-1)[..., :-1]
     actions = (draw[..., np.newaxis] > cumulated).sum(axis=-1)
     scores = judged(true_scores(chain, actions), noise, chance, guess)
-    returns = stage_returns(scores.reshape(-1, STAGES), arm)
+    returns = arm.returns(scores.reshape(-1, STAGES))
     # every question and rate is a group of its own: as columns they are normalised apart
     advantages = stage_advantages(returns.reshape(GROUP, -1)).reshape(scores.shape)
     taken = actions[..., np.newaxis] == np.arange(policy.shape[-1])

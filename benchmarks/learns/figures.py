@@ -9,7 +9,7 @@ from benchmarks.embedded import found
 from benchmarks.learns.phases import BEFORE
 from benchmarks.learns.plan import facts
 from benchmarks.report import Value
-from rubricem.agent.evaluate.grades import bootstrap_mean
+from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.scaffold import rejected
 from rubricem.judge.evaluation.report import share

@@ -31,8 +31,9 @@ from benchmarks.learns.phases import Phases
 from benchmarks.learns.plan import Plan, Sizes
 from benchmarks.loopback import MODEL, Loopback
 from benchmarks.report import Value
-from rubricem.agent.evaluate.grades import bootstrap_mean, grade
+from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion
+from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.settings import load_settings
 from rubricem.agent.transcript.scaffold import rejected
 from rubricem.memory.schema import AnswerFormat, Status
@@ -290,7 +291,7 @@ def answered(run: RunDirectory, questions: Iterable[EvalQuestion]) -> list[Answe
     rows = []
     for trajectory in run.trajectories() if run.exists else ():
         question = known[trajectory.question]
-        found = grade(question, trajectory)
+        found = EvalGrade.of(question, trajectory)
         valid = trajectory.status is Status.FINISHED and rejected(trajectory) is None
         rows.append(
             Answered(

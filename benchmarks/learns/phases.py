@@ -22,7 +22,7 @@ from rubricem.training.local.local_config import EngineConfig, TrainConfig
 from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.rollouts import Sampled
 from rubricem.training.rounds.rounds import run_rounds
-from rubricem.training.rounds.rounds_config import RoundsConfig, build_job, with_rows
+from rubricem.training.rounds.rounds_config import RoundsConfig, build_job
 from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.compile import demonstrate
 
@@ -88,7 +88,7 @@ class Phases:
             )
         job = build_job(self.plan.sft(), self.plan.keep, "sft")
         assert isinstance(job.config, TrainConfig)
-        config = await with_rows(job.config, job.rule, "sft", self.tell, job.rules)
+        config = await job.with_rows("sft", self.tell)
         await train(config, "sft", self.tell, load_settings().weights_dir, stop=self.stop)
 
     async def rounds(self) -> None:

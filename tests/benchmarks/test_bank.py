@@ -36,7 +36,7 @@ from benchmarks.bank_scale import (
 )
 from benchmarks.bank_texts import embedded, exact_nearest, library_texts, multiplied, recall_at
 from benchmarks.hops import corpus, rows_of
-from rubricem.agent.evaluate.experiment import EvalParts, Experiment, open_rows
+from rubricem.agent.evaluate.experiment import EvalFolder, EvalParts, Experiment
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.research.forced import ForcedDecoder
@@ -128,7 +128,7 @@ async def test_a_study_fills_the_bank_and_then_asks_in_every_arm_and_goes_on(tmp
     block = Block(0, (question,), (near,), ())
     arms = ("off", "episodes")
     for again in (False, True):
-        with open_rows(tmp_path / "rows.jsonl", EffectRow) as rows:
+        with EvalFolder(tmp_path).rows(EffectRow) as rows:
             study = Study(parts, arms, rows)
             # No embedding model is loaded for a bank that the names lead to.
             study.bank = lambda name: bank_in(tmp_path / name)  # type: ignore[method-assign]

@@ -95,8 +95,11 @@ def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path):
         assert judged[trajectory.id].score(Stage.ANSWER) == (1.0 if cites else 0.0)
 
 
-TESTED = {"README.md": 1, "library.md": 2, "collecting.md": 1, "serving.md": 1, "recipes.md": 1}
-"""how many programs each page has; test_library and test_docs_examples run those of two pages"""
+TESTED = {
+    "README.md": 1, "library.md": 2, "collecting.md": 1, "serving.md": 1, "recipes.md": 1,
+    "extending.md": 1,
+}  # fmt: skip
+"""how many programs each page has; test_library and test_parts run those of their pages"""
 
 
 def run(code: str, page: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.evaluate import Experiment, arms_of, evaluate, read_questions
+from rubricem.agent.evaluate import Arm, Experiment, QuestionSet
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.schema import Sampling
@@ -64,12 +64,12 @@ def evaluation(folder: Path, moments: Moments) -> None:
     setup: Any = replace(setup_of(settings), model=ScriptedChoice(folder / CALLS, moments))
     experiment = Experiment(
         setup,
-        read_questions(written(folder / "questions.jsonl", asked)),
-        arms_of("stages,plain,closed"),
+        QuestionSet.read(written(folder / "questions.jsonl", asked)),
+        Arm.named("stages,plain,closed"),
         folder / "out",
         search_tool=FixedSearch(),
     )
-    asyncio.run(evaluate(experiment))
+    asyncio.run(experiment.run())
 
 
 if __name__ == "__main__":

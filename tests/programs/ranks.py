@@ -14,7 +14,7 @@ import torch
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
-from rubricem.training.local.ranks import Ranks, join_ranks
+from rubricem.training.local.ranks import Ranks
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import policy_rows, row
@@ -74,7 +74,7 @@ async def refused(config: TrainConfig) -> str:
 def main(tiny: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     settings = {"out": "sharded", "parallel": "fsdp", **run_settings(tiny)}
-    with join_ranks("cpu") as ranks:
+    with Ranks.join("cpu") as ranks:
         found = steps(tiny, ranks)
         if ranks.first:
             (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")

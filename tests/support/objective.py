@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rubricem.training.objective.batch import Batch, collate
+from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective import clipped_objective
 from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rows.credit import Dependence, Floats, stage_returns
+from rubricem.training.rows.credit import Dependence, Floats
 from rubricem.training.rows.row import Objective, TrainRow
 
 WORDS = 9
@@ -144,7 +144,7 @@ class Staged:
 
     def gradient(self, scores: Floats, dependence: Dependence) -> Tensor:
         """(K, 4): of each stage's logits, by our returns and our objective, in expectation."""
-        returns = torch.tensor(stage_returns(scores, dependence), dtype=torch.float32)
+        returns = torch.tensor(dependence.returns(scores), dtype=torch.float32)
         table = torch.tensor(self.table, dtype=torch.float32, requires_grad=True)
         logprobs = self._logprobs(table)
         chances = logprobs.detach().sum(1, keepdim=True).exp().expand_as(logprobs)
@@ -200,4 +200,4 @@ def exact_loss(advantages: Tensor, logprobs: Tensor, chances: Tensor) -> Tensor:
 
 @cache
 def _batch(rows: int, tokens: int) -> Batch:
-    return collate([row((1.0,) * tokens, name=str(number)) for number in range(rows)])
+    return Batch.collate([row((1.0,) * tokens, name=str(number)) for number in range(rows)])

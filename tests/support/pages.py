@@ -1,10 +1,12 @@
 """The web page and the server behind it, as their tests use them.
 
 A real server on loopback answers over a scripted model, which chooses what it writes by words of
-the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `hostile`:
-markup of every kind. It also plays the checker of claims and the stage judge. Further on: what is
-done in a browser in the words of who uses it, a client that reads a run's events, routers alone
-with errors told as the server tells them, and the whole behind clients of OpenAI's interface.
+the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `unmarked`:
+a review without marks; `rich`: a table, code and formulas, of which `halfway` is all that comes;
+`hostile`: markup of every kind. It also plays the checker of claims and the stage judge. Further
+on: what is done in a browser in the words of who uses it, a client that reads a run's events,
+routers alone with errors told as the server tells them, and the whole behind clients of OpenAI's
+interface.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -29,7 +31,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import Capacity, RunDesk
-from rubricem.agent.serve.refusals import reply_of
+from rubricem.agent.serve.requests import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import RubricemError
@@ -87,10 +89,11 @@ NEXT = (
 )
 LAST = (
     "<think>All that can be found is found.</think>\n<state_evaluation>Enough to answer."
-    "</state_evaluation>\n<review>\n<rubric_review>\n- What happens to the size when maxsize is "
-    "None: met by S1\n- Which entry is discarded first: met by S1\n- A measured figure for the "
-    "hits: partly, one service alone\n</rubric_review>\n<writing_plan>The size, then the order, "
-    "then the figure.</writing_plan>\n</review>\n<answer>{answer}</answer>"
+    "</state_evaluation>\n<review>\n<rubric_review>\n- Says what happens to the size when "
+    "maxsize is None [met: S1]\n- Says which entry is discarded first otherwise [met: S1]\n- A "
+    "measured figure for the hits: one service alone [partly: S2]\n</rubric_review>\n"
+    "<writing_plan>The size, then the order, then the figure.</writing_plan>\n</review>\n"
+    "<answer>{answer}</answer>"
 )
 ANSWER = (
     'With `maxsize=None` the cache <cite id="S1">can grow without bound</cite>. Otherwise '
@@ -100,6 +103,23 @@ ANSWER = (
     "- Use `functools.cache` where the arguments are few.\n"
     "- Use `lru_cache` where they are not, and memory matters.\n"
 )
+RICH = r"""It <cite id="S1">can grow without bound</cite>, see [the manual](https://docs.python.org/3/).
+
+| Chemist | Element | What the discovery rested on, in a sentence |
+|---|---|---|
+| Marie Curie | Polonium | Radioactivity of pitchblende ![seen](https://a.test/seen.png) |
+
+- [x] Size told
+
+```python
+return 1
+```
+
+A hit rate of $h = \frac{n}{m}$ for $5.
+
+$$\sum_{i=1}^{n} x_i$$
+"""
+"""an answer with all that a report is made of"""
 CRITERIA = json.dumps(
     {
         stage: {
@@ -128,6 +148,7 @@ VERDICTS = json.dumps(
 )
 WRONG = "90 percent"
 """a claim with it is held by no source"""
+_MARK = re.compile(r" \[(?:met|partly): S\d\]")
 _CLAIM = re.compile(r"^Claim \d+, .*?(?=^Claim \d+, |\Z)", re.S | re.M)
 
 
@@ -147,6 +168,10 @@ def _researcher(question: str, turn: int) -> Scripted:
         return Reply(NEXT, hang_after=4)
     turns = _hostile() if "hostile" in question else _usual()
     text = turns[min(turn, len(turns) - 1)]
+    text = _MARK.sub("", text) if "unmarked" in question else text
+    text = text.replace(ANSWER, RICH) if "rich" in question else text
+    if "halfway" in question and turn == 2:
+        return Reply(pieces=[text.partition("- [x]")[0]], hang_after=1)
     pieces = [text[i : i + 24] for i in range(0, len(text), 24)]
     return Reply(pieces=pieces, piece_seconds=0.05 if "slowly" in question else 0.0)
 
@@ -270,6 +295,7 @@ async def _fill_bank(data_dir: Path) -> None:
     await bank.disable("off", True)
 
 
+CHROMIUM = "/usr/bin/chromium"
 PHONE: ViewportSize = {"width": 360, "height": 740}
 QUESTION = "What does lru_cache do with maxsize None?"
 CHANGING = {"X-Rubricem": "1"}
@@ -429,13 +455,16 @@ def run_settings(
 
 @contextmanager
 def begun_server(
-    folder: Path, *options: str, until: str = "Serving"
+    folder: Path, *options: str, until: str = "Serving", log: IO[str] | None = None
 ) -> Iterator[tuple[list[str], Process]]:
-    """The command over a folder, and what it says up to a line that begins with `until`."""
+    """The command over a folder, and what it says up to a line that begins with `until`.
+
+    Its log goes into `log`.
+    """
     command = [*COMMAND, "serve", "--port", "0", *options]
     environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
     pipe = subprocess.PIPE
-    with Process(command, cwd=ROOT, env=environment, stdout=pipe, text=True) as process:
+    with Process(command, cwd=ROOT, env=environment, stdout=pipe, stderr=log, text=True) as process:
         told: list[str] = []
         try:
             while not told or not told[-1].startswith(until):

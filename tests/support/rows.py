@@ -26,7 +26,7 @@ from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
 from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.weights import Adapter
-from rubricem.training.objective.batch import collate
+from rubricem.training.objective.batch import Batch
 from rubricem.training.rounds.rounds import Rounds
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
@@ -84,7 +84,7 @@ def adapter_of(one: Learner) -> Adapter:
 
 def logprobs(one: Learner, rows: list[TrainRow]) -> torch.Tensor:
     with torch.no_grad():
-        return batch_logprobs(one.model, collate(rows))
+        return batch_logprobs(one.model, Batch.collate(rows))
 
 
 def written(path: Path, rows: list[TrainRow]) -> Path:

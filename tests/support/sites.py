@@ -19,8 +19,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rubricem.agent.sources.fetch import AddressGuard, Fetcher, FetchLimits, Resolve
-from rubricem.agent.sources.web_pages import PageCache, WebPages
+from rubricem.agent.sources.fetch import (
+    AddressGuard,
+    Fetcher,
+    FetchLimits,
+    PageCache,
+    Resolve,
+    WebPages,
+)
 from rubricem.agent.weights.catalogue import Pieces, WeightFile, Weights
 from tests.support.scripted_server import Answering, LoopbackServer
 
@@ -59,6 +65,8 @@ class Asked:
     path: str
     params: dict[str, str]
     headers: dict[str, str]
+    body: Any = None
+    """what was posted, of JSON"""
 
 
 class WebSite(LoopbackServer):
@@ -68,6 +76,7 @@ class WebSite(LoopbackServer):
         super().__init__(_Sending)
         self.asked: list[Any] = []
         self.sent = 0
+        self.posted: Any = None
 
     @property
     def url(self) -> str:
@@ -85,13 +94,17 @@ class _Sending(Answering):
         chunks = sent.chunks()
         length = {"content-length": str(sum(map(len, chunks)))} if sent.length else {}
         self.begin(sent.status, {"content-type": sent.kind, **length, **sent.headers})
-        for chunk in chunks if self.command == "GET" else ():
+        for chunk in chunks if self.command != "HEAD" else ():
             self.wfile.write(chunk[: sent.cut])
             self.wfile.flush()
             site.sent += len(chunk)
             time.sleep(sent.seconds)
 
     do_HEAD = do_GET
+
+    def do_POST(self) -> None:
+        self.server.owner.posted = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.do_GET()
 
 
 class JsonSite(WebSite):
@@ -104,7 +117,7 @@ class JsonSite(WebSite):
     def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
         parts = urlsplit(path)
         params = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.asked.append(Asked(parts.path, params, dict(headers)))
+        self.asked.append(Asked(parts.path, params, dict(headers), self.posted))
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 

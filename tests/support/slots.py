@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from rubricem.agent.research.forced import NOT_FOUND
 from rubricem.agent.research.graph import STEPS, Decoder
+from rubricem.agent.research.reading import NOT_FOUND
 from rubricem.agent.research.run import Run
 from rubricem.memory.schema import (
     Completion,
