@@ -5,7 +5,6 @@ python -m tests.programs.tiny_loop FOLDER        goes on with the loop whose pla
 
 import json
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,19 @@ ASKED = {
 
 STEPS = ("trace", "before", "warm", "after", "collect", "train", "ask")
 
+SEEN: dict[str, int] = {}
+
 
 def judging(body: dict[str, Any], number: int) -> Scripted:
-    """A judge that proposes one criterion and likes some random texts better than others."""
+    """A judge that proposes one criterion and likes each text that it has not seen otherwise.
+
+    Two rollouts of a question so never get the same scores, and one that is judged again, after
+    a kill, gets what it had.
+    """
     said = body["messages"][1]["content"]
     if "Criteria:" not in said:
         return scripted(body, number)
-    points = zlib.crc32(said.encode()) % 3
+    points = SEEN.setdefault(said, len(SEEN)) % 3
     given = [{"number": n, "justification": "so it is", "points": points} for n in (1, 2)]
     return json.dumps({"verdicts": given})
 
