@@ -93,3 +93,28 @@ def test_a_linter_that_is_installed_finds_nothing(tmp_path: Path, tool: str, com
     )
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("file", ["rounds.sbatch", "rounds.yaml"])
+def test_rounds_on_several_machines_are_started_as_torchrun_and_the_command_read_it(file: str):
+    """Their own parsers take every argument; nothing is started."""
+    run = pytest.importorskip("torch.distributed.run")
+    path = DEPLOY / file
+    if path.suffix == ".yaml":
+        job = next(one for one in yaml.safe_load_all(path.read_text()) if one["kind"] == "Job")
+        assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
+        container = job["spec"]["template"]["spec"]["containers"][0]
+        arguments = [*container["command"], *container["args"]]
+    else:
+        assert subprocess.run(["bash", "-n", str(path)]).returncode == 0
+        text = path.read_text().replace("\\\n", " ").partition("exec srun ")[2]
+        values = {"SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_ID": "7",
+                  "HEAD": "node1", "CONFIG": "rounds.toml"}  # fmt: skip
+        arguments = shlex.split(re.sub(r"\$(\w+)", lambda name: values[name[1]], text))
+    assert arguments.pop(0) == "torchrun"
+    told = run.get_args_parser().parse_args(arguments)
+    assert (told.nnodes, told.nproc_per_node, told.no_python) == ("2", "8", True)
+    assert (told.training_script, told.training_script_args[:2]) == (
+        "rubricem",
+        ["train", "ss-grpo"],
+    )

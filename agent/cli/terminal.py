@@ -59,18 +59,24 @@ class Interrupts:
     _last_resort: threading.Timer | None = None
 
     @contextmanager
-    def caught(self) -> Iterator[None]:
-        """Hear ^C in the running loop; a loop outside the main thread hears none."""
+    def caught(self, *also: signal.Signals) -> Iterator[None]:
+        """Hear ^C in the running loop, and other signals that are to do the same.
+
+        A loop outside the main thread hears none.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        loop.add_signal_handler(signal.SIGINT, self._hear, task)
+        heard = (signal.SIGINT, *also)
+        for each in heard:
+            loop.add_signal_handler(each, self._hear, task)
         try:
             yield
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
+            for each in heard:
+                loop.remove_signal_handler(each)
         self.survived()
 
     @contextmanager

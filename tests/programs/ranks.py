@@ -27,6 +27,13 @@ CASES: dict[str, dict[str, Any]] = {
     "lora fsdp": {"rank": 4, "parallel": "fsdp", **DIVERGING},
     "full ddp": {"adaptation": "full", "parallel": "ddp", **PACKED},
     "full fsdp": {"adaptation": "full", "parallel": "fsdp", **PACKED},
+    "lora fsdp offloaded": {"rank": 4, "parallel": "fsdp", "cpu_offload": True},
+    "full fsdp offloaded": {
+        "adaptation": "full",
+        "parallel": "fsdp",
+        "cpu_offload": True,
+        "gradient_checkpointing": True,
+    },
     "full fsdp bfloat16": {"adaptation": "full", "parallel": "fsdp", **ROUNDED},
 }
 """every way to share the work; five rows make three and two on two ranks"""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
@@ -36,7 +37,8 @@ def run(
 
     async def watched() -> T:
         interrupts = Interrupts(partial(echo, err=True), ending)
-        with interrupts.caught():
+        # A job that is preempted, and torchrun whose other process has ended, send SIGTERM.
+        with interrupts.caught(signal.SIGTERM):
             return await work(interrupts)
 
     try:

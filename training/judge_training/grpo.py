@@ -441,8 +441,12 @@ async def train_judge(
     async with open_updates(
         config, folders, grpo.rounds, tell, weights_dir, record, trained_on, watch, METHOD
     ) as (updates, seen):
-        rounds = JudgeRounds(config, grpo, pairs, held_out, updates, folders, tell, stop, seen)
-        before, after = await rounds.run()
+        before = after = None
+        if updates.leads:
+            rounds = JudgeRounds(config, grpo, pairs, held_out, updates, folders, tell, stop, seen)
+            before, after = await rounds.run()
+        else:
+            await in_thread(updates.follow)
         canary = await updates.compare()
         return JudgeTrained(updates.checkpoint, updates.done, canary, before, after)
 

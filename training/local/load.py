@@ -40,7 +40,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
@@ -277,7 +283,9 @@ def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCost
         linear = (m for m in model.modules() if isinstance(m, nn.Linear))
         trained = sum(config.rank * (m.in_features + m.out_features) for m in linear)
         fixed = parameters * size + ADAM * trained
-    if config.parallel == "fsdp":
+    if config.cpu_offload:  # on the GPU are the block that is computed and the one that comes
+        fixed = 2 * size * parameters // told.num_hidden_layers
+    elif config.parallel == "fsdp":
         fixed //= world
     fixed += 12 * vocabulary_size(model) * PIECE
     blocks = min(config.adapted_blocks or told.num_hidden_layers, told.num_hidden_layers)
@@ -312,7 +320,7 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     if not divided:
         model.to(ranks.device)
     else:  # block by block, so that no device ever holds all weights
-        score = _shard(model, ranks, dtype if full else None)
+        score = _shard(model, ranks, dtype if full else None, config.cpu_offload)
     # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
     # unlikely as by chance.
     most_gap = math.log(vocabulary_size(model))
@@ -430,16 +438,20 @@ class ShardedScorer(nn.Module):
         return batch_logprobs(self.model, batch, before)
 
 
-def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
+def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None, offload: bool) -> Score:
     """Divide a model's weights over the ranks, in place; returns the way through it.
 
     `dtype`: of the computation where the weights are float32 masters; None: that of the weights.
+    `offload`: a rank's parts lie in the processor's memory.
     """
     scorer = ShardedScorer(model)
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     options: dict[str, Any] = {
         "mesh": init_device_mesh(ranks.device.type, (ranks.world,)),
         "mp_policy": precision if dtype else MixedPrecisionPolicy(),
+        "offload_policy": (
+            CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if offload else OffloadPolicy()
+        ),
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }

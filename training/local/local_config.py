@@ -95,6 +95,9 @@ class EngineConfig(TableConfig):
     """`auto`: a GPU where torch finds one"""
     parallel: Parallel = "ddp"
     """how several processes of torchrun share the work: each with all weights, or with its part"""
+    cpu_offload: bool = False
+    """with fsdp on GPUs: parts of the weights, their gradients and moments lie in the processor's
+    memory, and blocks are fetched from there as they are computed"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """of the weights as they are computed with; `auto`: bfloat16 on a GPU, and on a processor
     where it is measured to be faster. What is trained is kept in float32 besides"""
@@ -129,6 +132,7 @@ class EngineConfig(TableConfig):
             "share_prefixes goes neither with pack_tokens nor with gradient_checkpointing": (
                 self.share_prefixes and (self.pack_tokens or self.gradient_checkpointing)
             ),
+            "cpu_offload goes with parallel fsdp": self.cpu_offload and self.parallel != "fsdp",
             "min_rate is above learning_rate": self.min_rate > self.learning_rate,
             "min_rate needs a schedule that falls": self.min_rate and self.schedule == "constant",
             "best_is goes with best_by": "best_is" in given and not self.best_by,

@@ -7,29 +7,37 @@ One process alone is the case of one rank: nothing is sent then.
 A window is cut into parts for the model, and a rank that has fewer parts than another takes parts
 without a trained token instead: sharded weights are fetched together at each block, so all ranks
 must go through the model equally often.
+
+What is no tensor of a GPU goes through a group of its own, by gloo, which is waited in for days: a
+rank that follows waits there for the first one's next order while that one collects.
 """
 
 import gc
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
 from rubricem.training.local.local_config import Device
 from rubricem.training.objective.batch import Part, alike
 from rubricem.training.rows.row import TrainRow
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
+WAITED = timedelta(days=30)
+"""for the other ranks; one whose process ends is known at once by its connection"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class Ranks:
     local: int = 0
     """its number on this machine"""
     device: torch.device = CPU
+    values: Any = None
+    """the group of what is no tensor; None: the default one"""
 
     @property
     def first(self) -> bool:
@@ -50,15 +60,48 @@ class Ranks:
     def wait(self) -> None:
         """Until all are here."""
         if self.world > 1:
-            dist.barrier()
+            with self.joined():
+                dist.barrier(group=self.values)
 
     def gather(self, value: T) -> list[T]:
         """The value of each rank, in their order."""
         if self.world == 1:
             return [value]
         found: list[T | None] = [None] * self.world
-        dist.all_gather_object(found, value)
+        with self.joined():
+            dist.all_gather_object(found, value, group=self.values)
         return found  # type: ignore[return-value]
+
+    def hear(self, order: T | None = None) -> T:
+        """What the first rank says, to all; the others wait for it, however long it takes."""
+        said = [order]
+        if self.world > 1:
+            with self.joined():
+                dist.broadcast_object_list(said, src=0, group=self.values)
+        return said[0]  # type: ignore[return-value]
+
+    def raise_first(self, error: RubricemError | None) -> None:
+        """Raise on all ranks what went wrong on the first; all have to ask."""
+        if (found := self.hear(error)) is not None:
+            raise found
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Work that all ranks have a part in. Raises PolicyError where one of them is gone."""
+        if self.device.type == "cuda":  # for each thread it is the first GPU until it is said
+            torch.cuda.set_device(self.device)
+        try:
+            yield
+        except RuntimeError as error:
+            told = str(error).casefold()
+            lost = isinstance(error, dist.DistError) or any(sign in told for sign in LOST)
+            if self.world == 1 or not lost:
+                raise
+            raise PolicyError(
+                "A process that trains along has ended, or cannot be reached any more.",
+                "See what it said; the same command goes on from the newest checkpoint, also with "
+                "another number of processes.",
+            ) from error
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Make each gradient the sum over all ranks; one that a rank has none of counts as 0.
@@ -77,6 +120,21 @@ class Ranks:
             pending.append(dist.all_reduce(parameter.grad, async_op=True))
         for work in pending:
             work.wait()
+
+    def check_alike(self, seen: Mapping[str, Any]) -> None:
+        """Raises SettingsError where the ranks see other things under a name; all have to ask."""
+        found = self.gather(dict(seen))
+        names = dict.fromkeys(name for each in found for name in each)
+        other = [n for n in names if any(each.get(n) != found[0].get(n) for each in found)]
+        if other:
+            name = other[0]
+            values = [_brief(each.get(name)) for each in found]
+            rank = next(r for r, each in enumerate(found) if each.get(name) != found[0].get(name))
+            raise SettingsError(
+                f"the processes that train together do not see the same {', '.join(other)}: of "
+                f"{name} process 0 has {values[0]} and process {rank} has {values[rank]}.",
+                "Give all machines the same configuration, files, weights and packages.",
+            )
 
     def check_together(self, step: int, out: Path) -> None:
         """Raises SettingsError where the ranks see a run at different steps; all have to ask."""
@@ -138,15 +196,41 @@ class Ranks:
             yield cls(device=place)
             return
         if dist.is_initialized():
-            yield cls(dist.get_rank(), world, local, place)
+            yield cls(dist.get_rank(), world, local, place, _values())
             return
-        if place.type == "cuda":
-            dist.init_process_group("nccl", device_id=place)
+        if place.type == "cuda":  # gloo is for what is offloaded to the processor
+            dist.init_process_group("cpu:gloo,cuda:nccl", device_id=place)
         else:
             dist.init_process_group("gloo")
-        yield cls(dist.get_rank(), world, local, place)
+        yield cls(dist.get_rank(), world, local, place, _values())
         gc.collect()  # sharded weights hold on to the group
         dist.destroy_process_group()
+
+
+@cache
+def _values() -> Any:
+    """The group of what is no tensor, which all ranks make at the same time."""
+    return dist.new_group(backend="gloo", timeout=WAITED)
+
+
+LOST = (
+    "connection closed",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "gloo/",
+    "nccl",
+)
+"""what a collective that cannot be finished says"""
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
+
+
+MOST_TOLD = 40
+"""characters of a value in a sentence"""
 
 
 def _tokens(part: Part) -> int:

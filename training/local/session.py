@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,13 @@ from torch import Tensor, nn
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.weights.catalogue import known
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
+from rubricem.memory.errors import (
+    PolicyError,
+    RubricemError,
+    SettingsError,
+    WeightsError,
+    boundary,
+)
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (
@@ -72,6 +79,7 @@ from rubricem.training.statistics import Numbers, advantage_numbers, spread
 Tell = Callable[[str], None]
 RESUMABLE = {
     *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
+    "cpu_offload",
     *(
         "pack_tokens",
         "micro_batch",
@@ -113,7 +121,7 @@ class TrainingSession:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.tell(f"reading {self.base.path.name} as {config.dtype}; half a minute for the 0.5b")
-        with memory_told(self.ranks.device):
+        with memory_told(self.ranks.device), self.ranks.joined():
             learner = load_learner(config, self.base.path, self.ranks)
             if self.done:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
@@ -181,7 +189,11 @@ class TrainingSession:
         learner.on_row = on_row
         take = learner.sft_step if self.method == "sft" else learner.ss_grpo_step
         try:
-            with boundary(PolicyError, f"training step {number}"), memory_told(self.ranks.device):
+            with (
+                boundary(PolicyError, f"training step {number}"),
+                memory_told(self.ranks.device),
+                self.ranks.joined(),
+            ):
                 metrics = take(rows, rate)
         except NotFinite as error:
             made, passes = learner.updates, self.config.passes
@@ -216,12 +228,14 @@ class TrainingSession:
         if more and self._lines:
             self._lines[-1] |= more
         self.place = dict(place or {})
-        weights = self.learner.weights.state(keep=self.ranks.first)
+        with self.ranks.joined():
+            weights = self.learner.weights.state(keep=self.ranks.first)
+            trainer = self.learner.state()
         if isinstance(adapter := self.learner.weights, Adapter):
             config = self.adapter_config(adapter.layers)
         else:
             config = self.learner.model.config.to_dict() | {"dtype": "float32"}
-        return self.write(weights, config, self.learner.state(), serve)
+        return self.write(weights, config, trainer, serve)
 
     def adapter_config(self, layers: Iterable[str]) -> dict[str, Any]:
         """Of the adapter of those layers, as peft reads it, who knows no catalogue."""
@@ -239,7 +253,11 @@ class TrainingSession:
         trainer: Mapping[str, Any],
         serve: bool = True,
     ) -> Path:
-        """The same of weights that another engine trained; the first rank has them whole."""
+        """The same of weights that another engine trained; the first rank has them whole.
+
+        What is wrong with the folder then is raised on all ranks.
+        """
+        fault: RubricemError | None = None
         if self.ranks.first:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}),
@@ -251,9 +269,12 @@ class TrainingSession:
                 place=self.place,
                 template=self.base.gguf if serve else None,
             )
-            self.folder.save(saved, self.memory, self._better())
+            try:
+                self.folder.save(saved, self.memory, self._better())
+            except RubricemError as error:
+                fault = error
+        self.ranks.raise_first(fault)
         self._lines = []
-        self.ranks.wait()
         return self.folder.newest
 
     def _better(self) -> Better | None:
@@ -306,6 +327,7 @@ async def open_session(
         told = tell if ranks.first else lambda line: None
         session = TrainingSession(config, method, told, base, ranks)
         held = {**_record(session), **(record or {})}
+        await asyncio.to_thread(ranks.check_alike, held)
         with session.folder.begun(held) if ranks.first else nullcontext():
             await asyncio.to_thread(session.stand)
             yield session
@@ -387,8 +409,10 @@ async def settled(config: Config, weights_dir: Path | None = None) -> AsyncItera
 async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) -> Config:
     """The configuration with the type and the longest row that a run in its folder has.
 
-    Raises SettingsError and WeightsError as `row_limit` does.
+    Raises SettingsError and WeightsError as `row_limit` does, and SettingsError where the ranks
+    were not given the same.
     """
+    await asyncio.to_thread(ranks.check_alike, _shared(config))
     if config.dtype == "auto":
         dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
         config = config.model_copy(update={"dtype": dtype})
@@ -401,6 +425,16 @@ async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) 
             most = await asyncio.to_thread(row_limit, config, path, free, ranks.world)
         config = config.model_copy(update={"max_row_tokens": min(ranks.gather(int(most)))})
     return config
+
+
+PLACES = {"out", "bank", "threads", "start_adapter", "rows", "judge"}
+"""settings that may differ between ranks, or are compared by what they name"""
+
+
+def _shared(config: EngineConfig) -> dict[str, Any]:
+    """What the ranks of a training must have alike before they send each other anything."""
+    packages = {name: version(name) for name in ("rubricem", "torch", "transformers")}
+    return {**config.model_dump(mode="json", exclude=PLACES), **packages}
 
 
 def free_memory(device: torch.device) -> int:

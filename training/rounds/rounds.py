@@ -9,7 +9,8 @@ While round N is judged, reflected upon and trained, the rollouts of N+1 are sam
 policy before that update; N's reflections become rows a round later, so that nobody waits for
 them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Which checkpoint a round samples
 from and which state of the bank it sees follow from its number alone. Every finished part is on
-disk before the next begins, and the same call goes on after a kill.
+disk before the next begins, and the same call goes on after a kill. Under torchrun the first
+process does all of it but the updates, in which the others have their part (`rounds.update`).
 
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
 its reflections included. Rounds overlap, but the bank takes what they teach in their order, and
@@ -453,13 +454,14 @@ async def run_rounds(
     async with open_updates(
         config, folders, rounds.rounds, tell, weights_dir, record, trained_on, watch
     ) as (updates, told):
-        if purse.most is not None:  # what those before a stop have cost is in their journals
+        # What those before a stop have cost is in their journals.
+        if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
             tell(f"the rounds have cost {purse.told()} so far")
         sampled = Sampled(rounds, config, folders, tell, purse)
         per_round, windows = rounds.questions_per_round, rounds.windows
         ask = HeldOut(sampled, held_out, updates, rule, stop, told) if held_out else None
-        await Rounds(
+        made = Rounds(
             config=rounds,
             rule=rule,
             max_row_tokens=updates.longest,
@@ -472,7 +474,8 @@ async def run_rounds(
             tell=tell,
             watch=told,
             stop=stop,
-        ).run()
+        )
+        await (made.run() if updates.leads else in_thread(updates.follow))
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent
         return RoundsDone(updates.checkpoint, updates.done, canary, cost)

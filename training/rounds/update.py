@@ -17,16 +17,16 @@ arXiv:2605.10899, appendix D).
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import time
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
@@ -108,6 +108,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     )
 
 
+T = TypeVar("T")
 Metrics = Mapping[str, Any]
 
 
@@ -198,8 +199,36 @@ class Untrained(Value):
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """All ranks take a step on these rows."""
+
+    rows: tuple[TrainRow, ...]
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """All ranks have a part in a checkpoint."""
+
+    place: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The rounds are done, or have ended by an error."""
+
+    done: int
+    error: RubricemError | None = None
+
+
 class SessionUpdates:
-    """A training session, counted in rounds."""
+    """A training session, counted in rounds.
+
+    Under torchrun the first process has the rounds to itself: it collects, judges, reflects, and
+    keeps bank and buffers. The others follow it: each waits for the rows of a step, which the first
+    one sends, has its part in that step and in each checkpoint, and reads no row from disk.
+    """
 
     def __init__(
         self,
@@ -218,7 +247,10 @@ class SessionUpdates:
         while self._untrained(self._done) is not None:
             self._done += 1
         self._row: TrainRow | None = None
-        self._tell_all()
+        self._ordered = self._dismissed = False
+        """whether the others are at work on something, and end by what ends it"""
+        if session.ranks.first:
+            self._tell_all()
 
     @property
     def done(self) -> int:
@@ -256,7 +288,9 @@ class SessionUpdates:
         def on_row(done: int, rows: int) -> None:
             self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))
 
-        return self._session.step(rows, rate, on_row)
+        return self._together(
+            _Step(tuple(rows), rate), lambda: self._session.step(rows, rate, on_row)
+        )
 
     def save(self, metrics: Metrics) -> None:
         best_by = self._session.config.best_by
@@ -271,17 +305,61 @@ class SessionUpdates:
         else:
             if self._row is not None:
                 write_atomically(self._kept_row, self._row.model_dump_json())
-            self._session.save(metrics, place={ROUND: self._done + 1})
+            place = {ROUND: self._done + 1}
+            self._together(_Save(place), lambda: self._session.save(metrics, place))
             self._saved = self._session.done
         self._done += 1
         self._tell_all()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process makes the rounds; the others `follow`."""
+        return self._session.ranks.first
+
+    def _together(self, order: _Step | _Save, work: Callable[[], T]) -> T:
+        """What the work gives, in which all ranks have their part."""
+        self._ordered = True
+        self._session.ranks.hear(order)
+        done = work()
+        self._ordered = False
+        return done
+
+    def follow(self) -> None:
+        """Have a part in what the first process does, until it says that all rounds are done.
+
+        Blocks for as long as they take. Raises what ended them there.
+        """
+        session, ended = self._session, False
+        while not ended:
+            order: _Step | _Save | _End = session.ranks.hear()
+            match order:
+                case _Step(rows, rate):
+                    session.step(rows, rate)
+                case _Save(place):
+                    session.save(place=place)
+                case _End(done, error):
+                    self._done = done
+                    if error is not None:
+                        raise error
+                    ended, self._saved = True, session.done
+
+    def dismiss(self, error: BaseException | None = None) -> None:
+        """Have the others end as this process does; what fails on all of them has ended them."""
+        if not self.leads or self._ordered or self._dismissed:
+            return
+        self._dismissed = True
+        if error is not None and not isinstance(error, RubricemError):
+            error = PolicyError(f"The first process ended: {type(error).__name__}.")
+        with suppress(PolicyError):  # they are gone already
+            self._session.ranks.hear(_End(self._done, error))
 
     def keep_best(self) -> None:
         if self._saved:
             self._session.folder.keep_best()
 
     async def compare(self) -> Canary | None:
-        """The canary of the newest checkpoint, by the row trained last."""
+        """The canary of the newest checkpoint, by the row trained last; all ranks ask."""
+        self.dismiss()
         return await compare_once(self._session, self.last)
 
     def _tell_all(self) -> None:
@@ -324,17 +402,18 @@ async def open_updates(
 
     `record` and `trained_on`: what must be the same when the rounds go on, and what a checkpoint's
     card tells of its data. `watch` None: `tell` is told a line for each event. `method`: as
-    checkpoints name it. Raises SettingsError under torchrun, and as `open_session` does.
+    checkpoints name it. Under torchrun the first process makes the rounds, and the others take
+    `updates.follow()` in their place. Raises as `open_session` does.
     """
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
-        if session.ranks.world > 1:
-            raise SettingsError(
-                "Rounds are sampled by one process, and torchrun started several.",
-                "Start it without torchrun, or train on rows of `rubricem collect`.",
-            )
         session.note = session.note.model_copy(update={"method": method})
         session.trained_on = dict(trained_on)
-        shown = watch or PlainTraining(tell)
+        first = session.ranks.first
+        shown = (watch or PlainTraining(tell)) if first else unwatched
         updates = SessionUpdates(session, folders, rounds, shown)
-        with with_event_files(shown, config.out, config.tracked) as seen:
-            yield updates, seen
+        with with_event_files(shown, config.out, config.tracked if first else ()) as seen:
+            try:
+                yield updates, seen
+            except BaseException as error:
+                updates.dismiss(error)
+                raise
