@@ -101,17 +101,21 @@ class EntailmentChecker:
     def pieces(self, text: str, claim: str) -> Iterator[str]:
         """The text in pieces of whole sentences which fit into the window beside the claim."""
 
-        def size(part: str) -> int:
-            return len(self._tokenizer(part, add_special_tokens=False)["input_ids"])
+        def ids(part: str) -> list[int]:
+            return list(self._tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
 
-        room = max(self._window - size(claim) - 8, LEAST)
+        room = max(self._window - len(ids(claim)) - 8, LEAST)
         held, used = list[str](), 0
         for sentence in sentences(text):
-            if held and used + size(sentence) > room:
-                yield " ".join(held)
-                held, used = [], 0
-            held.append(sentence)
-            used += size(sentence)
+            whole = ids(sentence)
+            # One that is longer than the window (a table, a list) would push the claim out of it.
+            for at in range(0, max(len(whole), 1), room):
+                piece = whole[at : at + room]
+                if held and used + len(piece) > room:
+                    yield " ".join(held)
+                    held, used = [], 0
+                held.append(sentence if len(whole) <= room else str(self._tokenizer.decode(piece)))
+                used += len(piece)
         yield " ".join(held)
 
     def _read(self, text: str, claim: str) -> float:

@@ -90,6 +90,15 @@ def test_of_a_long_text_the_piece_that_supports_the_claim_best_counts(tmp_path: 
     assert len(set(each)) > 1 and checker.probability(pair(text)) == max(each)
 
 
+def test_a_sentence_longer_than_the_window_does_not_push_the_claim_out_of_it(tmp_path: Path):
+    checker = EntailmentChecker(write_classifier(tmp_path / "model"), "tiny")
+    table = " ".join(["holds", "cache"] * 60)
+    pieces = list(checker.pieces(f"{table}.\n\n{GROWS}", CLAIM))
+    assert len(pieces) > 1 and all(len(piece.split()) <= 80 - 3 - 8 for piece in pieces)
+    other = Pair("holds holds", pair().source.model_copy(update={"text": table}))
+    assert checker.probability(pair(table)) != checker.probability(other)
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
