@@ -29,7 +29,7 @@ from rubricem.memory.bank.vectors import (
 from rubricem.memory.errors import SettingsError, StoreError
 from tests.conftest import WEIGHTS_DIR
 from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
-from tests.support.waiting import Process, wait_for
+from tests.support.waiting import Process, free_port, wait_for
 
 
 class Astray:
@@ -194,13 +194,6 @@ async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, 
 
 
 RUN = "from chromadb.cli.cli import app; app()"
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
-    return port
 
 
 def answers(url: str) -> bool:

@@ -7,6 +7,7 @@ The processes that a process has begun, and where they listen, as Linux tells it
 """
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,13 @@ def wait_for(condition: Callable[[], object], seconds: float = PATIENCE) -> None
     while not condition():
         assert time.monotonic() < until, "it never happened"
         time.sleep(0.02)
+
+
+def free_port() -> int:
+    """One of loopback at which nothing listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
 
 
 class Process(subprocess.Popen[Any]):

@@ -5,6 +5,7 @@ Some die, lie about their ids, or leave out what they were asked for.
 
 import asyncio
 import re
+import threading
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tests.support.token_servers import (
     recorded,
     without,
 )
+from tests.support.waiting import PATIENCE
 
 ROUTES = {
     "vllm": "POST /v1/completions",
@@ -388,11 +390,13 @@ async def test_an_sglang_event_that_contradicts_earlier_ones_is_refused(field: s
 async def test_a_silent_tokeniser_is_not_waited_for_without_end():
     routes = recorded("vllm")
     with RecordedServer(routes) as server:
-        async with maybe_opened(server, timeout=0.2) as policy:
+        async with maybe_opened(server, timeout=1.0) as policy:
             assert policy is not None
-            server.routes["POST /tokenize"] = lambda asked: asyncio.run(asyncio.sleep(1.0)) or {}
-            with pytest.raises(PolicyError, match=r"sent nothing for 0\.2 s"):
+            over = threading.Event()
+            server.routes["POST /tokenize"] = lambda asked: {"over": over.wait(PATIENCE)}
+            with pytest.raises(PolicyError, match="sent nothing for 1 s"):
                 await policy.render(CHAT)
+            over.set()
 
 
 async def test_endless_repetition_is_cut_off():

@@ -351,7 +351,7 @@ async def test_one_failure_is_tried_again_when_asked_to_and_leaves_no_trace(
     assert run.status is Status.FINISHED
     written = [s.text for s in run.segments if s.turn == 1 and s.author is Author.POLICY]
     assert "".join(written) == plan()
-    assert seconds <= tried - refused < seconds + 1.2
+    assert seconds <= tried - refused < seconds + 20, "not by the minute"
 
 
 async def test_a_failure_in_the_middle_goes_on_from_there(tmp_path: Path):

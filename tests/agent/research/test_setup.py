@@ -6,7 +6,6 @@ The graph served by `langgraph dev`, over its own HTTP API on loopback.
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,7 +35,7 @@ from tests.conftest import ROOT
 from tests.support.policies import QUESTION, RUN, SUPPORTED, FixedSearch, answer, plan, researching
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.sites import JsonSite, Sent
-from tests.support.waiting import PATIENCE, Process
+from tests.support.waiting import PATIENCE, Process, free_port
 
 SERVER = "http://127.0.0.1:9/v1"
 
@@ -188,12 +187,6 @@ def unprivileged() -> str | None:
 
     names = {entry.pw_name for entry in pwd.getpwall()}
     return next(name for name in ("postgres", "nobody") if name in names)
-
-
-def free_port() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

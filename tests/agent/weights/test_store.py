@@ -7,7 +7,6 @@ import asyncio
 import io
 import json
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from rubricem.memory.errors import SettingsError, WeightsError
 from tests.conftest import ROOT
 from tests.support.sites import PARTS, WHOLE, Site, add_wheel, in_pieces, on_hub, serving, sha256
 from tests.support.tiny import as_repository, write_small_embedder
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, free_port
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -51,9 +50,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 @pytest.fixture
 def no_hub(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     """The same server, with a hub address at which nothing listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     return site
 
 
