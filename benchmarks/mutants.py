@@ -1,6 +1,6 @@
 """How many small faults the tests notice: one change at a time, and the tests that pass over it.
 
-    python -m benchmarks.mutants [--quick | --full] [--before DIR]
+    python -m benchmarks.mutants [--quick | --full] [--before DIR] [--folder DIR]
 
 A mutant is one change to one line of the rooms judge and memory, of training/objective, of
 agent/research and agent/transcript: a comparison turned or moved by one, `and` for `or`, a
@@ -11,11 +11,17 @@ long, and survives where none does or none passes over it.
 
 `--before`: another checkout, an older one say, with a `.venv` of its own. Mutants are then drawn
 from those statements that stand in both, in functions of one name, so that both answer the same
-questions. `--full` draws 200, `--quick` 10.
+questions. An older checkout whose tests lie flat is asked those that became these rooms' tests
+(`tests/data/moved_tests.tsv`). `--full` draws 200, `--quick` 10, `--count` any number: always the
+first of one seeded order. Tests that fail without a change are asked nothing.
+
+`--folder`: where the copies, their coverage and every outcome are kept, so that a run which was
+ended goes on where it was, on the checkouts as they were when it began.
 """
 
 import argparse
 import ast
+import json
 import os
 import random
 import shutil
@@ -181,19 +187,27 @@ def _reads(mutant: Mutant) -> bool:
 
 
 class Checkout:
-    """A copy of a checkout in which mutants are tried."""
+    """A copy of a checkout in which mutants are tried; one that is there is gone on with."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.python = str(root / ".venv" / "bin" / "python")
         self.root = folder
         left = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".mypy_cache")
-        shutil.copytree(root, folder, ignore=left, symlinks=True)
+        if not folder.is_dir():
+            part = folder.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(root, part, ignore=left, symlinks=True)
+            part.rename(folder)
+        self._whole = folder.with_suffix(".whole")
+        if self._whole.is_file():  # an earlier run was killed while a mutant stood there
+            name, text = json.loads(self._whole.read_text(encoding="utf-8"))
+            (folder / name).write_text(text, encoding="utf-8")
 
     def run(self, *arguments: str, seconds: float | None = None) -> bool:
         """Whether pytest was content."""
         path = os.pathsep.join([str(self.root / "src"), str(self.root)])
         done = subprocess.Popen(
-            [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            [self.python, "-m", "pytest", "-q", *arguments],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             stdout=subprocess.DEVNULL,
@@ -209,28 +223,36 @@ class Checkout:
 
     def covered(self, tests: Sequence[str]) -> "Lines":
         """Which tests pass over which lines."""
-        rooms = [f"--cov={room}" for room in PLACES]
-        self.run("-m", "not slow and not model", *rooms, "--cov-context=test", *tests)
-        return Lines(self.root / ".coverage", self.root)
+        database, cache = self.root / ".coverage", self.root / ".failed"
+        if not database.is_file():
+            rooms = [f"--cov={room}" for room in PLACES]
+            kept = ["--cov-context=test", "-o", f"cache_dir={cache}"]
+            self.run("-m", "not slow and not model", *rooms, *kept, *tests)
+        failed = cache / "v" / "cache" / "lastfailed"
+        broken = json.loads(failed.read_text(encoding="utf-8")) if failed.is_file() else {}
+        return Lines(database, frozenset(broken))
 
     def kills(self, mutant: Mutant, tests: Sequence[str]) -> bool:
         if not tests:
             return False
         path = self.root / mutant.file
         whole = path.read_text(encoding="utf-8")
+        self._whole.write_text(json.dumps([str(mutant.file), whole]), encoding="utf-8")
         path.write_text(mutant.text, encoding="utf-8")
         try:
-            return not self.run("-x", *tests, seconds=SECONDS)
+            return not self.run("-x", "-p", "no:cacheprovider", *tests, seconds=SECONDS)
         finally:
             path.write_text(whole, encoding="utf-8")
+            self._whole.unlink()
 
 
 class Lines:
     """Line coverage by test, from the database that coverage.py writes."""
 
-    def __init__(self, database: Path, root: Path) -> None:
-        self._root = root
+    def __init__(self, database: Path, broken: frozenset[str]) -> None:
         self._base = sqlite3.connect(database)
+        self.broken = broken
+        """tests that fail without a change"""
 
     def tests(self, mutant: Mutant) -> list[str]:
         """The tests that pass over the mutant's line, by their ids."""
@@ -243,53 +265,85 @@ class Lines:
             (f"%/{mutant.file}",),
         )
         over = [name for name, bits in rows if mutant.line in numbits_to_nums(bits)]
-        return sorted({name.split("|")[0] for name in over if "::" in name})
+        return sorted({name.split("|")[0] for name in over if "::" in name} - self.broken)
+
+
+ASKED = tuple(
+    f"tests/{folder}/"
+    for folder in ("judge", "memory", "training/objective", "agent/research", "agent/transcript")
+)
+"""where the tests of the changed modules lie"""
 
 
 def tests_for(root: Path) -> list[str]:
-    """The tests that are asked: those of the changed rooms, or all where they lie flat."""
-    folders = ("judge", "memory", "training/objective", "agent/research")
-    found = [f"tests/{folder}" for folder in folders if (root / "tests" / folder).is_dir()]
-    return found or ["tests"]
+    """The tests that are asked: those of the changed rooms, and what became them."""
+    found = [folder for folder in ASKED if (root / folder).is_dir()]
+    if found:
+        return found
+    moved = (ROOT / "tests" / "data" / "moved_tests.tsv").read_text(encoding="utf-8")
+    rows = (line.split("\t") for line in moved.splitlines())
+    names = {old.split("::")[0] for old, new in rows if new.startswith(ASKED)}
+    return sorted(name for name in names if (root / name).is_file())
 
 
-def try_all(checkout: Checkout, mutants: Sequence[Mutant], seed: int) -> list[bool]:
-    lines = checkout.covered(tests_for(checkout.root))
-    killed = []
-    for number, mutant in enumerate(mutants):
-        tests = lines.tests(mutant)
-        draw = random.Random(f"{seed} {number}")
-        chosen = tests if len(tests) <= MOST_TESTS else draw.sample(tests, MOST_TESTS)
-        killed.append(checkout.kills(mutant, chosen))
-        said = "killed" if killed[-1] else "SURVIVED" if tests else "SURVIVED, no test"
-        print(f"{said}: {mutant.file}:{mutant.line} {mutant.function}: {mutant.change}", flush=True)
-    return killed
+class Trial:
+    """A checkout with its coverage and the outcomes that are known."""
+
+    def __init__(self, checkout: Checkout, seed: int) -> None:
+        self.checkout = checkout
+        self.found = distinct(checkout.root)
+        self._seed = seed
+        self._lines = checkout.covered(tests_for(checkout.root))
+        self._kept = checkout.root.with_suffix(".jsonl")
+        kept = self._kept.read_text(encoding="utf-8") if self._kept.is_file() else ""
+        self._known: dict[tuple[str, ...], bool]
+        self._known = {tuple(key): kill for *key, kill in map(json.loads, kept.splitlines())}
+        print(f"{checkout.root.name}: {len(self._lines.broken)} tests fail without a change")
+
+    def kills(self, key: tuple[str, str, str]) -> bool:
+        """Whether the mutant is killed; what was tried before is not tried again."""
+        if key not in self._known:
+            mutant = self.found[key]
+            tests = self._lines.tests(mutant)
+            draw = random.Random(f"{self._seed} {key}")
+            chosen = tests if len(tests) <= MOST_TESTS else draw.sample(tests, MOST_TESTS)
+            self._known[key] = kill = self.checkout.kills(mutant, chosen)
+            with self._kept.open("a", encoding="utf-8") as out:
+                out.write(json.dumps([*key, kill]) + "\n")
+            said = "killed" if kill else "SURVIVED" if tests else "SURVIVED, no test"
+            print(f"{said}: {mutant.file}:{mutant.line} {mutant.function}: {mutant.change}")
+        return self._known[key]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} mutants (the default)")
     parser.add_argument("--full", action="store_true", help=f"{FULL} mutants")
+    parser.add_argument("--count", type=int, help="so many mutants")
     parser.add_argument("--before", type=Path, help="another checkout to be asked the same")
+    parser.add_argument("--folder", type=Path, help="where it is kept, to be gone on with")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    count = FULL if options.full else QUICK
-    here = distinct(ROOT)
-    before = distinct(options.before) if options.before else here
-    keys = sorted(here.keys() & before.keys())
-    chosen = random.Random(options.seed).sample(keys, min(count, len(keys)))
-    values: dict[str, float | int | str | bool | None] = {"mutants": len(chosen)}
+    count = options.count or (FULL if options.full else QUICK)
+    values: dict[str, float | int | str | bool | None] = {}
     raw: list[object] = []
     with tempfile.TemporaryDirectory() as name:
-        sides = [("after", ROOT, here)]
-        if options.before:
-            sides.insert(0, ("before", options.before, before))
-        for side, root, found in sides:
-            checkout = Checkout(root, Path(name) / side)
-            killed = try_all(checkout, [found[key] for key in chosen], options.seed)
-            values[f"killed_{side}"] = sum(killed)
-            values[f"killed_share_{side}"] = round(sum(killed) / len(killed), 3)
-            raw.append({side: [[*key, kill] for key, kill in zip(chosen, killed, strict=True)]})
+        kept = options.folder or Path(name)
+        kept.mkdir(parents=True, exist_ok=True)
+        roots = {"before": options.before, "after": ROOT}
+        sides = {side: Checkout(root, kept / side) for side, root in roots.items() if root}
+        trials = {side: Trial(checkout, options.seed) for side, checkout in sides.items()}
+        keys = sorted(set.intersection(*({*trial.found} for trial in trials.values())))
+        chosen = random.Random(options.seed).sample(keys, len(keys))[:count]
+        values["mutants"] = len(chosen)
+        killed: dict[str, list[bool]] = {side: [] for side in trials}
+        for key in chosen:
+            for side, trial in trials.items():
+                killed[side].append(trial.kills(key))
+        for side, kills in killed.items():
+            values[f"killed_{side}"] = sum(kills)
+            values[f"killed_share_{side}"] = round(sum(kills) / len(kills), 3)
+            raw.append({side: [[*key, kill] for key, kill in zip(chosen, kills, strict=True)]})
     holds = not options.before or values["killed_after"] >= values["killed_before"]  # type: ignore[operator]
     emit(
         "mutants",
