@@ -1,17 +1,25 @@
-"""The folders of runs: whole files, names that hold one question, damage told in a sentence."""
+"""The folders of runs: whole files, names that hold one question, damage told in a sentence.
 
+The journal: nothing finished is lost, nothing unfinished is believed.
+"""
+
+import asyncio
+import json
 import os
+import signal
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import RunStore, writable, write_atomically
+from rubricem.memory.runs import CallKey, Journal, RunStore, writable, write_atomically
 from tests.support.values import trajectory
+from tests.support.waiting import Process
 
 ASKED = {"ask": {"question": "What?"}, "choices": {"model": None}}
-
-
 OTHER = {"ask": {"question": "Why?"}, "choices": {"model": None}}
 
 
@@ -106,3 +114,140 @@ def test_a_data_directory_that_is_a_file_is_told_in_a_sentence(act: str, tmp_pat
     with pytest.raises(StoreError, match="cannot be used") as caught:
         store.create("t", ASKED) if act == "create" else store.journal("t")
     assert "RUBRICEM_DATA_DIR" in caught.value.remedy
+
+
+KEY = CallKey("thread", 1, 0, "abc")
+
+
+async def test_a_reply_is_found_again_by_the_next_process(tmp_path: Path):
+    journal = Journal(tmp_path / "j.jsonl")
+    await journal.append(KEY, {"text": "plan ↦ done"})
+    journal.close()
+    assert Journal(tmp_path / "j.jsonl").find(KEY) == {"text": "plan ↦ done"}
+
+
+async def test_a_call_that_differs_in_any_part_of_its_key_is_not_found(tmp_path: Path):
+    journal = Journal(tmp_path / "j.jsonl")
+    await journal.append(KEY, {})
+    for other in (KEY._replace(thread="t"), KEY._replace(turn=2), KEY._replace(attempt=1)):
+        assert journal.find(other) is None
+    assert journal.find(KEY._replace(digest="abd")) is None
+
+
+async def test_a_line_cut_by_a_crash_is_removed_and_the_rest_stands(tmp_path: Path):
+    path = tmp_path / "j.jsonl"
+    journal = Journal(path)
+    await journal.append(KEY, {"n": 1})
+    journal.close()
+    path.write_bytes(path.read_bytes() + b'{"key": ["thread", 2, 0, "d"], "rep')
+    again = Journal(path)
+    await again.append(KEY._replace(turn=3), {"n": 3})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["reply"] for line in lines] == [{"n": 1}, {"n": 3}]
+
+
+async def test_a_damaged_line_inside_is_told_and_nothing_is_removed(tmp_path: Path):
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(b'{"key": \n{"key": ["t", 1, 0, "d"], "reply": {}}\n')
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="line 1 of the journal"):
+        Journal(path)
+    assert path.read_bytes() == before
+
+
+async def test_many_appends_share_few_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    journal = Journal(tmp_path / "j.jsonl")
+    written: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (written.append(descriptor), sync(descriptor))
+    )
+    await asyncio.gather(*(journal.append(KEY._replace(turn=n), {"n": n}) for n in range(64)))
+    assert len(written) <= 2
+    assert all(journal.find(KEY._replace(turn=n)) == {"n": n} for n in range(64))
+
+
+async def test_a_second_process_is_refused(tmp_path: Path):
+    journal = Journal(tmp_path / "j.jsonl")
+    code = "import sys; from pathlib import Path; from rubricem.memory.runs import Journal\n"
+    code += "Journal(Path(sys.argv[1]))"
+    other = subprocess.run(
+        [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
+    )
+    assert "in use by another process" in other.stderr
+    journal.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_directory_is_one_sentence_with_a_remedy(tmp_path: Path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="Permission denied") as caught:
+        Journal(tmp_path / "sub" / "j.jsonl")
+    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
+
+
+def test_a_file_in_the_place_of_the_directory_is_one_sentence(tmp_path: Path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StoreError) as caught:
+        Journal(tmp_path / "runs" / "j.jsonl")
+    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
+
+
+async def test_a_full_disk_fails_every_waiting_append_and_marks_none_finished(tmp_path: Path):
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("no /dev/full on this system")
+    journal = Journal(tmp_path / "j.jsonl")
+    os.close(journal._fd)
+    journal._fd = os.open(full, os.O_WRONLY)
+    keys = [KEY, KEY._replace(turn=2)]
+    results = await asyncio.gather(
+        *(journal.append(key, {}) for key in keys), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [StoreError, StoreError]
+    assert journal.find(KEY) is None
+
+
+def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):
+    code = textwrap.dedent("""
+        import asyncio, sys
+        from pathlib import Path
+        from rubricem.memory.runs import CallKey, Journal
+        async def main():
+            journal = Journal(Path(sys.argv[1]))
+            for n in range(100000):
+                await journal.append(CallKey("t", n, 0, "d"), {"n": n})
+                print(n, flush=True)
+        asyncio.run(main())
+    """)
+    path = tmp_path / "j.jsonl"
+    writer = Process([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += [int(line) for line in writer.stdout.read().split()]
+    writer.wait()
+    writer.stdout.close()
+    journal = Journal(path)
+    assert all(journal.find(CallKey("t", n, 0, "d")) == {"n": n} for n in acknowledged)
+    journal.close()
+
+
+async def test_half_a_block_on_a_full_disk_does_not_damage_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    journal = Journal(tmp_path / "j.jsonl")
+    write, calls = os.write, []
+
+    def short(descriptor: int, block: bytes) -> int:
+        calls.append(len(block))
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(block)[:10] if len(calls) == 1 else block)
+
+    monkeypatch.setattr(os, "write", short)
+    with pytest.raises(StoreError, match="No space left"):
+        await journal.append(KEY, {"n": 1})
+    await journal.append(KEY._replace(turn=2), {"n": 2})
+    journal.close()
+    assert Journal(journal.path).find(KEY._replace(turn=2)) == {"n": 2}

@@ -1,7 +1,29 @@
-"""The run: append-only, token exact, journal first, every source numbered once."""
+"""The run: append-only, token exact, journal first, every source numbered once.
 
-from rubricem.memory.schema import Author, Sampling, Stage, Status
-from tests.support.policies import PASSAGES, FixedSearch, Opening, ScriptedPolicy
+`open_page` in a run: what may be opened, what is shown, counted, repeated and resumed.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.research.free import system_prompt
+from rubricem.agent.transcript.words import nearest
+from rubricem.memory.errors import SourceError
+from rubricem.memory.schema import Author, Passage, Sampling, Stage, Status
+from tests.support.policies import (
+    BROWSED,
+    PASSAGES,
+    FixedSearch,
+    Opening,
+    ScriptedPolicy,
+    browsed,
+    opening,
+    result,
+    tool_texts,
+    turns,
+)
+from tests.support.sites import PageSite, article, names, page_reader
 
 SAMPLING = Sampling(max_tokens=100)
 
@@ -110,3 +132,188 @@ async def test_half_an_emoji_neither_hangs_nor_shifts_the_text(run_of: Opening):
     written = await run.write(Stage.PLAN, SAMPLING)
     assert written.text == "a\ufffd b"
     assert len(written.text) == len(written.token_ids or ())
+
+
+FACT = "The revenue of Acme in 2023 was 12.5 million dollars, its report says. "
+FILLER = "The company was founded by two brothers who liked anvils very much indeed. " * 16
+
+
+class Pages:
+    """A `PageReader` with fixed pages that remembers what was read."""
+
+    def __init__(self, **pages: str) -> None:
+        self.pages = {f"https://{name}.test/": text for name, text in pages.items()}
+        self.read_so_far: list[str] = []
+
+    async def read(self, address: str) -> list[Passage]:
+        self.read_so_far.append(address)
+        if address not in self.pages:
+            raise SourceError("acme.test answered 404 for that page.")
+        parts = self.pages[address].split("|")
+        return [Passage("Acme", address, f"part {i}", text) for i, text in enumerate(parts, 1)]
+
+
+def test_the_prompt_names_the_tool_only_where_it_is_there():
+    assert "open_page" not in system_prompt(10)
+    assert '<call_tool name="open_page">' in system_prompt(10, pages=True)
+    assert system_prompt(10, pages=True).count("\n") == system_prompt(10).count("\n") + 1
+
+
+async def test_a_source_s_page_is_opened_read_and_cited(tmp_path: Path):
+    with PageSite({"/results": article("Acme results", FILLER, FACT)}) as site:
+        reader = page_reader(tmp_path, allowed=("acme.test",), resolve=names(acme_test="127.0.0.1"))
+        address = site.address("/results", "acme.test")
+        run = await browsed(
+            tmp_path,
+            turns(opening("S1"), last='It was <cite id="S3">12.5 million dollars</cite>.'),
+            [result(address)],
+            reader,
+        )
+        assert [path for _, path in site.asked] == ["/results"]
+    assert run.status is Status.FINISHED
+    page = run.sources[2]
+    assert (page.id, page.tool, page.location) == ("S3", "open_page", address)
+    assert "12.5 million" in page.text and "12.5 million" in tool_texts(run)[1]
+    assert run.tool_calls == 2
+
+
+async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_path: Path):
+    parts = [f"Chapter {i} is about anvils number {i}." for i in range(30)]
+    parts[21], parts[7] = FACT, "Acme revenue stood in 2023 on page seven."
+    pages = Pages(acme="|".join(parts))
+    run = await browsed(
+        tmp_path, turns(opening("S1")), [result("https://acme.test/")], pages, passages=1
+    )
+    shown = tool_texts(run)[1]
+    assert "These 2 of the page's 30 passages" in shown
+    assert shown.index("page seven") < shown.index("12.5 million")
+    assert [source.place for source in run.sources[1:]] == ["part 8", "part 22"]
+
+
+def test_words_given_with_the_call_are_looked_for():
+    page = [Passage("t", "l", "", text) for text in ("red apples", "blue pears", "green plums")]
+    question = "Are pears blue or apples red, blue pears?"
+    assert [p.text for p in nearest(page, "plums", question, 1)] == ["green plums"]
+    assert [p.text for p in nearest(page, "", question, 2)] == ["red apples", "blue pears"]
+    assert [p.text for p in nearest(page, "", "nothing of it", 1)] == ["red apples"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "rows", "question"),
+    [
+        *(
+            (wanted, [result("https://acme.test/")], BROWSED)
+            for wanted in (
+                "S1",
+                "[s1]",
+                "https://acme.test/",
+                "HTTPS://ACME.test#top",
+                "S1 revenue",
+            )
+        ),
+        ("https://acme.test/", [], f"{BROWSED} See (https://acme.test)."),
+    ],
+)
+async def test_a_page_is_opened_by_its_id_its_address_or_the_one_the_user_wrote(
+    wanted: str, rows: list[Passage], question: str, tmp_path: Path
+):
+    pages = Pages(acme=FACT)
+    run = await browsed(tmp_path, turns(opening(wanted)), rows, pages, question=question)
+    assert pages.read_so_far == ["https://acme.test/"]
+    assert (run.status, len(run.sources)) == (Status.FINISHED, len(rows) + 1)
+
+
+NOT_RETURNED = 'error="Only a page that a search returned'
+ACME = result("https://acme.test/", "More stands at https://other.test/ and elsewhere.")
+LOCAL = Passage("functools", "python:functools", "cache", "A simple cache.")
+GONE = (
+    '<tool_output error="acme.test answered 404 for that page.">\n'
+    "The page was not opened.\n</tool_output>"
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "reads", "said"),
+    [
+        ("https://other.test/", ACME, True, NOT_RETURNED),
+        ("S9", ACME, True, NOT_RETURNED),
+        ("http://127.0.0.1/", ACME, True, NOT_RETURNED),
+        ("file:///etc/passwd", ACME, True, NOT_RETURNED),
+        ("https://acme.test/x", ACME, True, NOT_RETURNED),
+        ("S1", LOCAL, True, 'error="S1 is no page of the web'),
+        ("S1", ACME, False, 'error="There is no tool open_page in this run."'),
+        ("S1", result("https://gone.test/"), True, GONE),
+    ],
+)
+async def test_what_may_not_or_cannot_be_opened_is_a_result(
+    wanted: str, found: Passage, reads: bool, said: str, tmp_path: Path
+):
+    pages = Pages(acme=FACT, other=FACT)
+    reader = pages if reads else None
+    run = await browsed(tmp_path, turns(opening(wanted)), [found], reader)
+    assert pages.read_so_far == (["https://gone.test/"] if said == GONE else [])
+    assert tool_texts(run)[1].startswith("<tool_output " + said.removeprefix("<tool_output "))
+    assert (run.status, run.tool_calls) == (Status.FINISHED, 2)
+
+
+async def test_a_repeated_call_is_answered_from_the_transcript(tmp_path: Path):
+    pages = Pages(acme=FACT)
+    run = await browsed(
+        tmp_path,
+        turns(opening("S1"), opening("https://acme.test/#x")),
+        [result("https://acme.test/")],
+        pages,
+    )
+    assert pages.read_so_far == ["https://acme.test/"]
+    assert (run.tool_calls, len(run.sources)) == (2, 2)
+    assert "Shown above." in tool_texts(run)[2]
+
+
+async def test_other_words_show_other_passages_of_the_same_page(tmp_path: Path):
+    parts = [FACT, "Acme revenue in 2023 grew.", "Anvils weigh 50 pounds.", "Nothing at all."]
+    pages = Pages(acme="|".join(parts))
+    run = await browsed(
+        tmp_path,
+        turns(opening("S1"), opening("S1 how much anvils weigh, in pounds, Anvils")),
+        [result("https://acme.test/")],
+        pages,
+        passages=1,
+    )
+    assert run.tool_calls == 3
+    assert "Anvils weigh 50 pounds" not in tool_texts(run)[1]
+    assert "Anvils weigh 50 pounds" in tool_texts(run)[2]
+
+
+async def test_a_copy_of_a_page_counts_as_the_same_source(tmp_path: Path):
+    text = FILLER + FACT
+    pages = Pages(acme=text, mirror=text.replace("its report says", "the report says"))
+    results = [result("https://acme.test/"), result("https://mirror.test/", "A short mirror.")]
+    run = await browsed(tmp_path, turns(opening("S1"), opening("S2")), results, pages)
+    assert [source.location for source in run.sources] == [
+        "https://acme.test/",
+        "https://mirror.test/",
+        "https://acme.test/",
+    ]
+    assert "the two count as one source" in tool_texts(run)[2]
+    assert '<snippet id="S3">' in tool_texts(run)[2]
+
+
+async def test_a_resumed_run_opens_no_page_twice(tmp_path: Path):
+    pages = Pages(acme=FACT, mirror=FACT + FILLER)
+    results = [result("https://acme.test/"), result("https://mirror.test/", "A short mirror.")]
+    script = turns(opening("S1"), opening("S2"))
+    first = await browsed(tmp_path, script, results, pages)
+    assert len(pages.read_so_far) == 2
+    again = await browsed(tmp_path, [], results, pages)
+    assert len(pages.read_so_far) == 2
+    assert again.sources == first.sources
+    assert again.transcript() == first.transcript()
+
+
+async def test_both_tools_share_one_budget(tmp_path: Path):
+    pages = Pages(acme=FACT)
+    run = await browsed(
+        tmp_path, turns(opening("S1")), [result("https://acme.test/")], pages, tool_calls=2
+    )
+    assert (run.tool_calls, run.status) == (2, Status.FINISHED)
+    assert "No further search is possible" in run.transcript()
