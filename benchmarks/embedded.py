@@ -97,7 +97,7 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
 
 async def closed_book(policy: Policy, question: str) -> str:
     """The same model's answer from what it remembers."""
-    ids = await policy.open(CLOSED_BOOK, question)
+    ids = await policy.render(CLOSED_BOOK, question)
     head = Segment(author=Author.PROMPT, text=question, token_ids=ids)
     sampling = Sampling(max_tokens=120, temperature=0.0)
     return (await policy.write(CLOSED_BOOK, [head], sampling, None, None)).text

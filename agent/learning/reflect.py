@@ -245,7 +245,7 @@ async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segmen
     room = sys.maxsize if context is None else context - tokens - _SPARE_TOKENS
     characters = _SERVER_CHARACTERS if context is None else room * _CHARACTERS_A_TOKEN
     characters, ids = await fit(
-        lambda characters: policy.open(template("reflect"), message(trajectory, characters)),
+        lambda characters: policy.render(template("reflect"), message(trajectory, characters)),
         room,
         characters,
         RubricemError(

@@ -69,7 +69,10 @@ class Policy(Protocol):
         """The model itself where it answers messages."""
         ...
 
-    async def open(self, system: str, question: str) -> Ids: ...
+    async def render(self, system: str, question: str) -> Ids:
+        """The ids a transcript begins with; None where only messages are exchanged."""
+        ...
+
     async def encode(self, text: str) -> Ids: ...
 
     async def write(
@@ -94,7 +97,7 @@ class TokenWriter:
         self.context_tokens, self.encode = model.context_tokens, model.encode
         self.reader = model if isinstance(model, LocalModel) else None
 
-    async def open(self, system: str, question: str) -> tuple[int, ...]:
+    async def render(self, system: str, question: str) -> tuple[int, ...]:
         return await self.model.render([Message("system", system), Message("user", question)])
 
     async def write(
@@ -117,7 +120,7 @@ class BesidePolicy:
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
         self.reader, self.chat = policy.reader, policy.chat
-        self.open, self.encode = policy.open, policy.encode
+        self.render, self.encode = policy.render, policy.encode
 
 
 class ChatWriter:
@@ -132,7 +135,7 @@ class ChatWriter:
         self.name = model.name
         self.model = self.chat = model
 
-    async def open(self, system: str, question: str) -> None:
+    async def render(self, system: str, question: str) -> None:
         return None
 
     async def encode(self, text: str) -> None:

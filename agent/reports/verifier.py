@@ -231,7 +231,7 @@ async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
     """
     system = template("rewrite")
     message = fenced({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
-    ids = await policy.open(system, message)
+    ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
     said = await policy.write(system, [asked], SAMPLING, None, None)
     # The first line as plain text; what is too long is no claim.

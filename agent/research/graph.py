@@ -18,6 +18,9 @@ A run that is broken off still becomes a report, without another call: an answer
 closed and says that it breaks off; where there is none, code quotes the passages that were found,
 each with its citation, and claims nothing of its own.
 
+In this order: the state, the steps, the ways between them, the graph, and how it is walked; then
+what steps do besides, with tools, with a person, and with a run that was broken off.
+
 Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
 """
 
@@ -71,159 +74,6 @@ from rubricem.memory.text import fill, storable
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
-
-QUOTED = 5
-"""passages quoted at most, the first found first"""
-QUOTE_CHARACTERS = 400
-
-
-async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
-    """Note what broke the run off, and leave an answer that can be read."""
-    run.cut_in = cut.stage
-    await decoder.keep_cut(run, cut)
-    run.attempt = 0
-    # Whatever went wrong before, this is what ended it.
-    run.status, run.ended_by = Status.PARTIAL, cut.by
-    run.reason = reason_of(cut.by, run.spending.budgets)
-    document = parse(run.text)
-    if not answer_text(document):
-        await _quote(run)
-    elif not (answer := [b for b in document.blocks if b.tag == "answer"][-1]).closed:
-        within = "</cite>" if answer.children and not answer.children[-1].closed else ""
-        await run.prompt(Stage.ANSWER, f"{within}\n\n(The answer breaks off here.)\n</answer>\n")
-
-
-async def _quote(run: Run) -> None:
-    """In the place of an answer the sentence of each source that is nearest to the question."""
-    found = run.evidence.own[:QUOTED]
-    said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
-    await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
-    for source in found:
-        text = closest_sentence(run.ask.question, source.text) or source.text or source.title
-        quote = neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
-        await run.prompt(Stage.ANSWER, f'\n- <cite id="{source.id}">{quote}</cite>')
-    await run.prompt(Stage.ANSWER, "\n</answer>\n")
-
-
-DOUBT_TOKENS = 120
-"""a question back is one sentence"""
-V = TypeVar("V", bound=Value)
-
-
-async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
-    """A person's decision, from the journal or by an interrupt of the graph."""
-    key = run.key(f"person\0{asked['ask']}")
-    if (kept := run.journal.find(key)) is None:
-        from langgraph.types import interrupt
-
-        decision = interrupt(asked)
-        kept = decision if isinstance(decision, dict) else {"text": str(decision)}
-        await run.journal.append(key, kept)
-    try:
-        return kind.model_validate(kept)
-    except ValidationError as error:
-        raise SettingsError(
-            f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
-            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; or {"text": "..."}.',
-        ) from error
-
-
-async def doubt_of(run: Run) -> str:
-    """The policy's question back, outside the transcript but journaled; "" where it has none."""
-    system, question = template("clarify"), neutralise(run.ask.question)
-    values = {"question": question, "format": INSTRUCTION[run.ask.answer_format]}
-    message = fill(template("clarify_question"), values)
-    sampling = Sampling(max_tokens=DOUBT_TOKENS, temperature=0.0)
-
-    async def call() -> dict[str, Any]:
-        ids = await run.policy.open(system, message)
-        head = Segment(author=Author.PROMPT, text=message, token_ids=ids)
-        said = await run.policy.write(system, [head], sampling, None, None)
-        return {"text": storable(said.text), "usage": said.usage.model_dump(mode="json")}
-
-    reply = await run.call(run.key(f"aside\0{message}"), Stage.PLAN, call, of_policy=True)
-    run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), "clarify")
-    line = next((line.strip() for line in reply["text"].splitlines() if line.strip()), "")
-    return line if "?" in line and not line.casefold().startswith("none") else ""
-
-
-PAGES_WORTH = 2
-"""passages of a page or of a tool's result that are shown, for each passage of a search"""
-
-
-async def act(run: Run, action: str) -> Found:
-    """Do what one line of the policy says; a line that names no tool is a query."""
-    name, _, written = action.partition(" ")
-    if name == OPEN_PAGE and written.strip():
-        return await _open_page(run, written.strip())
-    if run.equipped and name in run.equipped.allowed:
-        return await _call_tool(run, run.equipped, name, written.strip())
-    return await run.search(action)
-
-
-async def _open_page(run: Run, wanted: str) -> Found:
-    """Open a page by a source's id or an address, words to look for after it.
-
-    Counts as a tool call, also where it is refused. Of a long page the passages nearest to the
-    words and to the question are shown.
-    """
-    name, _, sought = wanted.partition(" ")
-    address, refusal = _permit(run, name)
-
-    def look_over(passages: Sequence[Passage]) -> tuple[list[int], list[Passage]]:
-        most = PAGES_WORTH * run.ask.passages
-        drawn = list(sketch(passage.text for passage in passages))
-        return drawn, nearest(passages, sought, run.ask.question, most)
-
-    async def read() -> dict[str, Any]:
-        if run.pages is None or not address:
-            raise SourceError(refusal or "There is no tool open_page in this run.")
-        passages = await run.pages.read(address)
-        # Both take a moment for a book.
-        drawn, shown = await asyncio.to_thread(look_over, passages)
-        if other := run.evidence.page_like(address, drawn):
-            note = f"This page holds the same text as {other}; the two count as one source."
-            return reply_of([], note=note, copy_of=other)
-        cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
-        note = f"{cut} question." if len(shown) < len(passages) else ""
-        return reply_of(shown, note=note, page=address, sketch=drawn)
-
-    asked = " ".join([address or name, *sought.split()])
-    failed = "The page was not opened."
-    return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
-
-
-def _permit(run: Run, name: str) -> tuple[str, str]:
-    """The address that a name means, or why it may not be opened.
-
-    Opened is a page that a search returned or the question names; an address that only stands in
-    the text of a page is not, whatever that text says.
-    """
-    source = run.sources.get(name.strip("[].,").upper())
-    if source is not None:
-        address = normal(source.location)
-        refusal = f"{source.id} is no page of the web: its text was shown."
-        return address, "" if address else refusal
-    known = set(addresses_in(run.ask.question))
-    for source in run.sources.values():
-        known |= {normal(location) for location in (source.location, *source.copies)}
-    address = normal(name)
-    if address and address in known:
-        return address, ""
-    return "", "Only a page that a search returned, or that the question names, can be opened."
-
-
-async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:
-    """Call a tool of an MCP server, like a search; what it returned can be cited."""
-
-    async def call() -> dict[str, Any]:
-        passages, note = await tools.call(name, written)
-        most = PAGES_WORTH * run.ask.passages
-        shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
-        return reply_of(shown, note=note)
-
-    return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
-
 
 END = "__end__"
 """as LangGraph calls it, which takes a second to import and is wanted when a question is asked"""
@@ -373,7 +223,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     run.evidence.take_up(shown)
     system, message = decoder.system(run), taught + thread + decoder.message(run)
     if text := run.ask.scaffold:
-        bare = await run.policy.open(system, message)
+        bare = await run.policy.render(system, message)
         run.scaffold = ScaffoldedPrompt(text=text, shown=run.ask.criteria_shown, bare_ids=bare)
     await run.open(system + text, message)
     if run.ask.clarify:
@@ -615,3 +465,156 @@ async def _walk(
         if on and not ahead and (after := following(name, query)) != END:
             ahead.append(after)
     return query
+
+
+PAGES_WORTH = 2
+"""passages of a page or of a tool's result that are shown, for each passage of a search"""
+
+
+async def act(run: Run, action: str) -> Found:
+    """Do what one line of the policy says; a line that names no tool is a query."""
+    name, _, written = action.partition(" ")
+    if name == OPEN_PAGE and written.strip():
+        return await _open_page(run, written.strip())
+    if run.equipped and name in run.equipped.allowed:
+        return await _call_tool(run, run.equipped, name, written.strip())
+    return await run.search(action)
+
+
+async def _open_page(run: Run, wanted: str) -> Found:
+    """Open a page by a source's id or an address, words to look for after it.
+
+    Counts as a tool call, also where it is refused. Of a long page the passages nearest to the
+    words and to the question are shown.
+    """
+    name, _, sought = wanted.partition(" ")
+    address, refusal = _permit(run, name)
+
+    def look_over(passages: Sequence[Passage]) -> tuple[list[int], list[Passage]]:
+        most = PAGES_WORTH * run.ask.passages
+        drawn = list(sketch(passage.text for passage in passages))
+        return drawn, nearest(passages, sought, run.ask.question, most)
+
+    async def read() -> dict[str, Any]:
+        if run.pages is None or not address:
+            raise SourceError(refusal or "There is no tool open_page in this run.")
+        passages = await run.pages.read(address)
+        # Both take a moment for a book.
+        drawn, shown = await asyncio.to_thread(look_over, passages)
+        if other := run.evidence.page_like(address, drawn):
+            note = f"This page holds the same text as {other}; the two count as one source."
+            return reply_of([], note=note, copy_of=other)
+        cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
+        note = f"{cut} question." if len(shown) < len(passages) else ""
+        return reply_of(shown, note=note, page=address, sketch=drawn)
+
+    asked = " ".join([address or name, *sought.split()])
+    failed = "The page was not opened."
+    return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
+
+
+def _permit(run: Run, name: str) -> tuple[str, str]:
+    """The address that a name means, or why it may not be opened.
+
+    Opened is a page that a search returned or the question names; an address that only stands in
+    the text of a page is not, whatever that text says.
+    """
+    source = run.sources.get(name.strip("[].,").upper())
+    if source is not None:
+        address = normal(source.location)
+        refusal = f"{source.id} is no page of the web: its text was shown."
+        return address, "" if address else refusal
+    known = set(addresses_in(run.ask.question))
+    for source in run.sources.values():
+        known |= {normal(location) for location in (source.location, *source.copies)}
+    address = normal(name)
+    if address and address in known:
+        return address, ""
+    return "", "Only a page that a search returned, or that the question names, can be opened."
+
+
+async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:
+    """Call a tool of an MCP server, like a search; what it returned can be cited."""
+
+    async def call() -> dict[str, Any]:
+        passages, note = await tools.call(name, written)
+        most = PAGES_WORTH * run.ask.passages
+        shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
+        return reply_of(shown, note=note)
+
+    return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
+
+
+DOUBT_TOKENS = 120
+"""a question back is one sentence"""
+V = TypeVar("V", bound=Value)
+
+
+async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
+    """A person's decision, from the journal or by an interrupt of the graph."""
+    key = run.key(f"person\0{asked['ask']}")
+    if (kept := run.journal.find(key)) is None:
+        from langgraph.types import interrupt
+
+        decision = interrupt(asked)
+        kept = decision if isinstance(decision, dict) else {"text": str(decision)}
+        await run.journal.append(key, kept)
+    try:
+        return kind.model_validate(kept)
+    except ValidationError as error:
+        raise SettingsError(
+            f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
+            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; or {"text": "..."}.',
+        ) from error
+
+
+async def doubt_of(run: Run) -> str:
+    """The policy's question back, outside the transcript but journaled; "" where it has none."""
+    system, question = template("clarify"), neutralise(run.ask.question)
+    values = {"question": question, "format": INSTRUCTION[run.ask.answer_format]}
+    message = fill(template("clarify_question"), values)
+    sampling = Sampling(max_tokens=DOUBT_TOKENS, temperature=0.0)
+
+    async def call() -> dict[str, Any]:
+        ids = await run.policy.render(system, message)
+        head = Segment(author=Author.PROMPT, text=message, token_ids=ids)
+        said = await run.policy.write(system, [head], sampling, None, None)
+        return {"text": storable(said.text), "usage": said.usage.model_dump(mode="json")}
+
+    reply = await run.call(run.key(f"aside\0{message}"), Stage.PLAN, call, of_policy=True)
+    run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), "clarify")
+    line = next((line.strip() for line in reply["text"].splitlines() if line.strip()), "")
+    return line if "?" in line and not line.casefold().startswith("none") else ""
+
+
+QUOTED = 5
+"""passages quoted at most, the first found first"""
+QUOTE_CHARACTERS = 400
+
+
+async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
+    """Note what broke the run off, and leave an answer that can be read."""
+    run.cut_in = cut.stage
+    await decoder.keep_cut(run, cut)
+    run.attempt = 0
+    # Whatever went wrong before, this is what ended it.
+    run.status, run.ended_by = Status.PARTIAL, cut.by
+    run.reason = reason_of(cut.by, run.spending.budgets)
+    document = parse(run.text)
+    if not answer_text(document):
+        await _quote(run)
+    elif not (answer := [b for b in document.blocks if b.tag == "answer"][-1]).closed:
+        within = "</cite>" if answer.children and not answer.children[-1].closed else ""
+        await run.prompt(Stage.ANSWER, f"{within}\n\n(The answer breaks off here.)\n</answer>\n")
+
+
+async def _quote(run: Run) -> None:
+    """In the place of an answer the sentence of each source that is nearest to the question."""
+    found = run.evidence.own[:QUOTED]
+    said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
+    await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
+    for source in found:
+        text = closest_sentence(run.ask.question, source.text) or source.text or source.title
+        quote = neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
+        await run.prompt(Stage.ANSWER, f'\n- <cite id="{source.id}">{quote}</cite>')
+    await run.prompt(Stage.ANSWER, "\n</answer>\n")

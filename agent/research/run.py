@@ -284,7 +284,7 @@ class Run:
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else."""
         self.system = system
-        ids = await self.policy.open(system, message)
+        ids = await self.policy.render(system, message)
         self._digest.update(system.encode())
         self._append(Segment(author=Author.PROMPT, text=message, token_ids=ids))
 

@@ -103,9 +103,9 @@ class Opened(SmallModel):
 
     opened = ""
 
-    async def open(self, system: str, question: str) -> tuple[int, ...]:
+    async def render(self, system: str, question: str) -> tuple[int, ...]:
         self.opened = question
-        return await super().open(system, question)
+        return await super().render(system, question)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.language for case in CASES])

@@ -250,8 +250,8 @@ class Failing:
         self.reader = self.chat = None
         self.asked = 0
 
-    async def open(self, system: str, question: str) -> tuple[int, ...]:
-        return await self._policy.open(system, question)
+    async def render(self, system: str, question: str) -> tuple[int, ...]:
+        return await self._policy.render(system, question)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self._policy.encode(text)

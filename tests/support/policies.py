@@ -120,7 +120,7 @@ class ScriptedPolicy:
         self.context_tokens = context_tokens
         self.calls: list[tuple[str, Sampling]] = []
 
-    async def open(self, system: str, question: str) -> tuple[int, ...]:
+    async def render(self, system: str, question: str) -> tuple[int, ...]:
         return tuple(map(ord, system + question))
 
     async def encode(self, text: str) -> tuple[int, ...]:

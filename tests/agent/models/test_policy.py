@@ -93,7 +93,7 @@ class Recording:
 async def test_a_token_model_renders_system_prompt_and_question_and_continues_all_segments_ids():
     model = Recording()
     writer = TokenWriter(model)
-    assert await writer.open("system", "question") == (1, 2)
+    assert await writer.render("system", "question") == (1, 2)
     assert await writer.encode("ab") == (97, 98)
     written = await writer.write("system", TRANSCRIPT, SAMPLING, None, None)
     opening = [Message("system", "system"), Message("user", "question")]
@@ -118,7 +118,7 @@ async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
     assert (written.token_ids, written.logprobs, written.token_ends) == (None, None, None)
     assert (written.text, written.reasoning) == ("text", "hm")
     assert writer.retokenised and writer.context_tokens is None
-    assert await writer.open("system", "question") is None
+    assert await writer.render("system", "question") is None
     assert await writer.encode("ab") is None
 
 

@@ -388,7 +388,7 @@ async def _token_in_token_out(trajectory, collector) -> None:
         assert all(logprob <= 0 for logprob in segment.logprobs)
         assert segment.stage is not None and not segment.retokenised
     tokens = token_sequence(trajectory.segments)
-    prompt = await collector.rollouts.policy.open(trajectory.system, trajectory.segments[0].text)
+    prompt = await collector.rollouts.policy.render(trajectory.system, trajectory.segments[0].text)
     assert tokens.sampled and tokens.ids[: len(prompt)] == prompt
     kept = sum(len(s.token_ids) for s in written if s.kept)
     assert sum(tokens.written) == kept
