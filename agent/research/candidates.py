@@ -101,6 +101,8 @@ def told(text: str, question: str) -> list[str]:
     them. Of kin and makers only those that are told of first, as a text goes on to others' kin.
     """
     asked, text = asks_for(question), text[:LONGEST_TOLD]
+    if _NATION.search(question):
+        return _told_nation(text)
     if asked in ("date", "place"):
         return (_told_dates if asked == "date" else _told_places)(text, question)
     if not _WHO.match(question):
@@ -328,10 +330,13 @@ def _parents(
     text: str, mentions: Sequence[_Mention], parent: str, subjects: Sequence[str]
 ) -> list[_Mention]:
     """The one of two parents that is asked for: named as that, else by gender, else by order."""
-    named = _Cues(re.compile(rf"\b{parent}\b(?! of)", re.I), _aside(parent, subjects))
+    named = _Cues(re.compile(rf"\b{parent}\b(?! of)[^.;]{{0,30}}$", re.I), _aside(parent, subjects))
     if found := next(_groups(text, mentions, named), []):
         return found[:1]
-    both = next(_groups(text, mentions, _Cues(_CHILD_OF, _NEVER, _BORN_TO)), [])[:2]
+    both = next(_groups(text, mentions, _Cues(_CHILD_OF, _NEVER, _BORN_TO)), [])
+    if len(both) > 2 and _THEIR.search(text[both[1].end : both[2].begin]):
+        del both[1]  # "Alfonso VII of Le\u00f3n and Castile and his wife Berengaria"
+    both = both[:2]
     before = dict(zip(mentions, [0, *(mention.end for mention in mentions)], strict=False))
     women = [bool(_WOMAN.search(text[max(before[m], m.begin - _BEHIND) : m.end])) for m in both]
     if len(both) == 2 and women[0] == women[1]:
@@ -360,17 +365,97 @@ def _told_dates(text: str, question: str) -> list[str]:
     return []
 
 
+_BETWEEN = re.compile(r"\s[-\u2013\u2014]\s|\s?[\u2013\u2014]\s?")
+_PLACE = re.compile(r"(?:in |at )?([^\W\d_a-z][^\d;:]{1,60})")
+
+
+def _lived_in(text: str) -> tuple[str, str]:
+    """Where somebody was born and died, each "" if unknown: "(1892 in Turin - May 1962, Rome)"."""
+    for lived in _YEARS.findall(text):
+        sides = _BETWEEN.split(lived.strip("() "))
+        if len(sides) == 2 and all(_DATE.search(side) for side in sides):
+            (born, leads), (died, _) = map(_place_beside, sides)
+            # "(Sándor Kellner, 1893 - 1956)" names nobody's birthplace.
+            return ("" if leads and not died else born), died
+    return "", ""
+
+
+def _place_beside(side: str) -> tuple[str, bool]:
+    """The place beside a date, and whether it stands before it."""
+    part = next(part for part in side.split(";") if _DATE.search(part))
+    date = next(_DATE.finditer(part))
+    before, behind = part[: date.start()].strip(" ,"), part[date.end() :].strip(" ,.")
+    for said, leads in ((behind, False), (before, True)):
+        if place := _PLACE.fullmatch(said):
+            return place[1].strip(), leads
+    return "", False
+
+
 def _told_places(text: str, question: str) -> list[str]:
     """Each also with what it is said to lie in: "Turin", "Turin, Italy"."""
-    for asked, said, _ in _EVENTS:
+    for asked, said, bound in _EVENTS:
         if asked.search(question):
+            if lived := _lived_in(text)[bound - 1]:
+                return [lived]
             before = re.compile(rf"{said}[^.;]*\b(?:in|at|near) (?:the )?$", re.I)
             spans = [(s, at) for s, at in name_spans(text) if not _only_date(s)]
             for (place, (start, end)), after in zip(spans, [*spans[1:], None], strict=False):
                 if before.search(_lead(text, start)):
                     within = after and text[end : after[1][0]] == ", "
-                    return [place, text[start : after[1][1]]] if after and within else [place]
+                    more = [text[start : after[1][1]].rstrip(".")] if after and within else []
+                    return [place, *more]
     return []
+
+
+_NATION = re.compile(r"\b(?:nationality|citizen\w*)\b|\b(?:which|what) country\b.*\bfrom\b", re.I)
+_PEOPLE = r"(?!Christ|Luther|Anglic|Rom|Presbyt)[A-Z]\w+?(?:ish|an|ese|ch|ek|ss|li|qi|ni|ic)\b"
+"""what somebody of a country is called: "Danish", "Irish", "Nicaraguan\""""
+_IS_OF = re.compile(
+    rf"\b(?:is|was|were) (?:an?|the|one of the) (?:(?!of\b)[a-z][\w-]* |\d\S* ){{0,3}}"
+    rf"(?:{_PEOPLE} ?- ?born,? )?(?P<people>{_PEOPLE}(?:(?: ?- ?| and | ){_PEOPLE}){{0,2}})"
+    r"(?! ?- ?born)"
+)
+
+
+def _told_nation(text: str) -> list[str]:
+    """What a text says somebody is by their people: "a Danish director"."""
+    return [people["people"]] if (people := _IS_OF.search(text)) else []
+
+
+_ENDS = (
+    (
+        r"\bborn\b|\bbirth(?:place)?\b",
+        r"\bborn\b|\bbirth|\bnative\b|\bfrom\b|\b(?:raised|grew up)\b",
+    ),
+    (
+        r"\b(?:die[ds]?|death)\b",
+        r"\b(?:die[ds]?|death|dead|drowned|perished|suicide|hanged|beheaded|slain|succumbed|fell|"
+        r"passed away|shot|kill\w*|execut\w*|murder\w*|assassinat\w*)\b",
+    ),
+    (
+        r"\b(?:buried|burial)\b",
+        r"\b(?:buri\w+|inter(?:red|ment)|(?:en)?tomb\w*|graves?|cemetery|crypt|mausoleum|ashes|"
+        r"remains|rests?)\b",
+    ),
+)
+"""what of a life is asked for, and the words without which a text does not say it"""
+_YEARS = re.compile(r"\([^()]*\d{3}[^()]*\)")
+
+
+def may_tell(text: str, question: str) -> bool:
+    """Whether a text may say where or when somebody was born, died or was buried, if that is asked.
+
+    Brackets may say when, and where if a name stands in them. True where another thing is asked.
+    """
+    wanted = asks_for(question)
+    asked = next((said for asked, said in _ENDS if re.search(asked, question)), None)
+    if wanted not in ("date", "place") or asked is None:
+        return True
+    lived = _YEARS.findall(text)
+    if wanted == "place":
+        lived = [each for each in lived if any(not _only_date(n) for n in names(each))]
+    buried = asked is _ENDS[-1][1]
+    return bool(re.search(asked, text, re.I)) or bool(lived and not buried)
 
 
 def _lead(text: str, at: int) -> str:

@@ -23,7 +23,15 @@ import re
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rubricem.agent.research.candidates import asks_for, expects_words, subject_stands, told_by
+from rubricem.agent.research.candidates import (
+    asks_for,
+    expects_words,
+    is_always_told,
+    may_tell,
+    own_pages,
+    subject_stands,
+    told_by,
+)
 from rubricem.agent.research.lookups import Lookups, SideBySide
 from rubricem.agent.research.plans import (
     Lookup,
@@ -149,7 +157,7 @@ async def call_chosen(run: Run, fit: Fitting, otherwise: str, slots: Slots) -> s
 
 ABOUT = 0.5
 """share of the words of a rubric's item that the question must hold for it to be searched for"""
-SAYS = ("says", "names", "gives", "tells", "states", "identifies")
+SAYS = ("answers", "says", "names", "gives", "tells", "states", "identifies")
 """how an item of a rubric begins"""
 ROOM = 2000
 """tokens that must still fit before another search"""
@@ -202,10 +210,15 @@ class ForcedDecoder:
         steps = complete(thoughts, alone)
         lead = f"\n</think>\n<structured_plan>\n<deep_analysis>{outline(steps)}</deep_analysis>"
         await run.prompt(Stage.PLAN, f"{lead}\n<rubric>\n-")
-        about = content_words(" ".join([alone, *(step.text for step in steps)]))
-        await self._slots.fill(
-            run, RUBRIC, lambda text: _own_items(text, about) or f"Answers: {alone}"
-        )
+        if run.ask.answer_format is AnswerFormat.EXACT:
+            # Of a bare answer nothing can be asked but that it was found, step by step.
+            items = (f" Answers: {neutralise(s.text)}" for s in steps if not s.compares)
+            await run.prompt(Stage.PLAN, "\n-".join(items))
+        else:
+            about = content_words(" ".join([alone, *(step.text for step in steps)]))
+            await self._slots.fill(
+                run, RUBRIC, lambda text: _own_items(text, about) or f"Answers: {alone}"
+            )
         plan = f"\n</rubric>\n<research_plan>\n{neutralise(numbered(steps))}"
         await run.prompt(Stage.PLAN, f"{plan}\n</research_plan>\n</structured_plan>\n")
         run.lookups = Lookups(others=[s.text for s in thoughts if not s.refers])
@@ -250,13 +263,15 @@ class ForcedDecoder:
         asked = self._question(run, lookups.step(lookups.at))
         # Nothing is read out of it, and reading costs most.
         away = {s.id for s in found.sources if not self._speaks(run, s)}
+        lookups.told = told_by([s for s in found.sources if s.id not in away], asked)
+        if lookups.told:
+            away |= {s.id for s in found.sources} - {*lookups.told}
         shown = tuple(source for source in found.sources if source.id not in away)
         other = f"Found on other things: {left}." if (left := lookups.leave_out(away)) else ""
         new = (found.new | lookups.untold) - away
         lookups.untold -= new
         note = " ".join(filter(None, (found.note, other)))
         found = replace(found, sources=shown, new=new, note=note)
-        lookups.told = told_by(shown, asked)
         words, about = self._begin(run, found, asked), dict[str, str]()
         if guess := lookups.guesses.get(lookups.at):
             words = min(words, PART)
@@ -284,7 +299,7 @@ class ForcedDecoder:
         lookups = run.lookups
         step = lookups.step(lookups.at)
         await self._evaluate(run, step)
-        if lookups.begun and step.number not in lookups.found:
+        if lookups.begun and step.number not in lookups.found and self._may_go_on(run, step):
             words = run.ask.passage_words - BEGINNING
             rest = [snippet(run.sources[i], words, after=BEGINNING) for i in lookups.begun]
             lookups.begun = {}
@@ -306,6 +321,14 @@ class ForcedDecoder:
             if call := await call_chosen(run, fit, otherwise, self._slots):
                 return call
         return await self._call(run, query) if query else None
+
+    def _may_go_on(self, run: Run, step: Lookup) -> bool:
+        """Whether what a passage says behind its beginning may answer a look-up."""
+        question = self._own_question(run, step)
+        texts = [f"{run.sources[i].title}. {run.sources[i].text}" for i in run.lookups.begun]
+        own = own_pages([run.sources[i] for i in run.lookups.shown], question)
+        told = own and is_always_told(question)  # and it was read for that whole
+        return not told and any(may_tell(text, question) for text in texts)
 
     async def _evaluate(self, run: Run, step: Lookup) -> None:
         """Say what answers a look-up, and which are open."""

@@ -143,7 +143,7 @@ def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
         return _both(chain, sides, question)
     if _asks_how(question) and not any(step.refers for step in steps):
         return _parts(steps, question)
-    return _through_persons(steps, question)
+    return _through_persons(_bridged(steps, question), question)
 
 
 def _about(steps: Sequence[Lookup], question: str) -> list[Lookup]:
@@ -296,6 +296,68 @@ def _both(chain: Sequence[str], sides: Sides, question: str) -> list[Lookup]:
         by, of = "the longer life", tuple(range(1, 2 * size + 1))
     told = f"Compare {_listed(of)}: {by}"
     return [*steps, Lookup(2 * size + 1, told, of, compares=True)]
+
+
+_WRITES = r"wr[io]t|author"
+_STEMS = {
+    "director": "direct", "composer": "compos", "performer": "perform|sang|sing|sung",
+    "singer": "perform|sang|sing|sung", "author": _WRITES, "writer": _WRITES,
+    "producer": "produc", "founder": "found", "creator": "creat",
+    "father": "father", "mother": "mother", "spouse": "spouse|wife|husband|marri",
+    "wife": "spouse|wife|marri", "husband": "spouse|husband|marri", "son": "son|child",
+    "daughter": "daughter|child", "child": "child", "brother": "brother|sibling",
+    "sister": "sister|sibling", "sibling": "sibling",
+}  # fmt: skip
+"""what somebody is to a work or to another -> how a look-up may put that"""
+_ROLE = "|".join(_STEMS)
+_CALLED = r"(?P<name>[A-Z0-9\"'\u201c]\S*(?: (?:\([^)]*\)|(?:[a-z]{1,3} ){0,2}[A-Z0-9&]\S*))*)"
+_ROLE_OF = re.compile(rf"\b(?:the )?(?P<role>{_ROLE}) of (?:the )?(?P<work>[a-z]+ )?{_CALLED}")
+_S_ROLE = re.compile(
+    rf"(?<!\S)(?!(?:Wh[a-z]+|How|Is|Was|Are|Were|Did|Do|Does|In|On|From) )"
+    rf"{_CALLED}['\u2019]s (?P<role>{_ROLE})\b(?!-)"
+)
+_CASES = tuple(map(re.compile, (
+    r"\b(?:born|birth\w*)\b", r"\b(?:die[ds]?|death)\b", r"\b(?:buried|burial)\b",
+    r"\b(?:nation\w*|countr\w*|citizen\w*)\b",
+)))  # fmt: skip
+"""what is asked of somebody, which a small model puts as another thing: "Where did they live?\""""
+
+
+def _bridged(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+    """The plan that goes through whom a question names by another thing, and asks what it asks.
+
+    As it is where it does both, and where the question names nobody in this way, or several.
+    """
+    bridge = _bridge(question)
+    if bridge is None or _COMPARES.search(question):
+        return list(steps)
+    role, person, rest = bridge
+    stem = re.compile(rf"\b(?:{_STEMS[role]})", re.I)
+    first = next((s for s in steps if not s.refers and stem.search(s.text)), None)
+    last = [s for s in steps if first and first.number in s.refers]
+    asked = next((case for case in _CASES if case.search(rest)), re.compile(""))
+    if any(asked.search(step.text) for step in last):
+        return list(steps)
+    return [Lookup(1, person), Lookup(2, rest, (1,))]
+
+
+def _bridge(question: str) -> tuple[str, str, str] | None:
+    """Whom a question names by another thing: their role, who that is, and what is asked of them.
+
+    None: nobody, or that is all it asks.
+    """
+    if found := _ROLE_OF.search(question):
+        end = found.end() - len(found["name"]) + len(found["name"].rstrip("?.! "))
+        work = found["work"] or ""
+    elif found := _S_ROLE.search(question):
+        end, work = found.end(), ""
+    else:
+        return None
+    person = f"Who is the {found['role']} of {work}{found['name'].rstrip('?.! ')}?"
+    rest = f"{question[: found.start()]}[1]{question[end:]}"
+    if re.fullmatch(r"\W*who (?:is|was) \[1\]\W*", rest, re.I):
+        return None
+    return found["role"], person, rest
 
 
 _THROUGH = {

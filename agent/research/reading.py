@@ -17,6 +17,7 @@ from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
     is_always_told,
+    may_tell,
     names_stand,
     own_pages,
 )
@@ -276,9 +277,10 @@ class AnswerReader:
             guess = run.lookups.guesses.get(run.lookups.at, "")
             return await self._read_words(run, about, question, guess)
         read = {s.id: f"{s.title}. {begun.get(s.id, s.text)}" for s in about}
+        read = {i: text for i, text in read.items() if may_tell(text, question)}
         fit = {i: candidates(text, asked, question) for i, text in read.items()}
         sure = run.lookups.told
-        if not sure and own_pages(about, question) and is_always_told(question):
+        if not sure and (not read or (own_pages(about, question) and is_always_told(question))):
             return None
         return await self._read_candidate(run, sure or fit, sure=bool(sure))
 
@@ -304,9 +306,11 @@ class AnswerReader:
         offered = [
             f" {neutralise(s)}" for s in dict.fromkeys(s for each in fit.values() for s in each)
         ]
-        if sure and len(offered) == 1:
-            await run.prompt(Stage.RESEARCH, offered[0])
-            return Finding(offered[0].strip(), next(iter(fit)))
+        whole = max(offered, key=len, default="")
+        if sure and all(whole.startswith(each) for each in offered):
+            # "New York", and "New York, New York".
+            await run.prompt(Stage.RESEARCH, whole)
+            return Finding(whole.strip(), next(iter(fit)))
         text = await self._found_of(run, offered, sure=sure)
         source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
         if not source:

@@ -147,6 +147,8 @@ def phrase(text: str) -> str:
 _PARTICLES = frozenset(
     """of the de la le du da di del der den des von van zu al el bin ibn ben mac y e""".split()  # noqa: SIM905
 )
+_ARTICLED = re.compile(r"(?:al|el|as|ar|ad|an|at|az)[-\u2011][A-Z\u02bb'\u2019]")
+"""a later part of a name: "Harun al-Rashid\""""
 _TOKEN = re.compile(r"[^\s,;:()\[\]{}\"\u201c\u201d/|]+|[,;:()\[\]{}\"\u201c\u201d/|]")
 
 
@@ -165,7 +167,7 @@ def name_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
     held: list[re.Match[str]] = []
 
     def close() -> None:
-        while held and not _proper(held[-1][0]):
+        while held and not (_proper(held[-1][0]) or _ARTICLED.match(held[-1][0])):
             held.pop()
         while held and held[0][0].casefold().strip(".'¿¡«„") in binding:
             held.pop(0)
@@ -179,7 +181,7 @@ def name_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
         if text.count("\n", end, token.start()) > 1:
             close()
         end = token.end()
-        if _proper(word) or (held and word in _PARTICLES):
+        if _proper(word) or (held and (word in _PARTICLES or _ARTICLED.match(word))):
             held.append(token)
             if word[-1] in ".!?" and len(word) > 3:
                 close()

@@ -637,6 +637,25 @@ async def test_an_exact_answer_quotes_its_sources_and_asks_no_model_for_words(tm
     assert not any(s.stage is Stage.ANSWER for s in written)
 
 
+async def test_a_bare_answer_is_held_against_each_look_up_of_its_plan(tmp_path: Path):
+    """And the model is not asked for a rubric of it."""
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"), rubric=" Says what kites are")
+    run = await forced(tmp_path, filling, Library(FILMS), CHAIN, answer_format=AnswerFormat.EXACT)
+    assert "Says what kites are" not in run.text
+    assert "- Answers: Who directed The Paper Kite? [met: " in run.text
+    assert "- Answers: Where did [1] die? [met: " in run.text
+
+
+async def test_what_a_page_cannot_say_is_not_read_out_of_it(tmp_path: Path):
+    abbey = page("Mira Holt", "Mira Holt was raised in exile in Turin, with her brothers of Oslo.")
+    plan = " Who directed The Paper Kite?\n2. Where was [1] buried?"
+    filling = Filling(plan=plan, finds=("Mira Holt", "Turin"))
+    asked = "Where was the director of The Paper Kite buried?"
+    run = await forced(tmp_path, filling, Library((KITE, abbey)), asked)
+    assert not any(" Turin" in offered for offered in filling.offered)
+    assert "Not found: Where was Mira Holt buried?" in answer_of(run)
+
+
 async def test_an_item_of_a_worked_example_is_no_item_of_another_question(tmp_path: Path):
     leaked = " Says where the director died\n- Says what happens"
     run = await forced(tmp_path, Filling(rubric=leaked))

@@ -7,6 +7,7 @@ from rubricem.agent.research.candidates import (
     Asked,
     asks_for,
     candidates,
+    may_tell,
     moment,
     names_stand,
     own_pages,
@@ -231,12 +232,51 @@ def test_candidates_are_what_of_a_passage_can_answer(
         ("When did Ada die?", "Ada died, aged 73, on 2 June 1967.", []),
         ("When did Ada die?", "Ada died on 2 June 1967.", ["2 June 1967"]),
         ("When was The Kite released?", "The Kite is a film of 1990.", []),
+        ("Who is the father of Ed Bee?",
+         "Ed followed his father resuming the presidency, before Hal Bee. He was the only child of "
+         "Bo Bee.", ["Bo Bee"]),
+        ("Who is the mother of Sancha?", "Sancha was daughter of Al V of Leon and Castile and his "
+         "first wife Bera of Metz.", ["Bera of Metz"]),
+        ("Who is the father of Mu?", "A younger son of Caliph Harun al-Rashid, he rose.",
+         ["Caliph Harun al-Rashid"]),
+        ("What is the nationality of Ada?", "Ada is a retired Danish film director.", ["Danish"]),
+        ("Which country Ada is from?", "Ada was an Austrian- born American painter of Rome.",
+         ["American"]),
+        ("What nationality is Ada?", "Ada was a Greek American scout.", ["Greek American"]),
+        ("What nationality is Ada?", "Ada was a Duke of Mole and a Christian.", []),
+        ("Where was Ada born?", "Ada (2 May 1892, in Bonn, Rhine \u2013 1962, in Ur) sang in Rome.",
+         ["Bonn, Rhine"]),
+        ("Where did Ada die?", "Ada (born Eve Bee; 2 May 1892, Bonn - Ur, 4 May 1962) sang.",
+         ["Ur"]),
+        ("Where was Ada born?", "Ada (Eva Bee, 1892 \u2013 1962) sang in Rome.", []),
     ],
 )  # fmt: skip
 def test_who_is_asked_for_is_told_by_the_words_beside_a_name(
     question: str, text: str, said: list[str]
 ):
     assert told(text, question) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "may"),
+    [
+        ("He was raised in exile in Ulster.", "Where was Ada buried?", False),
+        ("He rests in the abbey of Ur.", "Where was Ada buried?", True),
+        (
+            "Ada (18 June 1926) was a queen. She spent her youth in Bonn.",
+            "Where did Ada die?",
+            False,
+        ),
+        ("Ada (1900, Bonn - 1926, Ur) was a queen.", "Where did Ada die?", True),
+        ("Ada (18 June 1926) was a queen.", "When did Ada die?", True),
+        ("Ada was assassinated in Ur.", "Where did Ada die?", True),
+        ("Ada sings in Ur.", "Where does Ada sing?", True),
+    ],
+)
+def test_a_text_without_the_words_for_it_does_not_say_where_a_life_ended(
+    text: str, question: str, may: bool
+):
+    assert may_tell(text, question) is may
 
 
 @pytest.mark.parametrize(

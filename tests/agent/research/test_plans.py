@@ -161,10 +161,24 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
         ("Where did the director of The Kite die?",
          "1. Who directed The Kite?\n2. Where did [1] die?",
          "1. Who directed The Kite?\n2. Where did [1] die?"),
+        ("What is the place of birth of Ada Of Mole, Queen Of Ur's mother?",
+         "1. Who is the mother of Ada Of Mole, Queen Of Ur?\n2. Where did [1] live?",
+         "1. Who is the mother of Ada Of Mole, Queen Of Ur?\n"
+         "2. What is the place of birth of [1]?"),
+        ("Where was the husband of Ada Mole born?", "1. Who is Ada Mole?\n2. Where did [1] born?",
+         "1. Who is the husband of Ada Mole?\n2. Where was [1] born?"),
+        ("Which country the director of film In A Kite, Up! (1920 Film) is from?",
+         "1. Who directed the film In A Kite, Up!?\n2. Where is [1] from?",
+         "1. Who is the director of film In A Kite, Up! (1920 Film)?\n"
+         "2. Which country [1] is from?"),
+        ("Who is Ada's mother?", "1. Who is Ada's mother?", "1. Who is Ada's mother?"),
+        ("Who is the author of Ada, and is it the same as of Bo?", "1. Who wrote Ada?",
+         "1. Who wrote Ada?"),
     ],
     ids=["other side", "what is asked", "not the question", "as it was made", "nationality",
          "through a spouse", "in a chain", "what nobody asked", "two parts",
-         "no sides", "a chain"],
+         "no sides", "a chain", "another case", "nobody in between", "no word of its own",
+         "nothing of them", "compared"],
 )  # fmt: skip
 def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, thought: str, plan: str):
     steps = complete(read_plan(thought, question), question)
