@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from rubricem.agent.models.policy import Policy, TokenWriter
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import is_on, traced
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.graph import (
@@ -148,7 +148,7 @@ class Researcher:
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop
             phrases = ask.budgets.phrases()
-            if isinstance(self.policy, TokenWriter):
+            if self.policy.reader is not None:
                 # A model in this process costs no money.
                 phrases.pop("cost", None)
             searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"

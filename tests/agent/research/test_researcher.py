@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.policy import ChatWriter
+from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.research.researcher import STARTING, ask_of, new_thread, request_of
@@ -22,14 +22,15 @@ from rubricem.agent.research.setup import open_researcher, reserve
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.events import (
+    BudgetSet,
     Event,
     RunFinished,
     StageStarted,
     ToolCalled,
     TurnRetried,
 )
-from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, checked
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, Budgets, checked
+from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
 from tests.support.policies import (
@@ -68,6 +69,38 @@ async def test_a_finished_run_is_told_kept_returned_and_lets_its_journal_go(tmp_
     assert run.policy.startswith("scripted@127.0.0.1:")
     assert (run.tool_calls, run.usage.calls, run.usage.prompt_tokens) == (2, 3, 300)
     assert [source.id for source in run.sources] == ["S1", "S2", "S3"]
+
+
+class Absent:
+    """A `TokenPolicy` on a server that is away."""
+
+    name, version, context_tokens = "absent", "", 2048
+
+    async def render(self, messages: object) -> tuple[int, ...]:
+        raise PolicyError("nobody listens", "Start it.")
+
+    encode = complete = render
+
+
+class Weighing(Absent):
+    """One in this process: it also weighs options."""
+
+    weigh = Absent.render
+
+
+@pytest.mark.parametrize(("model", "told"), [(Absent(), True), (Weighing(), False)])
+async def test_what_a_question_may_cost_is_told_where_it_can_cost_anything(
+    model: Any, told: bool, tmp_path: Path
+):
+    events: list[Event] = []
+    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
+        researcher.policy = TokenWriter(model)
+        budgets = Budgets(tokens=99, cost=2.0)
+        await researcher.ask(
+            replace(researcher.template, question=QUESTION, budgets=budgets), "t", events.append
+        )
+    [limits] = [event.limits for event in events if isinstance(event, BudgetSet)]
+    assert ("2 US dollars" in limits) is told and "99 tokens" in limits
 
 
 async def test_a_conversation_only_grows_and_each_stage_holds_what_was_written_in_it(
