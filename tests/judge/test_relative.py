@@ -34,7 +34,6 @@ from rubricem.judge.stage_readers import expected
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     Author,
-    Message,
     RubricBuffer,
     Segment,
     Stage,
@@ -47,7 +46,7 @@ from rubricem.training.collect.setup import known_judge
 from rubricem.training.rows.credit import CREDITS, policy_rows
 from tests.support.policies import chatting
 from tests.support.scripted_server import Fault
-from tests.support.values import QUESTION, WHOLE, group_of, run_of, varied
+from tests.support.values import QUESTION, WHOLE, ByCharacter, group_of, run_of, varied
 from tests.training.rows.test_credit import rollout
 
 Mark = Callable[[str], float]
@@ -240,16 +239,10 @@ async def test_cancellation_is_no_failure_of_the_judge():
         await RelativeJudge(Cancelled()).scores(worth(3, 9))
 
 
-class Digits:
+class Digits(ByCharacter):
     """A `ChoiceReader` with one token per character, sure of the attempt's worth."""
 
-    name, version, context_tokens = "digits", "1", 3000
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return tuple(map(ord, "".join(m.content for m in messages)))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
+    context_tokens = 3000
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         said = "".join(map(chr, prefix))

@@ -40,11 +40,13 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.memory.screening import pleading
+from tests.support.judges import FixedReader
 from tests.support.policies import chatting
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
 from tests.support.values import (
     QUESTION,
     WHOLE,
+    ByCharacter,
     group_of,
     item,
     run_of,
@@ -178,32 +180,10 @@ RULE = item("Names the least recently used entry.")
 SIZE = item("Names the size.", positive=False)
 
 
-class FixedReader:
-    """A `ChoiceReader` with one token a character, that always gives the same probabilities."""
-
-    name, version = "fixed", "1"
-
-    def __init__(self, *given: float, context_tokens: int = 8192) -> None:
-        self.given = given
-        self.context_tokens = context_tokens
-        self.read: list[str] = []
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return await self.encode("\n".join(message.content for message in messages))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
-
-    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
-        assert options == ("Yes", "yes", "No", "no")
-        self.read.append("".join(map(chr, prefix)))
-        await asyncio.sleep(0)
-        return self.given
-
-
 async def test_points_are_twice_the_probability_of_yes_in_either_case():
-    reader = FixedReader(0.5, 0.25, 0.2, 0.05)
+    reader = FixedReader(lambda text: (0.5, 0.25, 0.2, 0.05))
     scored = await ChoiceScorer(reader).score(run_of(), {Stage.ANSWER: (RULE, SIZE)})
+    assert set(reader.options) == {("Yes", "yes", "No", "no")}
     verdicts = scored.verdicts[Stage.ANSWER]
     assert [v.points for v in verdicts] == [1.5, 1.5], "a flaw's points are not turned round"
     assert [v.criterion for v in verdicts] == [RULE, SIZE]
@@ -214,12 +194,12 @@ async def test_points_are_twice_the_probability_of_yes_in_either_case():
 
 
 async def test_all_items_of_a_trajectory_share_one_long_beginning():
-    reader = FixedReader(1, 0, 0, 0)
+    reader = FixedReader(lambda text: (1, 0, 0, 0))
     await ChoiceScorer(reader).score(run_of(), {Stage.PLAN: (RULE,), Stage.ANSWER: (RULE, SIZE)})
-    before, _ = reader.read[0].split("Look at the plan stage")
-    assert all(before in read for read in reader.read)
+    before, _ = reader.texts[0].split("Look at the plan stage")
+    assert all(before in read for read in reader.texts)
     assert all(text in before for text in (QUESTION, *WHOLE.values()))
-    assert reader.read[1].endswith(
+    assert reader.texts[1].endswith(
         "Look at the answer stage (answering the question).\n"
         "Statement: Names the least recently used entry.\n"
         'The closest sentence there: "The least recently used entry goes first."\n'
@@ -229,25 +209,25 @@ async def test_all_items_of_a_trajectory_share_one_long_beginning():
 
 
 async def test_trajectories_take_turns_so_that_each_keeps_its_cache():
-    reader = FixedReader(1, 0, 0, 0)
+    reader = FixedReader(lambda text: (1, 0, 0, 0))
     scorer = ChoiceScorer(reader)
     runs = [varied("a", "The first text."), varied("b", "The second text.")]
     await asyncio.gather(*(scorer.score(run, {Stage.ANSWER: (RULE, SIZE)}) for run in runs))
-    assert ["The first text." in read for read in reader.read] == [True, True, False, False]
+    assert ["The first text." in read for read in reader.texts] == [True, True, False, False]
 
 
 async def test_a_long_trajectory_is_cut_to_the_context():
     tool = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text="word " * 4000)
-    reader = FixedReader(1, 0, 0, 0, context_tokens=3000)
+    reader = FixedReader(lambda text: (1, 0, 0, 0), context_tokens=3000)
     await ChoiceScorer(reader).score(run_of(extra=[tool]), {Stage.ANSWER: (RULE,)})
-    (text,) = (read for read in reader.read if RULE.description in read)
+    (text,) = (read for read in reader.texts if RULE.description in read)
     assert len(text[: text.index("Look at the answer stage")]) <= 3000 - ITEM_TOKENS
     assert all(own in text for own in WHOLE.values()), "tool output goes first"
 
 
 async def test_a_question_that_fills_the_context_cannot_be_judged():
     with pytest.raises(JudgeError, match="fills the judge's context"):
-        reader = FixedReader(1, 0, 0, 0, context_tokens=600)
+        reader = FixedReader(lambda text: (1, 0, 0, 0), context_tokens=600)
         await ChoiceScorer(reader).score(run_of(), {Stage.ANSWER: (RULE,)})
 
 
@@ -323,10 +303,10 @@ async def test_the_real_judge_puts_the_better_of_two_answers_first(model: LlamaP
 RUNS = [varied("a", "The least recently used."), varied("b", "The newest.")]
 
 
-class LineModel:
+class LineModel(ByCharacter):
     """A `TokenPolicy` with one token per character that always writes the same line."""
 
-    name, version, context_tokens = "lines", "1", 8192
+    name = "lines"
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -337,9 +317,6 @@ class LineModel:
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         self.asked.append(messages[-1].content)
         return tuple(map(ord, "\n".join(m.content for m in messages)))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
 
     async def complete(
         self,

@@ -304,21 +304,27 @@ class Called(Rubric):
 GROWS = "If maxsize is None the cache grows without bound. Otherwise it holds 128 calls."
 
 
-class GivenModel:
-    """An embedded model, one token a character: a given probability of yes, a given text."""
+class ByCharacter:
+    """A `TokenReader` with one token a character."""
 
-    name, version, context_tokens = "given", "1", 8192
-
-    def __init__(self, yes: float | Callable[[str], float] = 1.0, text: str = "NONE") -> None:
-        self.yes = yes
-        self.text = text
-        self.read: list[str] = []
+    name, version, context_tokens = "by-character", "1", 8192
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self.encode("\n".join(message.content for message in messages))
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(map(ord, text))
+
+
+class GivenModel(ByCharacter):
+    """An embedded model, one token a character: a given probability of yes, a given text."""
+
+    name = "given"
+
+    def __init__(self, yes: float | Callable[[str], float] = 1.0, text: str = "NONE") -> None:
+        self.yes = yes
+        self.text = text
+        self.read: list[str] = []
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         assert options == ("Yes", "yes", "No", "no")

@@ -41,6 +41,7 @@ from rubricem.memory.schema import (
 )
 from tests.memory.test_asking import GOOD, Items
 from tests.support.policies import ScriptedPolicy
+from tests.support.values import ByCharacter
 
 TRANSCRIPT = [
     Segment(author=Author.PROMPT, text="Question", token_ids=(1, 2)),
@@ -52,7 +53,7 @@ TRANSCRIPT = [
 SAMPLING = Sampling(max_tokens=5)
 
 
-class Recording:
+class Recording(ByCharacter):
     """A model behind either seam that remembers what it was given."""
 
     name = "recording"
@@ -65,9 +66,6 @@ class Recording:
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         self.given.append(list(messages))
         return (1, 2)
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
 
     async def complete(
         self,

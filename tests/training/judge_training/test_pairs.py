@@ -19,7 +19,6 @@ from rubricem.judge.pairwise import (
 )
 from rubricem.memory.schema import (
     Completion,
-    Message,
     OnText,
     RubricBuffer,
     Sampling,
@@ -39,14 +38,14 @@ from rubricem.training.judge_training.grpo import (
 from rubricem.training.judge_training.pairs import ShownPair, shown_once
 from tests.support.judges import chain
 from tests.support.rows import quiet
-from tests.support.values import pair
+from tests.support.values import ByCharacter, pair
 
 SHOWN = ShownPair("p", "Which?", "one", "two", "A")
 BARE = "<eval>The first.</eval>\n<answer>[[A]]</answer>"
 SOLVED = f"<type>Reasoning</type>\n<solution>1</solution>\n{BARE}"
 
 
-class WritingModel:
+class WritingModel(ByCharacter):
     """A local model of one token for each character that writes by list."""
 
     name, version = "writing", "v1"
@@ -55,12 +54,6 @@ class WritingModel:
         self.texts = list(texts)
         self.context_tokens = context_tokens
         self.asked: list[str] = []
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return tuple(map(ord, "\n".join(message.content for message in messages)))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         raise AssertionError("a judge that was trained to write is not weighed")
