@@ -60,16 +60,9 @@ _WRITING = (
     r"(?:answer|explanation|text|report|response|review|plan|discussion|section|summary|prose)"
 )
 
-
 _MARKS = r"(?:xml|tags?|headings?|headers?|markdown|markup|bullets?|bullet(?:ed)? (?:list|points?))"
-
-
 _PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
-
-
 _COUNT = r"(?:at least|more than|over) (?:\d+|two|three|four|five|six|seven|eight|nine|ten|\w+teen)"
-
-
 Standard = Mapping[Stage, tuple[Criterion, ...]]
 """the criteria to score a trajectory on, by stage; none of them empty"""
 

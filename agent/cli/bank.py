@@ -578,8 +578,6 @@ RULE = (
     "the other goes to the history."
 )
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
-
-
 LONGEST_LINE = 100_000
 """characters of an exported episode"""
 

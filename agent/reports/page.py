@@ -77,7 +77,6 @@ _LABELS = {
     "answer": "As written, before its marks were resolved",
 }
 
-
 AROUND = 600
 """characters of a passage shown on either side of what is quoted from it"""
 

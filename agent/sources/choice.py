@@ -56,7 +56,6 @@ ALLOWED = (
     "epub or csv files."
 )
 
-
 PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
 """two of the services that the web search asks; one that answers is enough"""
 SECONDS = 2.0

@@ -271,8 +271,6 @@ def checked(question: str) -> str:
 
 
 OPEN_PAGE = "open_page"
-
-
 CHARACTERS_A_WORD = 10
 
 

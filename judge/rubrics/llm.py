@@ -39,8 +39,6 @@ Through = Callable[[str, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
 """Gives the reply to a call, which is named by all that it depends on, or makes it."""
 _noted: ContextVar[list[Usage] | None] = ContextVar("noted", default=None)
 _through: ContextVar[Through | None] = ContextVar("through", default=None)
-
-
 _unread_raises: ContextVar[bool] = ContextVar("unread_raises", default=False)
 
 

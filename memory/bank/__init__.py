@@ -76,7 +76,6 @@ __all__ = [
     "RubricBank",
 ]
 
-
 _BATCH = 256
 """reflections that are brought in with one fsync"""
 

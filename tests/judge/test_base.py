@@ -18,11 +18,7 @@ from tests.support.values import (
 )
 
 NOTE = Segment(author=Author.PROMPT, stage=Stage.REVIEW, turn=2, text="Now write the review.")
-
-
 TOOL = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text="<tool_output>" + "x" * 900)
-
-
 DISCARDED = Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=1, text="bad", kept=False)
 
 

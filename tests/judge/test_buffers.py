@@ -25,8 +25,6 @@ from tests.support.values import (
 from tests.support.waiting import PATIENCE
 
 EMPTY = RubricBuffer(question=QUESTION)
-
-
 A, B, C, D, E = (item(f"Names point {letter}.") for letter in "ABCDE")
 
 

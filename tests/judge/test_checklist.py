@@ -97,13 +97,11 @@ def test_an_unparsed_finding_is_no_verdict():
 
 EMPTY = RubricBuffer(question=QUESTION)
 
-
 ITEMS = (
     ChecklistItem(criterion="Says LRU.", points=6),
     ChecklistItem(criterion="Says why.", points=4),
     ChecklistItem(criterion="Says FIFO.", points=-5),
 )
-
 
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
 

@@ -39,8 +39,6 @@ from tests.support.values import (
 )
 
 EACH = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
-
-
 BUFFER = add(RubricBuffer(question=QUESTION), EACH, 0, "before")
 
 

@@ -94,11 +94,7 @@ async def test_the_report_counts_places_and_contradictions():
 
 
 BUFFER = RubricBuffer(question=QUESTION)
-
-
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
-
-
 A, B, C = varied("a", "It goes."), varied("b", "The oldest goes."), varied("c", "None.")
 
 
@@ -180,8 +176,6 @@ async def test_the_group_bears_the_cost_and_the_buffer_is_left_alone():
 
 
 TAG_A = "<answer>[[A]]</answer>"
-
-
 TAG_B = "<answer>[[B]]</answer>"
 
 

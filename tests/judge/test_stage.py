@@ -59,17 +59,9 @@ from tests.support.values import (
 )
 
 EMPTY = RubricBuffer(question=QUESTION)
-
-
 EACH = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
-
-
 KEPT = {stage: (item(f"Does what {stage} needs.", kept=True),) for stage in Stage}
-
-
 GROWN = add(EMPTY, EACH, 0, "before")
-
-
 FULL = ScriptedScorer(lambda *_: 2.0)
 
 

@@ -54,11 +54,7 @@ from tests.support.values import (
 )
 
 RIGHT = item("Names the least recently used entry.", 3)
-
-
 WRONG = item("Says that the newest goes.", positive=False)
-
-
 STANDARD = {Stage.PLAN: (item("Looks for the rule."),), Stage.ANSWER: (RIGHT, WRONG)}
 
 
@@ -175,8 +171,6 @@ async def test_a_server_that_fails_leaves_everything_unscored():
 
 
 RULE = item("Names the least recently used entry.")
-
-
 SIZE = item("Names the size.", positive=False)
 
 
@@ -479,7 +473,6 @@ BAD = {
     "no reason": json.dumps({"verdicts": [{"number": n, "points": 1} for n in (1, 2)]}),
 }
 
-
 GOOD_FORMS = {
     "fenced": f"```json\n{GOOD}\n```",
     "wordy": f"Let me see {{...}}.\n{GOOD}\nI hope this helps!",
@@ -588,11 +581,9 @@ def test_cites_are_told_once_each_and_those_of_no_source_apart():
 
 PASSAGE = " ".join(f"word{n}" for n in range(60))
 
-
 READ = Segment(
     author=Author.TOOL, stage=Stage.RESEARCH, text=f"<tool_output>{PASSAGE}</tool_output>"
 )
-
 
 HONEST = (
     "<answer>When maxsize entries are held, the next new call drops the one that was used longest "

@@ -25,8 +25,6 @@ class Items(BaseModel):
 
 
 GOOD = json.dumps({"items": [{"name": "a", "points": 2}]})
-
-
 ASKED = [Message("system", "Judge."), Message("user", "It.")]
 
 

@@ -27,7 +27,6 @@ ASKED = {
     "ask": ("What is asked?",),
 }
 
-
 STEPS = ("trace", "before", "warm", "after", "collect", "train", "ask")
 
 SEEN: dict[str, int] = {}

@@ -285,7 +285,6 @@ _COLUMNS = (
     ("GB", "gigabytes", ".1f"),
 )
 
-
 LAST = 20
 """steps that are shown"""
 PIPED_WIDTH = 160

@@ -40,8 +40,6 @@ MOST = 240
 FOLDER = "rubricem.training.show"
 """of the templates"""
 _STAGES = tuple(stage.value for stage in Stage)
-
-
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
 """margins, for the numbers along the axes"""

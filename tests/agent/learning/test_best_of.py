@@ -16,8 +16,6 @@ from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.values import run_of, varied
 
 RUNS = [varied("a", "one"), varied("b", "two"), varied("c", "three")]
-
-
 pytestmark = pytest.mark.usefixtures("data")
 
 

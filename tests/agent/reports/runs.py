@@ -13,7 +13,6 @@ from tests.support.values import source, trajectory
 
 CITED = '<cite id="S1">With maxsize None the cache grows.</cite>'
 
-
 HOSTILE = (
     "<script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -45,16 +44,13 @@ def hostile(text: str) -> Trajectory:
 
 OWN = Recollection(id="0a1b", question="How does it evict?", own=True, score=0.8)
 
-
 SIMILAR = Recollection(
     id="2c3d", question="What <b>is</b> *kept*?\x1b[31m\nNow", similarity=0.876, score=0.5
 )
 
-
 RECALLING = trajectory("It is.").model_copy(
     update={"recalled": (OWN.id, SIMILAR.id), "recollections": (OWN, SIMILAR)}
 )
-
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -80,6 +76,5 @@ DOUBTED = checked(
     check("unsupported", "It evicts 3.", "S2", f"no 3 in it, {SCRIPT}"),
     check("partial", "It ends.", why="only a part"),
 )
-
 
 MARKED = "It grows [1]. It evicts 3 [2: not supported]. It ends [1: in part]."

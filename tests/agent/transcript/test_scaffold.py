@@ -502,8 +502,6 @@ def rule(broken: Trajectory) -> Rule | None:
 
 STATED = "<state_evaluation>h</state_evaluation>"
 UNANSWERED = "The last round has no closed answer with text in it."
-
-
 CHECKED = "<think>g</think><state_evaluation>h</state_evaluation>"
 MISSED = "<review><rubric_review>\n- i [met: S1]\n- j [missing]\n</rubric_review></review>"
 

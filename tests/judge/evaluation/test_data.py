@@ -21,7 +21,6 @@ from tests.support.values import pair, said
 
 LLMBAR = {"input": "ask", "output_1": "x", "output_2": "y", "label": 2}
 
-
 JUDGEBENCH = {
     "pair_id": "p1",
     "question": "ask",
@@ -31,12 +30,8 @@ JUDGEBENCH = {
     "source": "mmlu-pro-law",
 }
 
-
 CHOSEN = {"id": 7, "prompt": "ask", "chosen": "x", "rejected": "y", "subset": "donotanswer"}
-
-
 STYLED = {"id": "i", "prompt": "ask", "chosen": ["x0", "x1", "x2"], "rejected": ["y0", "y1", "y2"]}
-
 
 PHYSICIANS = {
     "prompt": [{"role": "user", "content": "ask"}],

@@ -41,7 +41,6 @@ from tests.support.values import pair, said
 
 LLMBAR = ROOT / "benchmarks" / "data" / "llmbar_natural"
 
-
 PUBLISHED = {
     "ChatGPT_Rating": (74, 63, 45, 53),
     "ChatGPT_Vanilla": (80, 83, 67, 71),
@@ -269,8 +268,6 @@ def test_a_class_that_nobody_speaks_of_has_no_f1_and_there_is_no_balance():
 
 
 PAIR = LabelledPair(id="p", prompt="q", first="x", second="y", better="first")
-
-
 TAG_A = "<answer>[[A]]</answer>"
 
 

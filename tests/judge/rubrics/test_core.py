@@ -249,8 +249,6 @@ def test_a_coroutine_that_is_closed_leaves_nothing_unawaited():
 
 
 NAN = math.nan
-
-
 BOTH = pytest.mark.parametrize("make", [Fixed, Slow])
 
 
