@@ -9,7 +9,8 @@ there to tune on (`--split train`). Rows are kept in `--out` as they come, and t
 goes on.
 
 Evidence counts for questions whose gold passages are all known by their titles; an answer is wrong
-below an F1 of 0.5; a cite holds where the lexical rules find its claim in its passage.
+below an F1 of 0.5; a cite holds where the lexical rules find its claim in its passage. `told_*` say
+what code alone reads off the pages of the training questions' triples.
 """
 
 import argparse
@@ -26,8 +27,10 @@ from typing import Any
 from benchmarks.report import Value, emit
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import EvalRow, Experiment
+from rubricem.agent.evaluate.grades import f1_score
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
 from rubricem.agent.evaluate.results import differences, figures, write_results
+from rubricem.agent.research.candidates import told
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -69,6 +72,40 @@ def questions_of(split: str, total: int | None = None) -> QuestionSet:
             of_type.setdefault(row["type"], []).append(OwnRow.model_validate(row).asked())
     in_turn = [q for turn in zip_longest(*of_type.values()) for q in turn if q is not None]
     return QuestionSet("2wiki", tuple(in_turn[:total]))
+
+
+TOLD = {
+    "director": "Who directed the film {}?", "composer": "Who composed the music of {}?",
+    "performer": "Who performed the song {}?", "father": "Who is the father of {}?",
+    "mother": "Who is the mother of {}?", "spouse": "Who is the spouse of {}?",
+    "date of birth": "When was {} born?", "date of death": "When did {} die?",
+    "place of birth": "Where was {} born?", "place of death": "Where did {} die?",
+    "country of citizenship": "What is the nationality of {}?",
+}  # fmt: skip
+"""relation of a triple -> a look-up for it"""
+
+
+def told_values() -> dict[str, Value]:
+    """How often code alone reads the object of a training triple off its subject's page.
+
+    For each relation the triples whose page is at hand, those told rightly (F1 of at least 0.5) and
+    wrongly; of the others code tells nothing, and the model is asked.
+    """
+    pages = {row["title"]: f"{row['title']}. {row['text']}" for row in rows_of("passages")}
+    train = (row for row in rows_of("questions") if row["split"] == "train")
+    triples = {tuple(triple) for row in train for triple in row["evidence"]}
+    values: dict[str, Value] = {}
+    for relation, question in TOLD.items():
+        own = [(s, o) for s, r, o in triples if r == relation and s in pages]
+        said = [(told(pages[s], question.format(s)), o) for s, o in own]
+        right = [f1_score(names[0], [o]) >= 0.5 for names, o in said if names]
+        label = f"told_{relation.replace(' ', '_')}"
+        values |= {
+            f"{label}_n": len(own),
+            f"{label}_right": sum(right),
+            f"{label}_wrong": len(right) - sum(right),
+        }
+    return values
 
 
 def values_of(rows: Sequence[EvalRow]) -> dict[str, Value]:
@@ -145,7 +182,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
 async def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         rows = await measure(arguments, arguments.out or Path(temporary))
-    values = values_of(rows)
+    values = values_of(rows) | told_values()
     asked = len({row.id for row in rows})
     emit(
         "hops",
