@@ -252,13 +252,14 @@ class Contribution(Value):
     """What a recalled episode did in a run.
 
     `pointer`: a passage it leads to was offered; `query`: a query of it was searched in the place
-    of one that brought nothing; `miss`: a search that had brought nothing was left out.
+    of one that brought nothing; `miss`: a search that had brought nothing was left out; `plan`: its
+    look-ups were made again, on the very question.
     """
 
     item: str
-    use: Literal["pointer", "query", "miss"]
+    use: Literal["pointer", "query", "miss", "plan"]
     what: str
-    """the source's id, or the query; of a pointer that leads nowhere its title"""
+    """the source's id, the query, or the question; of a pointer that leads nowhere its title"""
     outcome: Literal["offered", "changed", "gone", "barred"] = "offered"
     """`changed`, `gone`: what the source holds today no longer bears it, or it is not there;
     `barred`: its source is none of today's"""

@@ -159,7 +159,12 @@ def _judged(item: BankItem) -> Iterator[tuple[str, str]]:
     yield from _scores(item)
 
 
-OFFERED = {"pointer": "passages offered", "query": "queries tried", "miss": "searches left out"}
+OFFERED = {
+    "pointer": "passages offered",
+    "query": "queries tried",
+    "miss": "searches left out",
+    "plan": "plans followed",
+}
 
 
 def _counted(item: BankItem) -> Iterator[tuple[str, str]]:

@@ -252,7 +252,8 @@ def contributed(trajectory: Trajectory, item: Recollection) -> str:
     led = [c for c in told if c.use == "pointer"]
     offered = [c.what for c in led if c.outcome == "offered"]
     lost = Counter(_LOST[c.outcome] for c in led if c.outcome in _LOST)
-    parts = [f"led to {', '.join(offered)}"] if offered else []
+    parts = ["gave its plan"] if any(c.use == "plan" for c in told) else []
+    parts += [f"led to {', '.join(offered)}"] if offered else []
     parts += [f"{count} of its sources {what}" for what, count in lost.items()]
     parts += [f'searched "{one_line(c.what, 80)}"' for c in told if c.use == "query"]
     parts += [f'left out "{one_line(c.what, 80)}"' for c in told if c.use == "miss"]

@@ -4,13 +4,15 @@ An accepted run leaves one: its question and the names in it, its queries with w
 what it looked up, and where the passages stood that its answer was found to rest on. A later run
 on the same question, or on one that shares a name or is like it, is led by it. Where a search asks
 for what a pointer answered, the passage it points to is a candidate of that search; where a query
-is known to bring nothing, it is not made, and one that worked is tried in its place.
+is known to bring nothing, it is not made, and one that worked is tried in its place. The plan that
+answered the very question before is followed again, and the model need not think of one.
 
 What is recalled is data and stays it. Four walls stand around it: none of an episode's texts is
-shown to the model; what was answered before cannot be cited, since only a passage that the source
-gives today is a source; a query is handed to the search and to no other tool; and a pointer leads
-nowhere that a search of today's sources does not lead by itself. A passage is known by the SHA-256
-of its text; one that has changed counts while it still bears what was cited.
+shown to the model, but a plan without a word beside the question's; what was answered before cannot
+be cited, since only a passage that the source gives today is a source; a query is handed to the
+search and to no other tool; and a pointer leads nowhere that a search of today's sources does not
+lead by itself. A passage is known by the SHA-256 of its text; one that has changed counts while it
+still bears what was cited.
 
 A query of the run's own is always made before one of an episode is, unless a pointer led to what
 it missed before: so what a source has gained since is noticed.
@@ -24,6 +26,7 @@ from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.lookups import Lookups
+from rubricem.agent.research.plans import REFERENCE, covered
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import missing_items, parse
@@ -303,6 +306,28 @@ class Remembered:
                     offer = PointerOffer(match.episode.id, pointer, first=named or match.own)
                     found.append((fit + named, offer))
         return [offer for _, offer in sorted(found, key=lambda f: -f[0])][:MOST_OFFERED]
+
+    def plan(self, question: str) -> list[str]:
+        """The look-ups that answered this very question, each referring to earlier ones by number.
+
+        [] where a run left some open, or where one has words that the question does not have: what
+        another wrote into a bank must not become a plan.
+        """
+        for match in self.matches.values():
+            looks = match.episode.lookups
+            if not (match.own and looks) or not all(look.answer for look in looks):
+                continue
+            plan = list[str]()
+            for look in looks:
+                text = look.asked
+                for number, earlier in enumerate(looks[: len(plan)], start=1):
+                    text = text.replace(earlier.answer, f"[{number}]")
+                plan.append(text)
+            if all(covered(REFERENCE.sub("", text), [question]) for text in plan):
+                told = Contribution(item=match.episode.id, use="plan", what=match.episode.question)
+                self.contributions.append(told)
+                return plan
+        return []
 
     def missed(self, query: str) -> str:
         """The episode of this very question in which the query brought nothing of use, or ""."""

@@ -205,6 +205,10 @@ class ForcedDecoder:
         if expects_words(alone) and asks_one_thing(alone):
             thoughts = read_plan("", alone)
             await run.prompt(Stage.PLAN, f" {neutralise(thoughts[0].text)}")
+        elif known := run.evidence.remembered.plan(alone):
+            told = "\n".join(f"{at}. {text}" for at, text in enumerate(known, start=1))
+            thoughts = read_plan(told, alone)
+            await run.prompt(Stage.PLAN, f"{neutralise(told)[2:]}\n")
         else:
             thoughts = read_plan(f"1. {await self._slots.fill(run, THINK)}", alone)
         steps = complete(thoughts, alone)

@@ -34,7 +34,7 @@ const lines = (label, texts) => texts.length > 0 && el(
 );
 
 const OFFERED = {
-  pointer: "Passages offered", query: "Queries tried", miss: "Searches left out",
+  pointer: "Passages offered", query: "Queries tried", miss: "Searches left out", plan: "Plans followed",
 };
 
 /** What a run asked, found and missed: a record, to be read. */
