@@ -6,12 +6,8 @@ writes the tables of docs/configuration.md anew. What a key means is the docstri
 a field without one is an error here, so that no key goes unexplained.
 """
 
-import ast
-import inspect
 import re
 import sys
-import textwrap
-from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path, PosixPath
 from types import NoneType, UnionType
@@ -22,7 +18,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from rubricem.agent.cli.ask import ask
-from rubricem.agent.settings import PREFIX, Settings, ToolServer
+from rubricem.agent.settings import PREFIX, Settings, ToolServer, documented
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig
@@ -71,17 +67,6 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         ):
             found |= dict(documented(each))
     return found
-
-
-def documented(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(written, ast.ClassDef)
-    for field, below in zip(written.body, written.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-            text = ast.literal_eval(below.value)
-            assert isinstance(field.target, ast.Name)
-            # In a file, what Python calls None is a key that is left out.
-            yield field.target.id, " ".join(str(text).split()).replace("None:", "not set:")
 
 
 def _table(model: type[BaseModel], flags: bool) -> str:

@@ -1,11 +1,13 @@
 """What is entered in the chat: a question, or a slash command.
 
 Commands are on the latest answer (its plan, sources, citations, scores, its file), on threads
-(listed, opened, branched, named, gone on with, begun), and beside both (the memory, the budgets,
-help, leaving). Each is a function of the talk and of its argument, listed in their order here.
+(listed, opened, branched, named, shared, gone on with, begun), and beside both (the memory, the
+budgets, the model, what is searched, help, leaving). Each is a function of the talk and of its
+argument, listed in their order here.
 """
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +17,14 @@ from rich.text import Text
 from rubricem.agent.chat.session import Talk
 from rubricem.agent.cli.options import counted
 from rubricem.agent.reports.cited import CitedAnswer
-from rubricem.agent.reports.page import SUFFIXES, write_report
+from rubricem.agent.reports.page import SUFFIXES, write_page, write_report
 from rubricem.agent.reports.report import facts, markdown, recalled_lines, whereabouts
 from rubricem.agent.settings import BUDGETS
+from rubricem.agent.settings.door import offered_models
+from rubricem.agent.settings.trust import BUILT_IN
 from rubricem.agent.transcript.question import ShownPlan, checked
 from rubricem.agent.transcript.scaffold import parse
+from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
 from rubricem.memory.text import one_line, printable, storable
@@ -220,6 +225,49 @@ async def budget(talk: Talk, argument: str) -> None:
     talk.terminal.say(f"A question may take {said}.")
     if talk.last:
         talk.terminal.say(f"The latest: {', '.join(facts(talk.last))}.")
+
+
+def models(talk: Talk) -> Words:
+    """Those that can be had here, the first being the one that the settings name."""
+    return [(name, "") for name in offered_models(talk.settings) if name]
+
+
+@command("show or set the model that answers", "[NAME]", models)
+async def model(talk: Talk, argument: str) -> None:
+    if argument:
+        server = None if known(argument) else talk.settings.base_url
+        named = {"model": argument, "base_url": server}
+        await talk.reopen(**offered_models(talk.settings).get(argument, named))
+    talk.terminal.say(f"The next question is answered by {talk.researcher.policy.name}.")
+
+
+def kinds(talk: Talk) -> Words:
+    """What is searched without a path or an address."""
+    return [(name, "") for name in BUILT_IN]
+
+
+@command("show or set what is searched: names, folders, addresses", "[NAME ...]", kinds)
+async def source(talk: Talk, argument: str) -> None:
+    if argument:
+        try:
+            names = tuple(shlex.split(argument))
+        except ValueError as cause:
+            raise SettingsError(
+                "A quotation mark is not closed.", "Quote a folder whose name has spaces."
+            ) from cause
+        await talk.reopen(source=names)
+    searched = ", ".join(map(str, talk.researcher.choices.get("source", ())))
+    talk.terminal.say(f"The next question is searched for in {searched}.")
+
+
+@command("write the thread's questions and answers into one page", "[FILE.html]")
+async def share(talk: Talk, argument: str) -> None:
+    answered = [talk.store.load(run) for run in talk.runs if talk.store.ended(run)]
+    if talk.thread is None or not answered:
+        raise SettingsError("There is no answer in this thread yet.", "Ask a question first.")
+    path = Path(argument or f"rubricem-{talk.thread.id}.html").expanduser()
+    write_page(answered, talk.title(), path)
+    talk.terminal.say(f"written: {path}")
 
 
 @command(

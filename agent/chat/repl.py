@@ -20,7 +20,7 @@ from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.settings.door import with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.text import one_line
@@ -141,9 +141,6 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
 
     `thread`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run to go on after.
     """
-    from rubricem.agent.research.researcher import open_saver
-    from rubricem.agent.research.setup import open_researcher
-
     # What the event loop puts in its place would only end the chat at the second ^C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     settings = with_default_source(load_settings(flags))
@@ -155,13 +152,9 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
         begin_in = conversations.after(after).id
     terminal = Terminal(quiet=quiet)
     async with AsyncExitStack() as stack:
+        opening = Talk.opened(settings, dict(flags), conversations, terminal)
         with terminal.waiting("opening"):
-            opening = open_researcher(setup_of(settings), terminal.hear)
-            researcher = await stack.enter_async_context(opening)
-            if settings.checkpoints:
-                saver = open_saver(settings.checkpoints.get_secret_value())
-                researcher.saver = await stack.enter_async_context(saver)
-        talk = Talk(researcher, settings, dict(flags), conversations, terminal)
+            talk = await stack.enter_async_context(opening)
         if begin_in:
             await talk.enter(begin_in)
         await _talk(talk)

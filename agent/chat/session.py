@@ -14,8 +14,8 @@ import base64
 import copy
 import select
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from rubricem.agent.cli.terminal import (
     person_here,
     shown_doing,
 )
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.display import live_view
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
@@ -178,6 +179,37 @@ def _typing_unseen() -> Iterator[Callable[[bool], None]]:
         echo(True)
 
 
+async def _open(
+    settings: Settings,
+    terminal: Terminal,
+    model: AsyncExitStack,
+    rest: AsyncExitStack,
+    kept: Policy | None = None,
+) -> Researcher:
+    """A researcher, held open by `rest`, and its model by `model` unless one is `kept`."""
+    from rubricem.agent.research.researcher import open_saver
+    from rubricem.agent.research.setup import open_researcher
+
+    setup = setup_of(settings)
+
+    async def policy() -> Policy:
+        if kept is not None:
+            return kept
+        return await model.enter_async_context(setup.model.open_policy(terminal.hear))
+
+    try:
+        opening = open_researcher(setup, terminal.hear, policy=policy)
+        researcher = await rest.enter_async_context(opening)
+        if settings.checkpoints:
+            saver = open_saver(settings.checkpoints.get_secret_value())
+            researcher.saver = await rest.enter_async_context(saver)
+    except BaseException:
+        await rest.aclose()
+        await model.aclose()
+        raise
+    return researcher
+
+
 @dataclass
 class Talk:
     """One thread being talked in, and the terminal; None: the next question begins one."""
@@ -198,6 +230,29 @@ class Talk:
     worst: int = 0
     """exit status of the worst that happened"""
     _usages: dict[str, Usage] = field(default_factory=dict)
+    _model: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """holds the model open, which may outlive a researcher"""
+    _rest: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """holds open what else the researcher has"""
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        settings: Settings,
+        flags: dict[str, Any],
+        conversations: ConversationStore,
+        terminal: Terminal,
+    ) -> AsyncIterator["Talk"]:
+        """A talk with all that it needs, which it closes at its end."""
+        model, rest = AsyncExitStack(), AsyncExitStack()
+        researcher = await _open(settings, terminal, model, rest)
+        talk = cls(researcher, settings, flags, conversations, terminal, _model=model, _rest=rest)
+        try:
+            yield talk
+        finally:
+            await talk._rest.aclose()
+            await talk._model.aclose()
 
     @property
     def setup(self) -> Setup:
@@ -290,6 +345,26 @@ class Talk:
         self.settings = self.settings.model_copy(
             update={name: getattr(settings, name) for name in values}
         )
+
+    async def reopen(self, **values: Any) -> None:
+        """Answer with other sources, or another model, from the next question on.
+
+        Raises what opening them raises; what is open goes on then.
+        """
+        named = {name: value for name, value in values.items() if value is not None}
+        loaded = load_settings({**self.flags, **named})
+        changed = {name: getattr(loaded, name) for name in named}
+        settings = self.settings.model_copy(update={**values, **changed})
+        kept = None if "model" in values else self.researcher.policy
+        model, rest = AsyncExitStack(), AsyncExitStack()
+        with self.terminal.waiting("opening"):
+            self.researcher = await _open(settings, self.terminal, model, rest, kept)
+        self.flags.update(named)
+        self.settings, self._rest, before = settings, rest, self._rest
+        await before.aclose()
+        if kept is None:
+            self._model, model = model, self._model
+            await model.aclose()
 
     def questions(self) -> list[tuple[str, str]]:
         """Each question of the thread, and how its run ended."""

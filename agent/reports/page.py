@@ -48,6 +48,7 @@ from rubricem.agent.reports.cited import (
 from rubricem.agent.transcript.scaffold import Block, parse
 from rubricem.judge.evaluation.report import Share
 from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
+from rubricem.memory.language import language_of
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Source, Trajectory
 from rubricem.memory.text import one_line, printable
@@ -180,7 +181,8 @@ _TAGS = _MATHML | {
 }  # fmt: skip
 _ATTRIBUTES: dict[str, set[str]] = {
     "a": {"href"}, "ol": {"start"}, "div": {"class", "tabindex", "role", "aria-label"},
-    "pre": {"tabindex"}, "span": {"class"}, "code": {"class"}, "math": {"display"},
+    "td": {"class"}, "th": {"class"}, "pre": {"tabindex"}, "span": {"class"}, "code": {"class"},
+    "math": {"display"},
     "mo": {"stretchy", "fence", "form"}, "mfrac": {"linethickness"}, "mi": {"mathvariant"},
     "mtable": {"columnalign"}, "mover": {"accent"}, "munder": {"accentunder"},
 }  # fmt: skip
@@ -196,21 +198,61 @@ def cleaned(html: str) -> str:
     )  # fmt: skip
 
 
-def page(trajectory: Trajectory, maths: Maths = as_mathml) -> str:
-    """The whole page."""
-    answer = cited_answer(trajectory)
-    checks = trajectory.verification
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A question and its answer on a page."""
+
+    trajectory: Trajectory
+    answer: CitedAnswer
+    tag: str
+    """stands in its ids, so that those of other turns are others"""
+    html: str
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, tag: str, maths: Maths) -> "_Turn":
+        answer = cited_answer(trajectory)
+        return cls(trajectory, answer, tag, answer_html(answer, maths, tag))
+
+    @property
+    def language(self) -> str:
+        return language_of(self.trajectory.question)
+
+    @property
+    def when(self) -> str:
+        asked = self.trajectory.started_at.astimezone(UTC)
+        return f"{asked:%d %B %Y, %H:%M} UTC".lstrip("0")
+
+    @property
+    def removed(self) -> list[str]:
+        checks = self.trajectory.verification
+        return [repair.claim for repair in checks.repairs] if checks else []
+
+    @property
+    def rubric(self) -> list[str]:
+        return report.latest_rubric(parse(printable(self.trajectory.transcript())))
+
+    @property
+    def stages(self) -> list[tuple[Any, list["_ShownBlock"]]]:
+        texts = report.stage_texts(self.trajectory)
+        return [(stage, list(_blocks(text))) for stage, text in texts.items()]
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        return _numbers(self.trajectory)
+
+
+def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
+    """The whole page: of one run, or of the runs of a thread, which has a title of its own."""
+    one = len(trajectories) == 1
+    turns = [
+        _Turn.of(each, "" if one else f"{number}-", maths)
+        for number, each in enumerate(trajectories, start=1)
+    ]
     return page_of(
         "rubricem.agent.reports",
         "report_page.html",
-        trajectory=trajectory,
-        answer=answer,
-        html=answer_html(answer, maths),
-        when=f"{trajectory.started_at.astimezone(UTC):%d %B %Y, %H:%M} UTC".lstrip("0"),
-        removed=[repair.claim for repair in checks.repairs] if checks else [],
-        rubric=report.latest_rubric(parse(printable(trajectory.transcript()))),
-        stages=[(s, list(_blocks(text))) for s, text in report.stage_texts(trajectory).items()],
-        numbers=_numbers(trajectory),
+        turns=turns,
+        title=title or trajectories[0].question,
         verdicts=_VERDICTS,
         report=report,
         around=_around,
@@ -268,8 +310,11 @@ def _templates(package: str) -> Environment:
     return environment
 
 
-def answer_html(answer: CitedAnswer, maths: Maths = as_source) -> str:
-    """The answer with its marks: the button of citation n (from 1) opens the popover `cN`."""
+def answer_html(answer: CitedAnswer, maths: Maths = as_source, tag: str = "") -> str:
+    """The answer with its marks: the button of citation n (from 1) opens the popover `cN`.
+
+    `tag` stands before the number, where a page holds several answers.
+    """
     if not answer.pieces:
         return f'<p class="none">{report.NO_ANSWER}</p>'
     index = {id(citation): i for i, citation in enumerate(answer.citations, 1)}
@@ -278,7 +323,7 @@ def answer_html(answer: CitedAnswer, maths: Maths = as_source) -> str:
         if isinstance(piece, Uncited):
             return UNCITED
         buttons = (
-            f'<button type="button"{doubtful} popovertarget="c{index[id(c)]}" '
+            f'<button type="button"{doubtful} popovertarget="c{tag}{index[id(c)]}" '
             f'aria-label="Source {c.number}: {escape(one_line(c.source.title, 80))}">'
             f"{c.number}{doubt(c)}</button>"
             for c in piece.citations
@@ -388,7 +433,18 @@ def write_report(trajectory: Trajectory, path: Path) -> None:
     Raises SettingsError for another suffix, StoreError where the file cannot be written.
     """
     check_report_path(path)
-    content = rendered(trajectory, path.suffix.lower())
+    _write(rendered(trajectory, path.suffix.lower()), path)
+
+
+def write_page(trajectories: Sequence[Trajectory], title: str, path: Path) -> None:
+    """Write the runs of a thread as one page; raises SettingsError unless it ends in .html."""
+    if path.suffix.lower() != ".html":
+        raise SettingsError(f"{path.name!r} is no page.", "Give a file name that ends in .html.")
+    check_report_path(path)
+    _write(page(*trajectories, title=title), path)
+
+
+def _write(content: str | bytes, path: Path) -> None:
     try:
         write_atomically(path.resolve(), content)
     except StoreError as error:
@@ -449,7 +505,7 @@ def pdf(trajectory: Trajectory) -> bytes:
     weasyprint = _weasyprint()
     fetcher = _refusing()
     with boundary(StoreError, "making the PDF"):
-        html = weasyprint.HTML(string=page(trajectory, as_source), url_fetcher=fetcher)
+        html = weasyprint.HTML(string=page(trajectory, maths=as_source), url_fetcher=fetcher)
         style = weasyprint.CSS(string=_PAPER, url_fetcher=fetcher)
         made: bytes = html.write_pdf(stylesheets=[style])
     return made
@@ -529,8 +585,9 @@ class _Word:
         self._document = document
         self._lists: list[str] = []
         self._quoted = 0
-        self._rows: list[list[Token]] | None = None
-        """of the table that is read"""
+        self._rows: list[list[tuple[Token, str]]] | None = None
+        """of the table that is read: what each cell holds, and where it stands in it"""
+        self._cell = ""
 
     def write(self, tokens: "Sequence[Token]") -> None:
         before = ""
@@ -553,7 +610,7 @@ class _Word:
 
     def _text(self, token: "Token", tag: str) -> None:
         if self._rows is not None:
-            self._rows[-1].append(token)
+            self._rows[-1].append((token, self._cell))
             return
         if re.fullmatch("h[1-6]", tag):
             paragraph = self._document.add_heading("", int(tag[1]) - 1)
@@ -571,13 +628,24 @@ class _Word:
                 self._rows = []
             case "tr_open" if self._rows is not None:
                 self._rows.append([])
+            case "td_open" | "th_open":
+                self._cell = str(token.attrs.get("class", ""))
             case "table_close" if self._rows:
                 rows, self._rows = self._rows, None
                 table = self._document.add_table(len(rows), max(map(len, rows)))
                 table.style = "Table Grid"
                 for row, cells in zip(table.rows, rows, strict=True):
-                    for cell, held in zip(row.cells, cells, strict=False):
-                        _inline(cell.paragraphs[0], held)
+                    for cell, (held, aligned) in zip(row.cells, cells, strict=False):
+                        [paragraph] = cell.paragraphs
+                        if aligned:
+                            paragraph.alignment = _word_alignment(aligned)
+                        _inline(paragraph, held)
+
+
+def _word_alignment(aligned: str) -> Any:
+    from docx.enum.text import WD_ALIGN_PARAGRAPH
+
+    return getattr(WD_ALIGN_PARAGRAPH, aligned.upper())
 
 
 def _inline(paragraph: Any, token: "Token") -> None:

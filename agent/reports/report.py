@@ -80,6 +80,10 @@ def _quoted(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace"))
 
 
+ALIGNED = ("left", "center", "right")
+"""classes of a table's cells, as its columns say"""
+
+
 def grammar() -> "MarkdownIt":
     """What an answer is read in; its tokens are markdown-it's, with `math_inline` and its kind.
 
@@ -108,7 +112,9 @@ def _settle(state: "StateCore") -> None:
     for before, token in zip([None, None, *state.tokens], state.tokens, strict=False):
         if token.type.startswith("heading"):
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
-        token.attrs.pop("style", None)
+        aligned = str(token.attrs.pop("style", "")).removeprefix("text-align:")
+        if aligned in ALIGNED:
+            token.attrs["class"] = aligned
         if token.type != "inline" or not token.children:
             continue
         token.children = [kept for child in token.children for kept in _linked(child)]

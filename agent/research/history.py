@@ -16,6 +16,7 @@ import json
 import math
 import re
 import sqlite3
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -30,23 +31,26 @@ from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
+from rubricem.memory.schema import Status
 from rubricem.memory.text import one_line, storable
 
 FILE_NAME = "history.sqlite"
-VERSION = 1
+VERSION = 2
 LONGEST_PREVIEW = 240
 """characters"""
 TICK = 1_000_000_000
 """nanoseconds within which a change could hide behind another one"""
 LEAST = 3
 """letters of a word that may go on"""
+USUAL, FEW = 20, 3
+"""runs whose time is looked at, and those without which none is usual"""
 BATCH = 50
 """runs that are taken in at once: others may write in between"""
 
 _TABLES = f"""
 CREATE TABLE runs (number INTEGER PRIMARY KEY, thread TEXT UNIQUE, state INTEGER, asked INTEGER,
     question TEXT, title TEXT, tags TEXT, status TEXT, report TEXT, tokens INTEGER, cost REAL,
-    earlier TEXT);
+    earlier TEXT, seconds REAL, asked_of TEXT);
 CREATE INDEX asked ON runs (asked DESC, thread DESC);
 CREATE VIRTUAL TABLE words USING fts5(text, content='', prefix='3',
     tokenize='unicode61 remove_diacritics 2');
@@ -148,6 +152,18 @@ class History:
         runs, tokens, cost = self._read(summed, [since.timestamp() * 1e9])[0]
         return Outlay(runs, tokens or 0, cost or 0.0)
 
+    def usual_seconds(self, model: str, form: str) -> float | None:
+        """The median of what the latest finished runs of a model and a form of answer took.
+
+        None where fewer than three are known.
+        """
+        taken = (
+            "SELECT seconds FROM runs WHERE status = ? AND asked_of = ? AND seconds IS NOT NULL "
+            "ORDER BY asked DESC LIMIT ?"
+        )
+        known = self._read(taken, [Status.FINISHED.value, json.dumps([model, form]), USUAL])
+        return statistics.median(s for (s,) in known) if len(known) >= FEW else None
+
     def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:
         """Take in what changed in the folders, the latest first; how many are still to be read.
 
@@ -179,14 +195,18 @@ class History:
     def _row(self, thread: str, state: int) -> tuple[Any, ...] | None:
         """A run as the index has it; None for one whose folder goes at this moment."""
         question, status, report, tokens, cost, earlier = "", "", "", 0, None, []
+        seconds, asked_of = None, ""
         try:
             asked = self._store.asked_at(thread)
-            asked_for = self._store.request(thread)["ask"]
+            request = self._store.request(thread)
+            asked_for, choices = request["ask"], request.get("choices") or {}
+            asked_of = json.dumps([choices.get("model") or "", asked_for.get("answer_format")])
             question, earlier = str(asked_for["question"]), list(asked_for.get("earlier", ()))
             if self._store.ended(thread):
                 ended = self._store.load(thread)
                 status, used = ended.status.value, ended.usage
                 tokens, cost = used.prompt_tokens + used.completion_tokens, used.cost
+                seconds = ended.seconds
                 report = cited_answer(ended).text(lambda piece: "")
         except (RubricemError, LookupError, TypeError, ValueError):
             # It is listed all the same, by what could be read of it.
@@ -198,7 +218,8 @@ class History:
         stamp = int(asked.timestamp() * 1e6) * 1000
         tags = json.dumps(kept.tags, ensure_ascii=False)
         said = (question, kept.title, tags, status, report)
-        return thread, state, stamp, *map(storable, said), tokens, cost, json.dumps(earlier)
+        spent = tokens, cost, json.dumps(earlier), seconds, storable(asked_of)
+        return thread, state, stamp, *map(storable, said), *spent
 
     def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         with self._opened() as database:

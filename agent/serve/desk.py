@@ -5,10 +5,10 @@ and resumed by its key, and what happens in it is told through its event log. Ru
 that go on at once wait for a place. What a server that ended had not finished goes on when the
 next one starts, from the journals: nothing that had finished is done again.
 
-The model is opened by the first question and stays; there is one researcher for each way to
-answer, and sources are opened once for each set of them. What they have to say while they work
-goes to the run that is being worked on. What a server learns from its runs it learns behind the
-answers with a server's model, else when asked to: runs wait in their folders, as those of
+A model is opened by the first question that names it and stays; there is one researcher for each
+way to answer, and sources are opened once for each set of them. What they have to say while they
+work goes to the run that is being worked on. What a server learns from its runs it learns behind
+the answers with a server's model, else when asked to: runs wait in their folders, as those of
 `rubricem ask` do, and those of another model are left to `rubricem learn`, since a model reflects
 on what it wrote itself.
 """
@@ -91,6 +91,10 @@ class Work:
         """the run, once it has come to an end"""
         self.granted = Granted(0, 0.0)
         """of a user's day, until it has ended"""
+        self.model: PolicyChoice | None = None
+        """what it was asked of"""
+        self.usual: float | None = None
+        """seconds that such runs took, by their median; None: too few are known"""
         self._places = places
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
@@ -204,13 +208,23 @@ class Researchers:
     def __init__(self, model: PolicyChoice, shared: "Researchers | None" = None) -> None:
         """`shared`: those whose model is taken, in the place of one of their own."""
         self._shared = shared
-        self.policy: Policy | None = None
-        """the model that answers, once it is open"""
         self._model = model
+        self._open: dict[tuple[bool, str], Policy] = {}
         self._stack = AsyncExitStack()
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._lock = asyncio.Lock()
+
+    @property
+    def policy(self) -> Policy | None:
+        """The server's own model, once it is open."""
+        return self.opened_before(self._model)
+
+    def opened_before(self, model: PolicyChoice) -> Policy | None:
+        """The model of a choice where it is open."""
+        if self._shared is not None:
+            return self._shared.opened_before(model)
+        return self._open.get((model.embedded, model.name))
 
     @property
     def reader(self) -> LocalModel | None:
@@ -219,7 +233,7 @@ class Researchers:
 
     @asynccontextmanager
     async def of(self, setup: Setup) -> AsyncIterator[Researcher]:
-        """The researcher for this setup, which has the server's model.
+        """The researcher for this setup, which has one of the server's models.
 
         Raises what opening raises; the next that wants it tries again.
         """
@@ -228,7 +242,8 @@ class Researchers:
         async with self._opening.setdefault(key, asyncio.Lock()):
             if key not in self._held:
                 opened = AsyncExitStack()
-                opening = open_researcher(setup, tell_current, policy=self._opened_policy)
+                policy = partial(self.opened, setup.model)
+                opening = open_researcher(setup, tell_current, policy=policy)
                 self._held[key] = _Held(await opened.enter_async_context(opening), opened)
             held = self._held[key]
             held.users += 1
@@ -242,26 +257,25 @@ class Researchers:
         finally:
             held.users -= 1
 
-    async def opened(self) -> Policy:
-        """The model that answers; the first that wants it opens it."""
-        return await self._opened_policy()
+    async def opened(self, model: PolicyChoice | None = None) -> Policy:
+        """A model, the server's own if none is named; the first that wants it opens it."""
+        if self._shared is not None:
+            return await self._shared.opened(model)
+        model = model or self._model
+        key = model.embedded, model.name
+        async with self._lock:
+            if key not in self._open:
+                opening = model.open_policy(tell_current)
+                self._open[key] = await self._stack.enter_async_context(opening)
+                # What is loaded by now stays. Looked through for garbage again and again, it holds
+                # everything up for a quarter of a second each time.
+                gc.freeze()
+            return self._open[key]
 
     async def aclose(self) -> None:
         for held in self._held.values():
             await held.opened.aclose()
         await self._stack.aclose()
-
-    async def _opened_policy(self) -> Policy:
-        async with self._lock:
-            if self.policy is None and self._shared is not None:
-                self.policy = await self._shared.opened()
-            elif self.policy is None:
-                opening = self._model.open_policy(tell_current)
-                self.policy = await self._stack.enter_async_context(opening)
-                # What is loaded by now stays. Looked through for garbage again and again, it holds
-                # everything up for a quarter of a second each time.
-                gc.freeze()
-            return self.policy
 
 
 SHOWN = 120
@@ -293,7 +307,7 @@ class Lessons:
         except RubricemError as error:
             self._queue.lessons.append(lessons.failed(trajectory.thread, error))
             return
-        if not why and self.at_once:
+        if not why and self.at_once and self._is_ours(trajectory.thread):
             self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
 
     async def begin(self) -> None:
@@ -341,11 +355,15 @@ class Lessons:
 
     def _waiting(self) -> tuple[list[str], list[str]]:
         """Runs that wait: those of this model, and the others."""
+        waiting = lessons.queued(self._store, settled=self._settled)
+        own = [run for run in waiting if self._is_ours(run)]
+        return own, [run for run in waiting if run not in set(own)]
+
+    def _is_ours(self, run: str) -> bool:
+        """Whether it was asked of the model that is learnt with."""
         choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
-        waiting = lessons.queued(self._store, settled=self._settled)
-        own = [run for run in waiting if lessons.models_of(self._store, run) == ours]
-        return own, [run for run in waiting if run not in set(own)]
+        return lessons.models_of(self._store, run) == ours
 
 
 HEARTBEAT = 15.0
@@ -566,11 +584,14 @@ class RunDesk:
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
+        named = setup.choices.get("model") or "", ask.answer_format.value
+        usual = await asyncio.to_thread(self.history.usual_seconds, *named)
         async with self._lock:
             if run in self.live:
                 raise conflict("The run goes on already.", "Watch its events.")
             work = Work(run, thread, log, began, self._places)
             work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
+            work.model, work.usual = setup.model, usual
             self.live[run] = work
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))

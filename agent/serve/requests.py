@@ -35,7 +35,13 @@ from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, limits_of
-from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, setup_of
+from rubricem.agent.settings.door import (
+    CHOICES,
+    UNNAMED,
+    choices_of,
+    offered_models,
+    setup_of,
+)
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -172,12 +178,23 @@ class RunAsked(BudgetsAsked):
     clarify: bool | None = None
     tool_calls: int | None = Field(default=None, ge=1, le=1000)
     verify: Literal["off", "mark", "repair"] | None = None
+    model: str | None = Field(default=None, max_length=1000)
+    """one of those that the server offers"""
+    memory: Literal["on", "off", "read-only"] | None = None
 
     def change(self, settings: Settings) -> Settings:
         """The server's settings with what the question changes in them."""
         changed = self.model_dump(
-            exclude_none=True, exclude={"question", "thread", "format", "source"}
+            exclude_none=True, exclude={"question", "thread", "format", "source", "model"}
         )
+        if self.model is not None:
+            offered = offered_models(settings)
+            if self.model not in offered:
+                raise SettingsError(
+                    f"The model {self.model!r} is not offered by this server.",
+                    f"Name one of {', '.join(filter(None, offered))}; the setting models has more.",
+                )
+            changed |= offered[self.model]
         if self.format is not None:
             changed["answer_format"] = self.format
         if self.source is not None:
@@ -290,13 +307,15 @@ def settings_of_run(
     kept["source"] = tuple(kept.get("source", settings.source))
     given = budgets.model_dump(exclude_none=True) if budgets else {}
     settings = settings.model_copy(update={**kept, **limits_of(request), **given})
-    now = choices_of(settings)
-    if any(now.get(name) != value for name, value in choices.items()):
-        raise conflict(
-            "The run was asked of another model, or with settings that this server does not have.",
-            "Go on with it by rubricem ask --resume and its name.",
-        )
-    return settings
+    for offered in offered_models(settings).values():
+        asked = settings.model_copy(update=offered)
+        now = choices_of(asked)
+        if all(now.get(name) == value for name, value in choices.items()):
+            return asked
+    raise conflict(
+        "The run was asked of another model, or with settings that this server does not have.",
+        "Go on with it by rubricem ask --resume and its name.",
+    )
 
 
 USERS_FILE, FOLDER = "users.json", "users"

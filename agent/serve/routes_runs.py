@@ -6,18 +6,19 @@ the page to show as text.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from enum import Enum
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
-from rubricem.agent.reports.page import answer_html, draft_html
+from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import contributed, markdown, notes, quotes, stage_texts
 from rubricem.agent.research.history import PastRun, dependents, remove
 from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
@@ -46,8 +47,19 @@ from rubricem.agent.serve.requests import (
     too_many,
     unknown_run,
 )
+from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others, secrets_in
 from rubricem.agent.serve.security import CSRF_HEADER, Security
-from rubricem.agent.settings import BUDGETS, limits_of
+from rubricem.agent.settings import (
+    BUDGETS,
+    DEFAULT_ORIGIN,
+    PREFIX,
+    Settings,
+    limits_of,
+    meanings,
+    settings_file,
+)
+from rubricem.agent.settings.door import offered_models
+from rubricem.agent.settings.trust import PASSWORD
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
@@ -60,6 +72,7 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
     routes = APIRouter(prefix="/api")
     routes.get("/status")(server.status)
+    routes.get("/settings")(server.settings)
     routes.post("/login")(server.login)
     routes.post("/runs", status_code=created)(runs.ask)
     routes.get("/runs")(runs.listed)
@@ -76,6 +89,7 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.get("/threads")(threads.listed)
     routes.post("/threads", status_code=created)(threads.create)
     routes.get("/threads/{thread}")(threads.one)
+    routes.get("/threads/{thread}/export/html")(threads.export)
     routes.post("/threads/{thread}/branch", status_code=created)(threads.branch)
     routes.patch("/threads/{thread}")(threads.rename)
     routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)(threads.delete)
@@ -349,10 +363,12 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
 
 
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
+    policy = desk.researchers.opened_before(work.model) if work.model else None
     return {
         "state": work.state,
         "seconds": round(work.seconds, 1),
-        "model": desk.researchers.policy.name if desk.researchers.policy else None,
+        "model": policy.name if policy else None,
+        "usual_seconds": work.usual,
         "usage": work.telling.usage,
         "tool_calls": work.telling.calls,
         "limits": work.telling.limits,
@@ -423,6 +439,27 @@ class _Threads:
                 runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
         return {**await asyncio.to_thread(self._told, found), "runs": runs}
 
+    async def export(self, thread: str) -> Response:
+        """The answered questions of a thread as one page, without this machine's paths and keys.
+
+        Refused (409) where none is answered.
+        """
+        found = await asyncio.to_thread(self.desk.conversation, thread)
+        content = await asyncio.to_thread(self._page, found)
+        named = {"Content-Disposition": f'attachment; filename="{file_name(thread, "html")}"'}
+        return Response(content, media_type=TYPES["html"], headers=named)
+
+    def _page(self, thread: Conversation) -> str:
+        told = []
+        for run in thread.runs:
+            # One that is unfinished, damaged or deleted is left out.
+            with suppress(RubricemError):
+                if self.desk.store.ended(run):
+                    told.append(for_others(self.desk.store.load(run), self.desk.settings))
+        if not told:
+            raise conflict("Nothing in this thread is answered yet.", "Wait for its first report.")
+        return page(*told, title=self._told(thread)["title"])
+
     def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
         self.desk.conversation(thread)
         return self._told(self.desk.conversations.branch(thread, branched.run))
@@ -451,8 +488,11 @@ class _Threads:
 
 
 VERIFY = ("off", "mark", "repair")
-DEFAULTS = {"verify", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
+SET = "set, and not shown"
+DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
 """settings that a question may change"""
+ASKED = DEFAULTS | {"answer_format", "model", "source"}
+"""those that the page has beside a question"""
 MONTH = 30 * 86400
 """seconds"""
 
@@ -463,6 +503,28 @@ class Login(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     token: str = Field(max_length=200)
+
+
+def _origin(settings: Settings, name: str) -> str:
+    """Where a value came from; "": from whoever began the server otherwise."""
+    found = settings.origin(name)
+    return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
+
+
+def _shown_value(value: object, hidden: set[str]) -> str:
+    """A setting's value in a line, without what opens other doors."""
+    if isinstance(value, SecretStr):
+        return SET
+    if isinstance(value, tuple):
+        return ", ".join(_shown_value(each, hidden) for each in value)
+    if isinstance(value, Mapping):
+        return ", ".join(str(name) for name in value)
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "on", False: "off"}[value]
+    text = PASSWORD.sub("//***@", str(value.value if isinstance(value, Enum) else value))
+    for secret in sorted(hidden, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return one_line(text)
 
 
 @dataclass(frozen=True)
@@ -479,6 +541,7 @@ class _Server:
         return {
             "version": version("rubricem"),
             "model": policy.name if policy else model,
+            "models": list(offered_models(settings)),
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
             "formats": [each.value for each in AnswerFormat],
@@ -491,6 +554,31 @@ class _Server:
             "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in ("waiting", "running", "asking")},
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting in force, where it came from and what it means; no key is told.
+
+        Users, who are not at the server's machine, are told what a question may change.
+        """
+        settings, user = self.desk.settings, bool(self.desk.user)
+        told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
+        hidden = secrets_in(settings)
+        file = None if user else settings_file()
+        return {
+            "settings": [
+                {
+                    "name": name,
+                    "value": _shown_value(getattr(settings, name), hidden),
+                    "origin": "" if user else _origin(settings, name),
+                    "set": name in settings.model_fields_set,
+                    "meaning": meanings()[name],
+                    "variable": PREFIX + name.upper(),
+                    "asked": name in ASKED,
+                }
+                for name in told
+            ],
+            "file": str(file) if file else "",
         }
 
     def login(self, given: Login, request: Request, response: Response) -> dict[str, Any]:

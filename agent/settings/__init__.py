@@ -8,18 +8,22 @@ a key that nothing else names.
 What is wrong with a setting is said in a sentence that shows no key and no password.
 """
 
+import ast
+import inspect
 import json
 import os
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import httpx
 import platformdirs
 from pydantic import (
+    BaseModel,
     Field,
     PrivateAttr,
     SecretStr,
@@ -82,6 +86,9 @@ class Settings(BaseSettings):
 
     model: str | None = None
     """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
+    models: Annotated[tuple[str, ...], NoDecode] = ()
+    """what a question on the page may name in the place of `model`: embedded models, or others of
+    the same server; of an embedded model those of the catalogue that were fetched may be, too"""
     base_url: str | None = None
     """an OpenAI-compatible server, up to and with `/v1`"""
     api_key: SecretStr | None = None
@@ -253,7 +260,7 @@ class Settings(BaseSettings):
             raise ValueError("must be an address such as http://localhost:8000")
         return value.rstrip("/")
 
-    @field_validator("source", "allow_hosts", mode="before")
+    @field_validator("source", "models", "allow_hosts", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
@@ -326,6 +333,24 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
         Untrusted.of(said, local).require()
     settings._origins.update(origins)
     return settings
+
+
+@cache
+def meanings() -> dict[str, str]:
+    """The docstring below each setting, as one line."""
+    return dict(documented(Settings))
+
+
+def documented(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Each field of a model that has a docstring below it, and that as one line."""
+    [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(written, ast.ClassDef)
+    for field, below in zip(written.body, written.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            assert isinstance(field.target, ast.Name)
+            # In a file, what Python calls None is a key that is left out.
+            yield field.target.id, " ".join(str(text).split()).replace("None:", "not set:")
 
 
 def limits_of(request: Mapping[str, Any]) -> dict[str, float]:

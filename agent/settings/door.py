@@ -19,7 +19,7 @@ from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
 from rubricem.agent.transcript.question import Ask, Budgets
-from rubricem.agent.weights.catalogue import DEFAULT_MODEL, known
+from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, known
 from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Decoding
@@ -118,6 +118,28 @@ def model_of(settings: Settings) -> PolicyChoice:
             "the embedded models are 1.5b and 0.5b.",
         )
     return _served(settings, OPENAI_URL, key)
+
+
+def offered_models(settings: Settings) -> dict[str, dict[str, str | None]]:
+    """The models that a question may name, the server's own first, and the settings of each.
+
+    "" is the only one that another server lists. Looks for files.
+    """
+    from rubricem.agent.weights.store import WeightsStore
+
+    own = model_of(settings)
+    named = [own.name, *settings.models]
+    if own.embedded:
+        here = WeightsStore(settings.weights_dir)
+        fetched = [each for each in catalogue() if not here.lacks_model(each.name)]
+        named += [each.name for each in fetched if each.files[0].path.endswith(".gguf")]
+    found: dict[str, dict[str, str | None]] = {}
+    for name in named:
+        weights = known(name)
+        server = None if weights else settings.base_url
+        found.setdefault(weights.name if weights else name, {"model": name, "base_url": server})
+    first = next(iter(found))
+    return found | {first: {"model": settings.model, "base_url": settings.base_url}}
 
 
 def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:

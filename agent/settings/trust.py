@@ -33,7 +33,7 @@ LIFTED = {"max_cost": 1, "max_total_tokens": 200_000}
 BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
 PAID = ("tavily", "exa", "brave")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PASSWORD = re.compile(r"//[^/@\s]*@")
+PASSWORD = re.compile(r"//[^/@\s]*@")
 
 
 def acting(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -52,6 +52,9 @@ def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
         return "base_url" not in said
     if name == "model":  # what is fetched, read or paid for; to a named server it is a word
         return "base_url" not in said and known(value.strip()) is None
+    if name == "models":
+        names = value.split(",") if isinstance(value, str) else value
+        return "base_url" not in said and not all(known(each.strip()) for each in names)
     if name == "reflect_model":
         return known(value.strip()) is None
     if name == "source":
@@ -109,7 +112,7 @@ class Untrusted:
                 value = "(not shown)"
             elif name == "mcp_servers":
                 value = {n: one.get("command") or one.get("url") for n, one in value.items()}
-            text = _PASSWORD.sub("//", json.dumps(value, default=str, ensure_ascii=False))
+            text = PASSWORD.sub("//", json.dumps(value, default=str, ensure_ascii=False))
             lines.append(f"  {name} = {one_line(text, 300)}")
         return "\n".join(lines)
 

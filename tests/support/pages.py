@@ -2,8 +2,9 @@
 
 A real server on loopback answers over a scripted model, which chooses what it writes by words of
 the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `unmarked`:
-a review without marks; `rich`: a table, code and formulas, of which `halfway` is all that comes;
-`hostile`: markup of every kind. It also plays the checker of claims and the stage judge. Further
+a review without marks; `rich`: a table, code and formulas, of which the last does not come with
+`halfway`; `hostile`: markup of every kind. It also plays the checker of claims and the stage judge.
+Further
 on: what is done in a browser in the words of who uses it, a client that reads a run's events,
 routers alone with errors told as the server tells them, and the whole behind clients of OpenAI's
 interface.
@@ -105,9 +106,9 @@ ANSWER = (
 )
 RICH = r"""It <cite id="S1">can grow without bound</cite>, see [the manual](https://docs.python.org/3/).
 
-| Chemist | Element | What the discovery rested on, in a sentence |
-|---|---|---|
-| Marie Curie | Polonium | Radioactivity of pitchblende ![seen](https://a.test/seen.png) |
+| Chemist | Number | What the discovery rested on, in a sentence |
+|---|---:|---|
+| Marie Curie | 84 | Radioactivity of pitchblende ![seen](https://a.test/seen.png) |
 
 - [x] Size told
 
@@ -171,7 +172,7 @@ def _researcher(question: str, turn: int) -> Scripted:
     text = _MARK.sub("", text) if "unmarked" in question else text
     text = text.replace(ANSWER, RICH) if "rich" in question else text
     if "halfway" in question and turn == 2:
-        return Reply(pieces=[text.partition("- [x]")[0]], hang_after=1)
+        return Reply(pieces=[text.partition("$$")[0]], hang_after=1)
     pieces = [text[i : i + 24] for i in range(0, len(text), 24)]
     return Reply(pieces=pieces, piece_seconds=0.05 if "slowly" in question else 0.0)
 
@@ -225,6 +226,7 @@ def settings(folder: Path, model: ScriptedServer, memory: Memory = "off") -> Set
     return Settings(
         base_url=model.base_url,
         model="scripted",
+        models=("larger",),
         source=(str(documents),),
         data_dir=folder / "data",
         weights_dir=folder / "weights",

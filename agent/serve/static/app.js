@@ -13,6 +13,7 @@ const VIEWS = {
   memory: () => import("./memory.js"),
   judge: () => import("./judge.js"),
   training: () => import("./training.js"),
+  settings: () => import("./settings.js"),
 };
 const ICONS = ["ask", "history", "threads", "memory", "judge", "training"];
 const RECENT = 12;
@@ -56,7 +57,7 @@ function settle() {
 
 function mark(place) {
   const own = `#/${place}`;
-  for (const link of document.querySelectorAll("#places a")) {
+  for (const link of document.querySelectorAll("#places a, .settings-link")) {
     if (link.getAttribute("href") === own) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -111,7 +112,9 @@ function themes() {
 
 async function foot() {
   const place = document.getElementById("side-foot");
-  replace(place, themes());
+  const settings = el("a", { href: "#/settings", class: "settings-link" }, icon("settings"), "Settings");
+  replace(place, settings, themes());
+  mark(parts()[0]);
   const status = await get("/api/status").catch(() => null);
   if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
   const { users } = await get("/api/users").catch(() => ({ users: [] }));

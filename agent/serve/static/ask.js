@@ -2,11 +2,14 @@
 import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { number } from "./format.js";
-import { attempt, button, choices, failure, field, input, textarea, toggle } from "./parts.js";
+import {
+  attempt, button, choices, failure, field, input, select, textarea, toggle,
+} from "./parts.js";
 import { SourcePicker } from "./sources.js";
 
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
 const VERIFY = [["off", "Do not check"], ["mark", "Mark doubts"], ["repair", "Repair"]];
+const MEMORY = [["off", "Off"], ["read-only", "Use it"], ["on", "Use it and learn"]];
 const DRAFT = "draft";
 const FINE = "(pointer: fine)";
 const LIMITS = [
@@ -29,11 +32,15 @@ export function show() {
   return place;
 }
 
-/** The form of a new question; in a thread, whose name `thread` brings, it is the next of that. */
-export function composer(thread = null) {
+/** The form of a new question; in a thread, whose name `thread` brings, it is the next of that.
+ *
+ * `began` is told the run that was asked for; without it the page goes there.
+ */
+export function composer(thread = null, began = open) {
   const question = textarea({
     rows: 3,
     required: true,
+    dir: "auto",
     placeholder: thread ? "Ask what the report leaves open" : "Ask a question",
     "aria-label": thread ? "Follow-up question" : "Question",
   });
@@ -56,8 +63,9 @@ export function composer(thread = null) {
       },
     );
     if (!started) return;
-    sessionStorage.removeItem(DRAFT);
-    location.hash = `#/run/${encodeURIComponent(started.run)}`;
+    if (!thread) sessionStorage.removeItem(DRAFT);
+    question.value = "";
+    began(started);
   };
   const sendByKey = (event) => {
     if (event.key !== "Enter" || event.isComposing) return;
@@ -79,6 +87,10 @@ export function composer(thread = null) {
   );
 }
 
+function open({ run }) {
+  location.hash = `#/run/${encodeURIComponent(run)}`;
+}
+
 function keepDraft(question) {
   question.value = sessionStorage.getItem(DRAFT) ?? "";
   question.addEventListener("input", () => sessionStorage.setItem(DRAFT, question.value));
@@ -89,6 +101,8 @@ function fields(thread) {
     format: choices("Form of the answer", FORMATS, "long"),
     verify: choices("Checking of the citations", VERIFY, "mark"),
     sources: new SourcePicker(),
+    model: select([], null),
+    memory: choices("Memory", MEMORY, "read-only"),
     approve: toggle("Show me the plan before it is followed", false),
     clarify: toggle("The model may ask me one question first", false),
     limits: LIMITS.map(
@@ -103,11 +117,19 @@ function fields(thread) {
   const limits = el(
     "details",
     { class: "fold" },
-    el("summary", {}, "Limits"),
+    el("summary", {}, "Budgets"),
     limitFields(options.limits),
   );
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
-  const inner = [options.sources.element, checking(options.verify), switches, limits];
+  options.models = el("div", { hidden: true }, field("Model", options.model));
+  const inner = [
+    options.sources.element,
+    options.models,
+    titled("Memory", options.memory),
+    titled("Checking of the citations", options.verify),
+    switches,
+    limits,
+  ];
   options.shown = thread ? el(
     "details",
     { class: "fold options" },
@@ -117,9 +139,9 @@ function fields(thread) {
   return options;
 }
 
-function checking(verify) {
-  const label = el("p", { class: "legend", "aria-hidden": "true" }, "Checking of the citations");
-  return el("div", { class: "stack tight checking" }, label, verify);
+function titled(title, control) {
+  const label = el("p", { class: "legend", "aria-hidden": "true" }, title);
+  return el("div", { class: "stack tight checking" }, label, control);
 }
 
 function limitFields(limits) {
@@ -141,19 +163,25 @@ function limitFields(limits) {
 async function offered(options) {
   // What a person chose before the server answered is theirs.
   const touched = new Set();
-  for (const control of [options.format, options.verify, options.approve, options.clarify]) {
+  const { format, verify, memory, approve, clarify } = options;
+  for (const control of [format, verify, memory, approve, clarify]) {
     control.addEventListener("change", () => touched.add(control), { once: true });
   }
   try {
-    const { sources, source, defaults } = await get("/api/status");
+    const { sources, source, models, model, defaults } = await get("/api/status");
     options.sources.offer(sources, source);
+    replace(
+      options.model,
+      models.map((name, i) => el("option", { value: i ? name : "" }, name || model)),
+    );
+    options.models.hidden = models.length < 2;
     for (const [name, control] of options.limits) {
       control.placeholder = defaults[name] ? number(defaults[name]) : "none";
     }
     const preset = (control, box, value) => {
       if (!touched.has(control)) box.checked = value;
     };
-    for (const name of ["format", "verify"]) {
+    for (const name of ["format", "verify", "memory"]) {
       preset(options[name], options[name].querySelector(`[value="${defaults[name]}"]`), true);
     }
     preset(options.approve, options.approve.box, defaults.approve_plan);
@@ -169,6 +197,8 @@ function asked(question, options) {
   body.approve_plan = options.approve.box.checked;
   body.clarify = options.clarify.box.checked;
   body.verify = options.verify.value();
+  body.memory = options.memory.value();
+  if (options.model.value) body.model = options.model.value;
   const source = options.sources.changed();
   if (source) body.source = source;
   for (const [name, control] of options.limits) {

@@ -2,6 +2,7 @@
 import { classes, el, replace } from "./dom.js";
 import { capital, counted, whereabouts } from "./format.js";
 import { icon } from "./icons.js";
+import { typeset } from "./maths.js";
 import { outward } from "./parts.js";
 import { sanitised } from "./sanitise.js";
 import { Writing } from "./writing.js";
@@ -168,7 +169,10 @@ export class Feed {
         wanted = false;
         const { html } = await this.draft().catch(() => ({ html: "" }));
         if (!html) continue;
-        replace(place, sanitised(html));
+        // Typeset before it is shown, so that no formula is seen as its source in between.
+        const next = el("div", {}, sanitised(html));
+        await typeset(next);
+        replace(place, ...next.childNodes);
         place.className = "report";
         place.dir = "auto";
       }

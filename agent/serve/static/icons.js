@@ -8,6 +8,7 @@ const PATHS = {
   memory: "M5 3.5h10v13l-5-3.2-5 3.2z",
   judge: "M10 4v12.5M6 16.5h8M4 6.5h12M4 6.5L2 11.5h4zM16 6.5l-2 5h4z",
   training: "M3 16.5h14M4 13l4-4.5 3 2.5 5-6.5",
+  settings: "M4 6h7M15 6h1M4 14h1M9 14h7M13 8a2 2 0 1 0 0-4a2 2 0 1 0 0 4M7 16a2 2 0 1 0 0-4a2 2 0 1 0 0 4",
   search: "M9 15A6 6 0 1 0 9 3a6 6 0 0 0 0 12zM13.5 13.5L17 17",
   page: "M6 3h6l3 3v11H6zM12 3v3h3",
   check: "M4 10.5l4 4 8-9",

@@ -81,8 +81,16 @@ export function choices(legend, options, chosen, change = () => {}) {
   return Object.assign(group, { value: () => group.querySelector(":checked")?.value });
 }
 
+/** A sentence in which what stands in back-ticks is shown as what one would type. */
+export const worded = (sentence) => sentence.split("`").map(
+  (part, i) => (i % 2 ? el("code", {}, part) : part)
+);
+
 export function notice(sentence, remedy = "", kind = "warn") {
-  const words = [el("p", {}, sentence), remedy && el("p", { class: "small" }, remedy)];
+  const words = [
+    el("p", {}, worded(sentence)),
+    remedy && el("p", { class: "small" }, worded(remedy)),
+  ];
   return el(
     "div",
     { class: classes("notice", kind), role: kind === "bad" ? "alert" : null },
@@ -100,7 +108,7 @@ export function failure(error) {
 export const waiting = (sentence = "Loading …") => el("p", { class: "waiting" }, sentence);
 
 export function empty(title, sentence, action = null) {
-  return el("div", { class: "empty" }, el("h2", {}, title), el("p", {}, sentence), action);
+  return el("div", { class: "empty" }, el("h2", {}, title), el("p", {}, worded(sentence)), action);
 }
 
 /** Fill `place` with what `load` brings, or with why it did not. */

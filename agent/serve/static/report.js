@@ -1,6 +1,5 @@
 // The report: its citations open, what checking them came to, and what can be done with it.
 import { path, post } from "./api.js";
-import { composer } from "./ask.js";
 import { CitationSheet, VERDICTS, doubtful } from "./citation.js";
 import { el, replace, say } from "./dom.js";
 import { counted, share, whereabouts } from "./format.js";
@@ -46,7 +45,6 @@ export function drawReport(run, report) {
     repaired(report),
     recalled(report),
     foot(run, report),
-    followUp(run),
     sheet.dialog,
   ];
 }
@@ -257,17 +255,6 @@ function rating(run) {
       ),
       said,
     ),
-  );
-}
-
-/** A run that was asked alone, as on the command line, gets a thread with its first follow-up. */
-function followUp(run) {
-  const thread = async () => run.thread ??= (await post("/api/threads", { run: run.run })).id;
-  return el(
-    "section",
-    { class: "follow-up", "aria-labelledby": "follow-title" },
-    el("h2", { id: "follow-title" }, "Follow up"),
-    composer(thread),
   );
 }
 

@@ -1,36 +1,110 @@
 // One run: watched while it works, its plan approved, its report read; the same after a reload.
 import { follow, get, path, post } from "./api.js";
 import { AskPanel } from "./approval.js";
+import { composer } from "./ask.js";
 import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
+import { duration } from "./format.js";
 import { notify, notifying } from "./notify.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
 import { largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
-import { earlier } from "./threads.js";
+import { sharing } from "./share.js";
+import { around, folded, turn } from "./turns.js";
 
 export function show([name, tab], signal) {
   const unseen = el("h1", { tabindex: "-1", class: "unseen" }, "Run");
   const place = el("div", { class: "view wide run" }, unseen, waiting());
   const refused = el("h1", { tabindex: "-1" }, "This run cannot be shown");
   get(path("runs", name), { signal }).then(
-    (run) => signal.aborted || new RunView(place, run, tab === "steps" ? tab : "report", signal),
+    (run) => signal.aborted || new RunPage(place, run, tab === "steps" ? tab : "report", signal),
     (error) => signal.aborted || replace(place, refused, failure(error)),
   );
   return place;
 }
 
-class RunView {
+/** A run with what was asked in its thread before it, above, and after it, below. */
+class RunPage {
   constructor(place, run, tab, signal) {
-    Object.assign(this, { run, tab, signal });
+    this.signal = signal;
+    this.turns = el("ol", { class: "list turns" });
+    this.below = el("div", { class: "run-below", hidden: true }, this.turns);
+    this.around = around(run, signal);
+    const view = this.view = new RunView(run, { tab, ended: () => this.goesOn(view) }, signal);
+    replace(place, view.element, this.below);
+    this.around.then(({ before }) => before.length && view.grid.before(folded(before)));
+    document.title = `${run.question} · rubricem`;
+  }
+
+  /** Below the report stand the questions that followed it, and the next one. */
+  async goesOn({ run, tab }) {
+    if (tab !== "report" || !this.below.hidden) return;
+    const { before, after } = await this.around;
+    if (this.signal.aborted) return;
+    this.below.hidden = false;
+    for (const each of after) {
+      if (each.state === "ended") this.turns.append(turn(each));
+      else this.add(each);
+    }
+    const several = before.length + after.length > 0 && run.thread;
+    // A run that was asked alone, as on the command line, gets a thread with its first follow-up.
+    const thread = async () => run.thread ??= (await post("/api/threads", { run: run.run })).id;
+    const head = el(
+      "div",
+      { class: "row apart" },
+      el("h2", { id: "follow-title" }, "Follow up"),
+      several && sharing(run.thread, run.question),
+    );
+    this.next = el(
+      "section",
+      { class: "follow-up", "aria-labelledby": "follow-title" },
+      head,
+      composer(thread, (started) => this.asked(started)),
+    );
+    this.below.append(this.next);
+  }
+
+  async asked({ run, thread }) {
+    this.view.run.thread = thread;
+    this.view.head.place(this.view.run);
+    this.add(await get(path("runs", run))).show();
+    dispatchEvent(new Event("runs-changed"));
+  }
+
+  add(run) {
+    const live = new LiveTurn(run, this.signal);
+    this.turns.append(live.element);
+    return live;
+  }
+}
+
+/** A question of a thread that is worked on, watched where its answer will stand. */
+export class LiveTurn {
+  constructor(run, signal) {
+    this.view = new RunView(run, { tab: "report", nested: true, ended: () => {} }, signal);
+    this.element = el("li", { class: "turn turn-live" }, this.view.element);
+  }
+
+  /** Bring it before the eyes, and to the ears. */
+  show() {
+    this.element.scrollIntoView({ block: "start" });
+    this.element.querySelector("h2").focus({ preventScroll: true });
+  }
+}
+
+class RunView {
+  /** `ended` is called once a report is drawn; one that is `nested` is a part of another's page. */
+  constructor(run, { tab, ended, nested = false }, signal) {
+    Object.assign(this, { run, tab, ended, nested, signal });
     this.began = performance.now() - 1000 * (run.seconds ?? 0);
-    this.head = new RunHead(run, (click) => this.end(click), (click) => this.goOn(click));
+    const acts = [(click) => this.end(click), (click) => this.goOn(click)];
+    this.head = new RunHead(run, ...acts, nested);
     this.feed = new Feed(() => get(path("runs", run.run, "draft"), { signal }));
     this.rubric = new RubricPanel();
     this.asked = new AskPanel(run.run);
-    this.draw(place);
+    this.draw();
     this.state(run);
     this.tick();
     const heard = {
@@ -41,7 +115,7 @@ class RunView {
     follow(run.run, heard, signal);
   }
 
-  draw(place) {
+  draw() {
     this.lost = el("div");
     this.failed = el("div");
     this.report = el("div", { class: "report-panel stack" });
@@ -53,10 +127,8 @@ class RunView {
     const aside = el("aside", beside, this.rubric.element, this.limits, this.told);
     const parts = [this.failed, this.lost, this.feed.element, this.report];
     const main = el("div", { class: "run-main stack" }, parts);
-    const grid = el("div", { class: "run-grid" }, aside, main);
-    replace(place, this.head.element, this.tabs, grid);
-    earlier(this.run, this.signal).then((turns) => turns && grid.before(turns));
-    document.title = `${this.run.question} · rubricem`;
+    this.grid = el("div", { class: "run-grid" }, aside, main);
+    this.element = el("div", { class: "run-view" }, this.head.element, this.tabs, this.grid);
   }
 
   hear(name, data) {
@@ -138,6 +210,7 @@ class RunView {
     if (report.rubric.length) this.rubric.show(report.rubric);
     if (!this.stage) this.feed.retell(report.stages);
     if (this.tab === "report") replace(this.report, drawReport(this.run, report));
+    this.ended(this);
   }
 
   showTabs() {
@@ -150,7 +223,7 @@ class RunView {
     const current = (name) => (name === this.tab ? "page" : null);
     const link = ([name, href, label]) => el("a", { href, "aria-current": current(name) }, label);
     replace(this.tabs, links.map(link));
-    this.tabs.hidden = false;
+    this.tabs.hidden = this.nested;
   }
 
   /** What an event says of the state; of a run that ended it is history. */
@@ -168,7 +241,7 @@ class RunView {
   tick() {
     const show = () => {
       const passed = (performance.now() - this.began) / 1000;
-      if (this.run.state !== "ended") this.head.time(passed);
+      if (this.run.state !== "ended") this.head.time(passed, left(this.run, passed));
     };
     show();
     const timer = setInterval(show, 1000);
@@ -208,4 +281,12 @@ class RunView {
     const said = "The connection was lost; the run goes on.";
     replace(this.lost, up ? null : notice(said, "This page takes it up again by itself."));
   }
+}
+
+/** What a run that goes on may still take, in words: as such runs do, or as its budget says. */
+function left({ state, usual_seconds: usual, budgets }, passed) {
+  const most = budgets?.max_seconds;
+  if (state !== "running") return "";
+  if (usual > passed) return `about ${duration(usual - passed)}`;
+  return most > passed ? `at most ${duration(most - passed)}` : "";
 }

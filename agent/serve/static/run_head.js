@@ -5,23 +5,26 @@ import { icon } from "./icons.js";
 import { badge, button, stateOf } from "./parts.js";
 
 const STAGES = ["plan", "research", "review", "answer"];
-const COUNTS = ["time", "searches", "tokens", "cost"];
+const COUNTS = ["time", "left", "searches", "tokens", "cost"];
 const RESUMED = ["partial", "failed", "unfinished"];
 
 export class RunHead {
   /** `stop` and `goOn` are told the click. */
-  constructor(run, stop, goOn) {
+  /** `nested`: a part of another run's page, whose thread that names. */
+  constructor(run, stop, goOn, nested) {
     this.badge = el("span");
     this.counts = new Map(COUNTS.map((name) => [name, el("dd", { data: { count: name } })]));
     const title = "End now, with a report of what there is";
     this.stop = button("Stop", stop, { kind: "small", drawn: "stop", title });
     this.resume = button("Go on", goOn, { kind: "small primary" });
     this.steps = STAGES.map(step);
+    this.kicker = el("p", { class: "kicker" });
+    this.place(run, nested);
     this.element = el(
       "header",
       { class: "run-head" },
-      kicker(run),
-      el("h1", { tabindex: "-1", dir: "auto" }, run.question),
+      this.kicker,
+      el(nested ? "h2" : "h1", { tabindex: "-1", dir: "auto" }, run.question),
       el(
         "div",
         { class: "run-bar" },
@@ -32,6 +35,14 @@ export class RunHead {
       el("ol", { class: "stages", "aria-label": "Stages" }, this.steps),
     );
     this.tell(run.usage ?? {});
+  }
+
+  /** Where the run belongs, when it was asked, and of what. */
+  place(run, nested = false) {
+    const [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, "By itself"]
+      : [`#/threads/${encodeURIComponent(run.thread)}`, "Thread"];
+    const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
+    replace(this.kicker, run.thread && [el("a", { href: to }, label), " · "], facts);
   }
 
   /** The run's state as it is now. */
@@ -46,8 +57,10 @@ export class RunHead {
     this.tell(run.usage ?? {});
   }
 
-  time(seconds) {
+  time(seconds, left = "") {
     replace(this.counts.get("time"), duration(seconds));
+    replace(this.counts.get("left"), left);
+    this.counts.get("left").parentElement.hidden = !left;
   }
 
   /** What was spent; money only where a price is known. */
@@ -73,13 +86,6 @@ export class RunHead {
       step.removeAttribute("aria-current");
     }
   }
-}
-
-function kicker(run) {
-  const address = `#/threads/${encodeURIComponent(run.thread)}`;
-  const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
-  const thread = run.thread && [el("a", { href: address }, "Thread"), " · "];
-  return el("p", { class: "kicker" }, thread, facts);
 }
 
 const count = ([name, value]) => el("div", {}, el("dt", {}, capital(name)), value);

@@ -4,8 +4,8 @@ import "./vendor/purify.min.js";
 import { webAddress } from "./format.js";
 
 const CLASSES = new Set([
-  "alone", "bare", "c-comment", "c-keyword", "c-name", "c-number", "c-string", "cite", "maths",
-  "none", "partial", "table-wrap", "tied", "unsupported", "within",
+  "alone", "bare", "c-comment", "c-keyword", "c-name", "c-number", "c-string", "center", "cite",
+  "left", "maths", "none", "partial", "right", "table-wrap", "tied", "unsupported", "within",
 ]);
 const MARK = /^c(\d{1,4})$/;
 const RULES = {

@@ -8,6 +8,7 @@ const NAMES = {
   python: "Python documentation",
   web: "Web",
   scholar: "Papers",
+  wikipedia: "Wikipedia",
   auto: "Automatic",
 };
 const UPLOADED = /^upload:/;

@@ -2,12 +2,13 @@
 import { get, patch, path, post, remove } from "./api.js";
 import { composer } from "./ask.js";
 import { el, replace } from "./dom.js";
-import { counted, duration, when } from "./format.js";
+import { counted, when } from "./format.js";
 import {
-  attempt, button, confirmed, empty, failure, field, input, into, notice, stateBadge, view,
-  waiting,
+  attempt, button, confirmed, empty, failure, field, input, into, notice, view, waiting,
 } from "./parts.js";
-import { answerOf } from "./report.js";
+import { LiveTurn } from "./run.js";
+import { sharing } from "./share.js";
+import { turn } from "./turns.js";
 
 export function show([thread], signal) {
   return thread ? one(thread, signal) : all(signal);
@@ -68,7 +69,7 @@ function one(name, signal) {
     waiting(),
   );
   get(path("threads", name), { signal }).then(
-    (thread) => signal.aborted || new ThreadView(place, thread),
+    (thread) => signal.aborted || new ThreadView(place, thread, signal),
     (error) => signal.aborted || replace(
       place,
       el("h1", { tabindex: "-1" }, "This thread cannot be shown"),
@@ -78,54 +79,16 @@ function one(name, signal) {
   return place;
 }
 
-/** What was asked in a run's thread before it, folded; null where nothing was. */
-export async function earlier(run, signal) {
-  if (!run.thread) return null;
-  const { runs } = await get(path("threads", run.thread), { signal }).catch(() => ({ runs: [] }));
-  const before = runs.slice(0, Math.max(0, runs.findIndex((each) => each.run === run.run)));
-  const turns = el("ol", { class: "list turns" });
-  const open = () => turns.childElementCount || replace(turns, before.map((each) => turn(each)));
-  return before.length ? el(
-    "details",
-    { class: "fold", on: { toggle: open } },
-    el("summary", {}, `${counted(before.length, "question")} before this one`),
-    turns,
-  ) : null;
-}
-
-/** A question of a thread and its answer; `more` stands beside its facts. */
-function turn(run, more = null) {
-  const facts = el(
-    "div",
-    { class: "row" },
-    stateBadge(run),
-    el("span", {}, when(run.started_at)),
-    el("span", {}, `took ${duration(run.seconds)}`),
-  );
-  const link = el(
-    "a",
-    { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` },
-    el("strong", { dir: "auto" }, run.question || "A run that is not there any more"),
-  );
-  const answer = el("div");
-  if (run.state === "ended" && run.question) {
-    into(answer, () => get(path("runs", run.run, "report")), (report) => {
-      const { article, sheet } = answerOf(report);
-      return [article, sheet.dialog];
-    });
-  }
-  const head = el("div", { class: "item" }, link, el("div", { class: "row apart" }, facts, more));
-  return el("li", { class: "turn" }, head, answer);
-}
-
 class ThreadView {
-  constructor(place, thread) {
+  constructor(place, thread, signal) {
     this.thread = thread;
+    this.signal = signal;
     this.title = el("h1", { tabindex: "-1", dir: "auto" }, nameOf(thread));
     this.failed = el("div");
     this.actions = el(
       "div",
       { class: "row" },
+      sharing(thread.id, nameOf(thread)),
       button("Rename", () => this.rename(), { kind: "small", drawn: "pen" }),
       button("Delete", () => this.forget(), { kind: "small danger", drawn: "trash" }),
     );
@@ -135,21 +98,20 @@ class ThreadView {
       "Branched from ",
       el("a", { href: address(thread.parent.conversation) }, "an earlier thread"),
     );
-    const runs = el("ol", { class: "list turns" }, thread.runs.map((run) => this.turn(run)));
+    this.runs = el("ol", { class: "list turns" }, thread.runs.map((run) => this.turn(run)));
+    this.none = el("p", { class: "soft" }, "Nothing was asked in this thread yet.");
+    this.none.hidden = thread.runs.length > 0;
     const next = el(
       "section",
       { class: "follow-up", "aria-labelledby": "next" },
       el("h2", { id: "next" }, "Ask the next question"),
-      composer(async () => thread.id),
+      composer(async () => thread.id, (started) => this.asked(started)),
     );
     replace(
       place,
       el("header", { class: "view-head" }, parent, this.title, this.actions, this.failed),
-      thread.runs.length ? runs : el(
-        "p",
-        { class: "soft" },
-        "Nothing was asked in this thread yet.",
-      ),
+      this.none,
+      this.runs,
       next,
     );
     document.title = `${nameOf(thread)} · rubricem`;
@@ -161,7 +123,15 @@ class ThreadView {
       (event) => this.branch(event, run.run),
       { kind: "plain small", drawn: "branch" },
     );
-    return turn(run, branch);
+    return run.state === "ended" ? turn(run, branch) : new LiveTurn(run, this.signal).element;
+  }
+
+  /** What is asked next stands below what was asked before, while it is answered and then. */
+  async asked({ run }) {
+    const live = new LiveTurn(await get(path("runs", run)), this.signal);
+    this.none.hidden = true;
+    this.runs.append(live.element);
+    live.show();
   }
 
   rename() {

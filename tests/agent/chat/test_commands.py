@@ -103,6 +103,10 @@ def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents
         ("/threads " + "9" * 5000, "names no conversation"),
         ("/branch " + "9" * 5000, "no number of a question"),
         ("/export report.exe", "no answer in this thread"),
+        ("/share", "no answer in this thread"),
+        ("/source nowhere-at-all", "nowhere-at-all"),
+        ("/source 'papers", "quotation mark is not closed"),
+        ("/model nowhere.gguf", "nowhere.gguf"),
         ("/rename x", "no thread yet"),
         ("x" * 20_001, "characters"),
     ],
@@ -146,8 +150,8 @@ async def test_what_completes_a_line(tmp_path: Path):
 
 
 def test_a_command_may_be_cut_short_as_long_as_it_is_clear():
-    assert one_of("so") is COMMANDS["sources"]
-    for unclear in ("r", "", "x"):
+    assert one_of("cit") is COMMANDS["cite"] and one_of("source") is COMMANDS["source"]
+    for unclear in ("r", "", "x", "so"):
         with pytest.raises(SettingsError, match="no command"):
             one_of(unclear)
     assert split("  /CITE   2 ") == ("cite", "2")
@@ -159,6 +163,44 @@ def test_the_history_is_its_owners_alone(tmp_path: Path):
     path.chmod(0o644)
     assert history_file(tmp_path) == path
     assert path.stat().st_mode & 0o777 == 0o600 and path.read_text() == "+what was asked\n"
+
+
+def test_another_model_and_another_folder_answer_from_the_next_question_on(
+    documents: Path, data: Path
+):
+    other = documents.parent / "other papers"
+    other.mkdir()
+    (other / "new.md").write_text("# In 3.12\n\nIn Python 3.12 lru_cache is as it was.\n")
+    entered = (
+        QUESTION, "/model another", f"/source '{other}'", "/source nowhere", FOLLOW_UP, "/sources",
+    )  # fmt: skip
+    with ScriptedServer(turns) as server:
+        done = chat(server, documents, *entered, more=("--model", "first"), code=1)
+        asked = [each.body["model"] for each in server.requests]
+    assert "The next question is answered by another@" in done.stdout
+    assert f"is searched for in {other}." in done.stdout
+    assert "error: " in done.stderr and "nowhere" in done.stderr
+    assert asked == ["first"] * 3 + ["another"] * 3
+    assert "In 3.12" in done.stdout.rpartition(FOLLOW_UP)[2]
+    (thread,) = ConversationStore(data).listed().conversations
+    kept = [RunStore(data).request(run)["choices"] for run in thread.runs]
+    assert [(each["model"], each["source"]) for each in kept] == [
+        ("first", [str(documents)]),
+        ("another", [str(other)]),
+    ]
+
+
+def test_a_thread_is_shared_as_one_page(
+    documents: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(documents)
+    with ScriptedServer(turns) as server:
+        lines = (QUESTION, FOLLOW_UP, "/rename Caches", "/share", "/share thread.md")
+        done = chat(server, documents, *lines, code=1)
+    (thread,) = ConversationStore(data).listed().conversations
+    shared = (documents / f"rubricem-{thread.id}.html").read_text()
+    assert '<h1 dir="auto">Caches</h1>' in shared and shared.count("<article") == 2
+    assert "error: 'thread.md' is no page." in done.stderr
 
 
 def test_reports_are_exported_under_the_name_of_their_run(

@@ -16,7 +16,8 @@ from tests.support import pages
 VIEWS = (
     "#/", "#/run/{run}", "#/run/{run}/steps", "#/run/{asking}", "#/history", "#/threads",
     "#/threads/{thread}", "#/memory", "#/memory/kept", "#/memory/held", "#/judge", "#/judge/{run}",
-    "#/training", "#/training/collected/september", "#/training/trained/adapter", "#/run/none",
+    "#/training", "#/training/collected/september", "#/training/trained/adapter", "#/settings",
+    "#/run/none",
 )  # fmt: skip
 LONG = "Why does functools.lru_cache(maxsize=None)_never_discard_anything_whatever_is_asked_of_it?"
 
@@ -166,11 +167,11 @@ def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(
             dialog.get_by_label("Token").fill("right-token")
             dialog.get_by_label("Token").press("Enter")
             expect(dialog).to_have_count(0)
-            expect(page.get_by_text("scripted")).to_be_visible()
+            expect(page.locator("#side-foot").get_by_text("scripted")).to_be_visible()
             expect(page.get_by_text("notes", exact=True)).to_be_visible()
             assert "right-token" not in page.content()
         with pages.opened(browser, guarded, "#token=right-token") as page:
-            expect(page.get_by_text("scripted")).to_be_visible()
+            expect(page.locator("#side-foot").get_by_text("scripted")).to_be_visible()
             assert page.url.endswith("/#/")
             assert page.get_by_role("dialog").count() == 0
         with pages.opened(browser, guarded, "#token=wrong") as page:

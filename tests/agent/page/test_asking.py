@@ -3,6 +3,7 @@
 Chosen there: how claims are checked, what is uploaded. What runs teach is steered in its memory.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -198,6 +199,49 @@ def test_the_checking_of_the_citations_is_chosen_by_key(page: Page, site: pages.
     assert kept(site, pages.ask(page))["verify"] == "repair"
 
 
+def test_the_model_and_the_memory_are_chosen_beside_the_question(page: Page, site: pages.Site):
+    memory = page.get_by_role("radiogroup", name="Memory")
+    expect(memory.get_by_label("Off")).to_be_checked()
+    chosen = page.get_by_label("Model", exact=True)
+    expect(chosen.get_by_role("option")).to_have_text(["scripted", "larger"])
+    assert kept(site, pages.ask(page))["model"] == "scripted"
+    page.goto(f"{site.url}#/")
+    chosen.select_option("larger")
+    memory.get_by_text("Use it", exact=True).click()
+    assert faults(page) == []
+    choices = kept(site, pages.ask(page))
+    assert (choices["model"], choices["memory"]) == ("larger", "read-only")
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(page.locator(".kicker")).to_contain_text("larger@")
+
+
+def test_what_a_run_may_still_take_is_told_while_it_goes_on(page: Page, site: pages.Site):
+    left = page.locator("[data-count=left]")
+    pages.ask(page, f"{pages.QUESTION} forever")
+    expect(left).to_have_text(re.compile(r"^at most 1[34]:\d\d$"))
+    run = page.url.rpartition("/")[2]
+
+    def known(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "usual_seconds": 500})
+
+    page.route(f"**/api/runs/{run}", known)
+    page.reload()
+    expect(left).to_have_text(re.compile(r"^about [78]:\d\d$"))
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    expect(left).to_be_hidden()
+
+
+def test_settings_say_where_each_comes_from(page: Page):
+    page.get_by_role("link", name="Settings").click()
+    pages.has_heading(page, "Settings")
+    here = page.get_by_role("region", name="Set here")
+    expect(here.locator(".setting", has_text="RUBRICEM_MODELS")).to_contain_text("larger")
+    usual = page.get_by_role("region", name="As it comes")
+    expect(usual.locator(".setting", has_text="RUBRICEM_TIMEOUT")).to_contain_text("120")
+    assert "`" not in page.locator("main").inner_text()
+
+
 def test_a_choice_made_before_the_server_offers_its_own_stays(page: Page, site: pages.Site):
     page.route("**/api/status", lambda route: None)
     page.reload()
@@ -272,7 +316,7 @@ def test_a_run_of_the_command_line_gets_a_thread_with_its_first_follow_up(
     expect(page.get_by_role("link", name="Thread", exact=True)).to_have_count(0)
     page.get_by_role("textbox", name="Follow-up question").fill("What does maxsize 0 do?")
     page.get_by_role("button", name="Ask in this thread").click()
-    pages.has_heading(page, "What does maxsize 0 do?")
+    expect(page.locator("h2", has_text="What does maxsize 0 do?")).to_be_visible()
     page.get_by_role("link", name="Thread", exact=True).click()
     turns = page.locator("main .turns > li")
     expect(turns).to_have_count(2)

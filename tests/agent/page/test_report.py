@@ -78,23 +78,74 @@ def test_a_report_is_rated_once_a_number_is_chosen(report: Page):
     expect(report.get_by_text("Thank you.")).to_be_visible()
 
 
-def test_a_follow_up_is_asked_in_the_same_thread(report: Page, run: str):
-    report.get_by_role("textbox", name="Follow-up question").fill("And lru_cache with 128?")
+def test_a_follow_up_stands_below_what_it_follows(browser: Browser, site: pages.Site):
+    run = pages.finished(site)["run"]
+    with pages.opened(browser, site, pages.run_address(run), reduced_motion="reduce") as report:
+        follow_up(report, run)
+
+
+def follow_up(report: Page, run: str) -> None:
+    asking = report.get_by_role("textbox", name="Follow-up question")
+    asking.fill("And lru_cache with 128, slowly?")
     report.get_by_role("button", name="Ask in this thread").click()
-    report.wait_for_url(lambda address: "#/run/" in address and run not in address)
-    report.get_by_role("link", name="Thread", exact=True).click()
-    turns = report.locator(".turns > li")
+    below = report.locator(".turns > li")
+    heading = below.get_by_role("heading", level=2, name="And lru_cache with 128, slowly?")
+    expect(heading).to_be_focused()
+    assert run in report.url
+    expect(below.locator(".feed")).to_contain_text("measured hits")
+    expect(below.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(asking).to_have_value("")
+    assert not faults(report)
+    asking.fill("And lru_cache with 256?")
+    asking.press("Enter")
+    expect(below.get_by_role("article")).to_have_count(2)
+    report.reload()
+    expect(below.get_by_role("article")).to_have_count(2)
+    expect(below.nth(1)).to_contain_text("And lru_cache with 256?")
+    below.nth(1).get_by_role("link", name="And lru_cache").click()
+    expect(report.locator("h1", has_text="256")).to_be_visible()
+    report.get_by_text("2 questions before this one").click()
+    expect(report.locator(".turns > li").get_by_role("article")).to_have_count(2)
+    assert not faults(report)
+
+
+def test_a_thread_is_shown_with_its_answers_and_goes_on_in_it(page: Page, site: pages.Site):
+    asked = pages.finished(site)
+    pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
+    page.goto(f"{site.url}#/threads/{asked['thread']}")
+    turns = page.locator(".turns > li")
     expect(turns).to_have_count(2)
     expect(turns.first).to_contain_text(pages.QUESTION)
     expect(turns.first.get_by_role("article")).to_contain_text("can grow without bound")
     turns.first.get_by_role("button", name="Source 1").first.click()
-    expect(report.get_by_role("dialog", name="Citation 1 of 3")).to_be_visible()
-    report.keyboard.press("Escape")
-    turns.nth(1).get_by_role("link", name="And lru_cache").click()
-    expect(report.get_by_role("article")).to_have_count(1)
-    report.get_by_text("1 question before this one").click()
-    expect(report.locator(".turns > li").get_by_role("article")).to_be_visible()
-    assert not faults(report)
+    expect(page.get_by_role("dialog", name="Citation 1 of 3")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("textbox", name="Follow-up question").fill("And with 256?")
+    page.get_by_role("button", name="Ask in this thread").click()
+    expect(turns.nth(2).get_by_role("article")).to_contain_text("can grow without bound")
+    assert not faults(page)
+
+
+def test_a_thread_is_shared_as_one_file_saved_or_given_to_the_system(page: Page, site: pages.Site):
+    asked = pages.finished(site)
+    pages.finished(site, "And lru_cache with 128?", thread=asked["thread"])
+    page.goto(f"{site.url}{pages.run_address(asked['run'])}")
+    share = page.get_by_role("button", name="Share as one file")
+    with page.expect_download() as saved:
+        share.click()
+    assert saved.value.suggested_filename == f"rubricem-{asked['thread']}.html"
+    written = saved.value.path().read_text()
+    assert written.count("<article") == 2 and "And lru_cache with 128?" in written
+    page.evaluate(
+        """() => {
+            navigator.canShare = ({ files }) => files[0].type === "text/html";
+            navigator.share = async ({ files, title }) => (window.shared = [files[0].name, title]);
+        }"""
+    )
+    share.click()
+    page.wait_for_function("window.shared")
+    name = f"rubricem-{asked['thread']}.html"
+    assert page.evaluate("shared") == [name, pages.QUESTION]
 
 
 def test_a_report_is_copied_as_markdown(browser: Browser, site: pages.Site, run: str):
@@ -167,6 +218,9 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
             "cell => (r => (r.selectNodeContents(cell), r.getClientRects().length))(new Range())"
         )
         assert [c.evaluate(lines) for c in article.locator("td").all()[:2]] == [1, 1]
+        column = "cell => getComputedStyle(cell).textAlign"
+        cells = article.locator("th, td").all()
+        assert [c.evaluate(column) for c in cells] == ["start", "right", "start"] * 2
         table = article.get_by_role("region", name="Table")
         wide = table.evaluate("it => it.scrollWidth > it.clientWidth")
         assert wide is (size == pages.PHONE)
@@ -180,11 +234,13 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
 def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
     pages.ask(page, f"{pages.QUESTION} rich halfway")
     draft = page.get_by_role("region", name="Answer").locator(".report")
-    expect(draft.get_by_role("cell", name="Polonium")).to_be_visible()
+    expect(draft.get_by_role("cell", name="Marie Curie")).to_be_visible()
+    expect(draft.locator(".katex")).to_have_count(1)
+    expect(draft.locator(".maths > code")).to_have_count(0)
     expect(draft.locator("sup")).to_have_text("S1")
     expect(page.get_by_role("article")).to_have_count(0)
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("article")).to_contain_text("Polonium")
+    expect(page.get_by_role("article")).to_contain_text("Marie Curie")
 
 
 OWN = "Which entry does lru_cache discard first?"

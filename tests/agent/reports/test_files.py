@@ -9,6 +9,7 @@ from typing import Any
 import docx
 import pypdf
 import pytest
+from docx.enum.text import WD_ALIGN_PARAGRAPH
 
 from rubricem.agent.reports.page import (
     _refusing,
@@ -138,7 +139,7 @@ RICH = """It <cite id="S1">**grows**</cite>, see [the manual](https://a.test/x).
 ## Growth
 
 | a | `b` |
-|---|---|
+|---|--:|
 | 1 | *2* |
 
 - one
@@ -176,6 +177,10 @@ def test_a_word_file_has_the_answers_structure_and_its_sources():
     ]
     (table,) = found.tables
     assert [[cell.text for cell in row.cells] for row in table.rows] == [["a", "b"], ["1", "2"]]
+    assert [cell.paragraphs[0].alignment for cell in table.rows[1].cells] == [
+        None,
+        WD_ALIGN_PARAGRAPH.RIGHT,
+    ]
     bold = [run.text for run in found.paragraphs[1].runs if run.bold]
     links = [link.address for p in found.paragraphs for link in p.hyperlinks]
     assert bold == ["grows"] and links == ["https://a.test/x", "https://a.test/s"]

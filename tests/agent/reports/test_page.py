@@ -84,6 +84,23 @@ def test_hostile_text_stays_text_in_the_page(text: str):
     assert "\x1b" not in shown
 
 
+def test_columns_of_a_table_stand_as_the_answer_says():
+    answer = f"{CITED}\n\n| a | b | c |\n|---|:-:|--:|\n| 1 | 2 | 3 |\n"
+    read = Page(page(trajectory(answer)))
+    assert [cell.get("class") for cell in read.all("td")] == [None, "center", "right"]
+
+
+def test_runs_of_a_thread_are_one_page_in_which_every_id_is_its_own():
+    second = trajectory(CITED, question="And in Arabic: ما هي الذاكرة المخبأة؟")
+    read = Page(text := page(trajectory(CITED), second, title="Caches"))
+    ids = [attrs["id"] for _, attrs in read.tags if attrs.get("id")]
+    assert len(ids) == len(set(ids)) and len(read.all("article")) == 2
+    opened = [b["popovertarget"] for b in read.all("button") if b.get("class") != "close"]
+    assert opened and set(opened) == {aside["id"] for aside in read.all("aside")}
+    assert text.count("<h1") == 1 and ">Caches</h1>" in text
+    assert [len(read.all(name)) for name in ("h2", "title")] == [2, 1]
+
+
 def test_the_page_loads_nothing_and_allows_only_its_own_style():
     text = page(trajectory(CITED, sources=(source(1, BOUND, "T", "https://docs.example/x"),)))
     read = Page(text)

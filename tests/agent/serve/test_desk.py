@@ -359,6 +359,76 @@ async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
         assert (await here.http.get("/api/runs/other/events")).status_code == 409
 
 
+async def test_a_question_names_a_model_and_a_memory_that_the_server_offers(
+    tmp_path: Path, model: ScriptedServer
+):
+    async with site(run_settings(tmp_path, model, models=("larger",))) as here:
+        offered = (await here.http.get("/api/status")).json()
+        assert offered["models"] == ["scripted", "larger"]
+        assert offered["defaults"]["memory"] == "off"
+        run = await here.ask(model="larger", memory="read-only")
+        assert (await here.ended(run))[-2].data["status"] == "finished"
+        assert (await here.one(run))["model"].startswith("larger@")
+        assert {each.body["model"] for each in model.requests} == {"larger"}
+        kept = here.desk.store.request(run)["choices"]
+        assert (kept["model"], kept["memory"]) == ("larger", "read-only")
+        await here.ended(await here.ask())
+        assert model.requests[-1].body["model"] == "scripted"
+        body = {"question": QUESTION, "model": "dearest"}
+        refused = await here.http.post("/api/runs", json=body)
+        assert refused.status_code == 422
+        assert "not offered" in refused.json()["error"] and "larger" in refused.json()["remedy"]
+
+
+async def test_a_run_of_an_offered_model_goes_on_with_that_one(tmp_path: Path):
+    turns = Stalling()
+    with ScriptedServer(turns) as model:
+        async with site(run_settings(tmp_path, model, models=("larger",))) as here:
+            run = await here.ask(model="larger")
+            await turns.third_turn()
+            await here.http.post(f"/api/runs/{run}/stop")
+            assert (await here.ended(run))[-2].data["status"] == "partial"
+            turns.go = True
+            assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
+            assert (await here.ended(run))[-2].data["status"] == "finished"
+        assert {each.body["model"] for each in model.requests} == {"larger"}
+
+
+async def test_what_runs_usually_take_is_told_once_three_are_known(tmp_path: Path):
+    turns = Halting()
+    turns.go.set()
+    with ScriptedServer(turns) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            runs = [await here.ask() for _ in range(3)]
+            for run in runs:
+                await here.ended(run)
+            await here.http.get("/api/runs")
+            took = sorted([(await here.one(run))["seconds"] for run in runs])
+            turns.go.clear()
+            asked = [await here.ask(), await here.ask(format="short")]
+            usual = [(await here.one(run))["usual_seconds"] for run in asked]
+            turns.go.set()
+            for run in asked:
+                await here.ended(run)
+    assert usual[0] == pytest.approx(took[1], abs=0.06) and usual[1] is None
+
+
+async def test_a_thread_is_told_as_one_page_without_this_machines_folders(here: RunSite):
+    first = await here.ask()
+    await here.ended(first)
+    thread = (await here.one(first))["thread"]
+    address = f"/api/threads/{thread}/export/html"
+    await here.ended(await here.ask("And with 128?", thread=thread))
+    reply = await here.http.get(address)
+    assert reply.headers["content-disposition"] == f'attachment; filename="rubricem-{thread}.html"'
+    assert reply.text.count("<article") == 2 and "And with 128?" in reply.text
+    assert 'popovertarget="c1-1"' in reply.text and 'popovertarget="c2-1"' in reply.text
+    assert str(here.desk.settings.data_dir) not in reply.text
+    empty = (await here.http.post("/api/threads", json={})).json()["id"]
+    refused = await here.http.get(f"/api/threads/{empty}/export/html")
+    assert refused.status_code == 409 and "answered" in refused.json()["error"]
+
+
 class Deleting(ConversationStore):
     """Threads that somebody deletes just when a question is put into them."""
 
