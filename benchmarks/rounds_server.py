@@ -24,6 +24,7 @@ from benchmarks.judged import OPENINGS
 from benchmarks.loopback import (
     STREAM_HEAD,
     TURNS,
+    Counts,
     Loopback,
     chunked,
     ending,
@@ -49,6 +50,8 @@ class TokenLoopback(Loopback):
     """One server that samples, judges and searches."""
 
     said: dict[tuple[int, ...], str] = field(default_factory=dict)
+    adapters: dict[str, str] = field(default_factory=dict)
+    """folders by the names that they were loaded under, as vLLM does it"""
 
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
@@ -62,8 +65,11 @@ class TokenLoopback(Loopback):
             # A reply that was cut at its end is the beginning of one that was said.
             writer.write(json_response({"prompt": self.said.get(tuple(asked["tokens"]), "")}))
         elif path.endswith("/models"):
-            listed = {"id": "policy", "owned_by": "vllm", "max_model_len": CONTEXT}
-            writer.write(json_response({"object": "list", "data": [listed]}))
+            listed = [{"id": "policy", "owned_by": "vllm", "max_model_len": CONTEXT}]
+            listed += [{"id": n, "root": p, "parent": "policy"} for n, p in self.adapters.items()]
+            writer.write(json_response({"object": "list", "data": listed}))
+        elif path.endswith("load_lora_adapter"):
+            writer.write(self._adapted(path, asked))
         elif path.endswith("/chat/completions") and (reviews := _reviews(asked)):
             self.counts.begin(body)
             await asyncio.sleep(self.delay)
@@ -74,6 +80,16 @@ class TokenLoopback(Loopback):
             await Loopback.answer(self, path, body, writer)
             return
         await writer.drain()
+
+    def _adapted(self, path: str, asked: Mapping[str, Any]) -> bytes:
+        name, loads = asked["lora_name"], path.endswith("/load_lora_adapter")
+        if loads == (name in self.adapters):
+            return json_response({"error": {"message": name}}, "400 Bad Request")
+        if loads:
+            self.adapters[name] = asked["lora_path"]
+        else:
+            del self.adapters[name]
+        return json_response({})
 
     async def _sampled(
         self, asked: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
@@ -134,25 +150,41 @@ def _reviews(asked: Mapping[str, Any]) -> str:
 @contextmanager
 def serving(delay: float) -> Iterator[str]:
     """A server in a process of its own; gives its address, which ends in /v1."""
+    with serving_several(delay, 1) as (address,):
+        yield address
+
+
+@contextmanager
+def serving_several(delay: float, count: int) -> Iterator[list[str]]:
+    """So many servers that sample alike, in one process of their own."""
     command = [sys.executable, "-m", "benchmarks.rounds_server", "--delay", str(delay)]
+    command += ["--count", str(count)]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+            ports = [int(port) for port in process.stdout.readline().split()]
+            yield [f"http://127.0.0.1:{port}/v1" for port in ports]
         finally:
             process.terminate()
 
 
-async def run(delay: float) -> None:
-    server = await asyncio.start_server(TokenLoopback(delay, 1).serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    async with server:
-        await server.serve_forever()
+async def run(delay: float, count: int) -> None:
+    counts = Counts()
+    opened = [
+        await asyncio.start_server(
+            TokenLoopback(delay, 1, counts=counts).serve, "127.0.0.1", 0, backlog=4096
+        )
+        for _ in range(count)
+    ]
+    print(*(server.sockets[0].getsockname()[1] for server in opened), flush=True)
+    await asyncio.gather(*(server.serve_forever() for server in opened))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--delay", type=float, default=1.0, help="seconds per reply")
+    parser.add_argument("--count", type=int, default=1, help="servers, which count together")
+    options = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(run(parser.parse_args().delay))
+        asyncio.run(run(options.delay, options.count))

@@ -38,7 +38,8 @@ Json = dict[str, Any]
 CONNECT_SECONDS = 10.0
 ASIDE_SECONDS = 30.0
 """for a reply that needs no writing: a list of models, the ids of a text"""
-MOST_CONNECTIONS = 1000
+MOST_CONNECTIONS = 5000
+"""to one server; how many calls are in flight is the limiter's affair"""
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
 EXACTNESS = 1 / 16

@@ -3,19 +3,24 @@
 A choice is all that opening it needs. It is opened as what the graph writes with (a `Policy`), as
 what judges, or as what continues token ids; whoever opens it asks the choice, and nobody above
 this folder asks which of the two kinds it is. Heavy parts are imported where they are chosen.
+
+Several servers of one model are one policy of tokens (`TokenPool`). All of them serve the same
+version, which each is asked for again and again; one that is away or serves another is left out,
+and taken back when it serves that version again.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
     Endpoint,
+    Retry,
     Server,
     price_of,
     shared_limiter,
@@ -27,7 +32,15 @@ from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
 from rubricem.memory.errors import PolicyError, SettingsError, needed
 from rubricem.memory.parts import offered, own_part
-from rubricem.memory.schema import Embedder, LocalModel
+from rubricem.memory.schema import (
+    Completion,
+    Embedder,
+    LocalModel,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+)
 
 OpenPolicy = Callable[[], Awaitable[Policy]]
 """gives a model that is open already"""
@@ -131,6 +144,8 @@ class ServerChoice:
     """seconds that it may stay silent"""
     prices: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     tracing: bool = False
+    more: tuple[str, ...] = ()
+    """the addresses of other servers of the same model, which share its calls in token ids"""
 
     @property
     def name(self) -> str:
@@ -139,7 +154,7 @@ class ServerChoice:
     @property
     def at_once(self) -> int:
         """Runs that it serves well at the same time."""
-        return self.concurrency
+        return self.concurrency * (1 + len(self.more))
 
     def anywhere(self) -> "ServerChoice":
         """The same for a process that starts in another folder."""
@@ -172,7 +187,7 @@ class ServerChoice:
     @asynccontextmanager
     async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
         """The `TokenServer`. Raises SettingsError where it is asked as a chat server."""
-        async with self._token_server(tell) as served:
+        async with self._tokens(tell) as served:
             if served is None:
                 raise SettingsError(
                     f"{self.base_url} gives no token ids, and without them no ratio can be formed.",
@@ -183,7 +198,7 @@ class ServerChoice:
     @asynccontextmanager
     async def open_policy(self, tell: Tell = hush) -> AsyncIterator[Policy]:
         """The model behind the graph's seam."""
-        async with self._token_server(tell) as served:
+        async with self._tokens(tell) as served:
             if served is not None:
                 yield TokenWriter(served)
                 return
@@ -191,16 +206,37 @@ class ServerChoice:
             yield ChatWriter(chat)
 
     @asynccontextmanager
-    async def _token_server(self, tell: Tell) -> AsyncIterator[Any]:
-        """The `TokenServer`, or None where it is asked as a chat server."""
+    async def _tokens(self, tell: Tell) -> AsyncIterator[Any]:
+        """The `TokenServer` or the pool of them, or None where it is asked as a chat server."""
         if self.dialect in (None, "openai"):
+            if self.more:
+                raise SettingsError(
+                    "Several servers share calls in token ids, and this model is asked by "
+                    "messages.",
+                    'Set dialect to "auto", or leave out more_servers.',
+                )
             yield None
-            return
+        elif not self.more:
+            served = await self.token_server(tell)
+            yield None if served is None else traced_model(served, self.tracing)
+        else:
+            addresses = dict.fromkeys((self.base_url, *self.more))
+            patience = Retry(tries=2, first=0.2)
+            seats = {url: replace(self, base_url=url, more=()) for url in addresses}
+
+            def opened(choice: ServerChoice) -> Awaitable[Any]:
+                return choice.token_server(hush, patience)
+
+            async with TokenPool.open(seats, opened, tell) as pool:
+                yield traced_model(pool, self.tracing)
+
+    async def token_server(self, tell: Tell, retry: Retry | None = None) -> Any:
+        """The one `TokenServer`, or None where it gives no token ids."""
         from rubricem.agent.models.tokens import KINDS, open_tokens
 
         model = await self._named()
         http, host = self._http(model), Endpoint.parse(self.base_url).host
-        served = await open_tokens(
+        return await open_tokens(
             http,
             next((kind for kind in KINDS if kind == self.dialect), None),
             context_tokens=self.context_tokens,
@@ -208,8 +244,8 @@ class ServerChoice:
             price=price_of(model, host, self.prices),
             timeout=self.timeout,
             tell=tell,
+            retry=retry,
         )
-        yield None if served is None else traced_model(served, self.tracing)
 
     async def _named(self) -> str:
         """The model, or the only one that the server lists.
@@ -240,6 +276,215 @@ class ServerChoice:
 
 
 PolicyChoice = EmbeddedChoice | ServerChoice
+
+BLOCK = 256
+"""tokens by which what a server has read is remembered"""
+MOST_BLOCKS = 50_000
+"""that are remembered of a server"""
+SLACK = 4
+"""calls more than the least busy server has, at which one that has read the beginning is taken"""
+ASKED_AGAIN = 5.0
+"""seconds from one asking of a server's version to the next: engines take longer to begin anew"""
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Seat:
+    """One server of a pool."""
+
+    choice: ServerChoice
+    served: Any = None
+    """its `TokenServer`; None: it is left out"""
+    calls: int = 0
+    """in flight"""
+    read: dict[int, None] = field(default_factory=dict)
+    """the beginnings that it has read, what it read last at the end"""
+
+    @property
+    def url(self) -> str:
+        return Endpoint.parse(self.choice.base_url).url
+
+    def shared(self, beginnings: Sequence[int]) -> int:
+        """How many blocks of a prefix it has read."""
+        return next(
+            (n for n, key in enumerate(beginnings) if key not in self.read), len(beginnings)
+        )
+
+    def remember(self, beginnings: Sequence[int]) -> None:
+        for key in beginnings:
+            self.read.pop(key, None)
+            self.read[key] = None
+        for key in list(self.read)[: max(len(self.read) - MOST_BLOCKS, 0)]:
+            del self.read[key]
+
+
+class TokenPool:
+    """Several servers of one version of a model, as one `TokenPolicy`.
+
+    A call goes to the server that has read most of its prefix among those with about the least to
+    do, so that the rollouts of one question, and the turns of one rollout, find their beginning
+    cached. A call that fails where its server turns out to be away, or to serve something else, is
+    made again on another one.
+    """
+
+    def __init__(
+        self,
+        seats: Sequence[_Seat],
+        opened: Callable[[ServerChoice], Awaitable[Any]],
+        tell: Tell,
+    ) -> None:
+        """Of `seats` one at least is open; the first that is says the version."""
+        first = next(seat.served for seat in seats if seat.served is not None)
+        self._seats, self._opened, self._tell = seats, opened, tell
+        self.version: str = first.version
+        self.name, self.price = first.name, first.price
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        choices: Mapping[str, ServerChoice],
+        opened: Callable[[ServerChoice], Awaitable[Any]],
+        tell: Tell,
+    ) -> AsyncIterator["TokenPool"]:
+        """The pool of all servers, of which those that cannot be used now are left out.
+
+        Raises what the first one raises, where none can.
+        """
+        seats = [_Seat(choice) for choice in choices.values()]
+        tries = await asyncio.gather(
+            *(opened(seat.choice) for seat in seats), return_exceptions=True
+        )
+        for seat, found in zip(seats, tries, strict=True):
+            if isinstance(found, BaseException):
+                if not isinstance(found, PolicyError | SettingsError):
+                    raise found
+            else:
+                seat.served = found
+        if not any(seat.served is not None for seat in seats):
+            error = tries[0]
+            raise (
+                error
+                if isinstance(error, BaseException)
+                else SettingsError(
+                    f"None of {len(seats)} servers takes token ids.",
+                    "Name servers of vLLM, SGLang or llama.cpp.",
+                )
+            )
+        pool = cls(seats, opened, tell)
+        for seat, found in zip(seats, tries, strict=True):
+            if seat.served is None:
+                pool._leave(seat, str(found) if found else "it takes no token ids")
+            elif seat.served.version != pool.version:
+                pool._leave(seat, f"it serves {seat.served.version}, and not {pool.version}")
+        tell(f"{len(pool._live)} of {len(seats)} servers share the calls for {pool.version}")
+        async with AsyncExitStack() as stack:
+            asking = asyncio.create_task(pool._ask_again())
+            stack.callback(asking.cancel)
+            yield pool
+
+    @property
+    def context_tokens(self) -> int:
+        return min(int(seat.served.context_tokens) for seat in self._live)
+
+    @property
+    def mismatched(self) -> int:
+        return sum(seat.served.mismatched for seat in self._live)
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self._on_one((), lambda served: served.render(messages))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._on_one((), lambda served: served.encode(text)) if text else ()
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """As `TokenServer.complete`, by one of the servers."""
+        return await self._on_one(
+            _beginnings(prefix), lambda served: served.complete(prefix, sampling, stop, on_text)
+        )
+
+    @property
+    def _live(self) -> list[_Seat]:
+        return [seat for seat in self._seats if seat.served is not None]
+
+    async def _on_one(self, beginnings: Sequence[int], ask: Callable[[Any], Awaitable[T]]) -> T:
+        """What one server answers; each is asked once, and the last one's error is raised."""
+        asked = set[_Seat]()
+        while True:
+            seat = self._chosen(beginnings, asked)
+            served = seat.served
+            asked.add(seat)
+            seat.calls += 1
+            try:
+                return await ask(served)
+            except PolicyError as error:
+                # One that limits its callers is not gone.
+                gone = await self._changed(seat, served)
+                if (error.away or gone) and not asked.issuperset(self._live):
+                    if gone:
+                        self._leave(seat, str(error), served)
+                    continue
+                raise
+            finally:
+                seat.calls -= 1
+
+    def _chosen(self, beginnings: Sequence[int], asked: Collection[_Seat] = ()) -> _Seat:
+        live = [seat for seat in self._live if seat not in asked]
+        least = min(seat.calls for seat in live)
+        near = [seat for seat in live if seat.calls <= least + max(SLACK, least // 8)]
+        # Of those that have read as much, the one with the least to do.
+        seat = max(near, key=lambda seat: (seat.shared(beginnings), -seat.calls))
+        seat.remember(beginnings)
+        return seat
+
+    def _leave(self, seat: _Seat, why: str, served: Any = None) -> None:
+        """Leave a server out; nothing where it was done, or it was taken back, since `served`."""
+        if served is None or seat.served is served:
+            seat.served = None
+            seat.read.clear()
+            self._tell(f"{seat.url} is left out: {why}")
+
+    async def _changed(self, seat: _Seat, served: Any) -> bool:
+        """Whether the server cannot say that it serves the pool's version."""
+        try:
+            return bool(await served.serves() != self.version)
+        except PolicyError:
+            return True
+
+    async def _ask_again(self) -> None:
+        while True:
+            await asyncio.sleep(ASKED_AGAIN)
+            await asyncio.gather(*(self._look(seat) for seat in self._seats))
+
+    async def _look(self, seat: _Seat) -> None:
+        """Leave a server out that serves something else, and take one back that serves this."""
+        if (served := seat.served) is not None:
+            # The last one stays: its own calls fail, and are waited with.
+            if await self._changed(seat, served) and len(self._live) > 1:
+                self._leave(seat, f"it does not serve {self.version} any more", served)
+            return
+        try:
+            served = await self._opened(seat.choice)
+        except (PolicyError, SettingsError):
+            return
+        if served is not None and served.version == self.version:
+            seat.served = served
+            self._tell(f"{seat.url} is taken back")
+
+
+def _beginnings(prefix: Sequence[int]) -> list[int]:
+    """A key for each beginning of whole blocks, the shortest first."""
+    found, key = list[int](), 0
+    for end in range(BLOCK, len(prefix) + 1, BLOCK):
+        key = hash((key, *prefix[end - BLOCK : end]))
+        found.append(key)
+    return found
 
 
 async def embedder_in(

@@ -11,11 +11,13 @@ Each kind of server has a dialect, which knows its paths, bodies and events:
 - vLLM, `/v1/completions` with `return_token_ids`: sampling parameters that it would otherwise take
   from the model's `generation_config.json` are all named, as what is not sampled from the model's
   own distribution forms no ratio. The last id is that of the end of the turn, without text.
-- SGLang, `/generate`: each event repeats the whole reply so far, or with
-  `--incremental-streaming-output` brings what is new alone; the number of tokens that every event
-  tells says which. The text lags behind the ids, so what each token wrote is asked for as well. In
-  its deterministic mode (`--enable-deterministic-inference`) it writes each reply to one prompt
-  alike unless each has a seed, so there one is sent; others heed none, and old ones refuse it.
+  Weights that were updated in place have a version of their own.
+- SGLang, `/generate`: a model named `BASE:ADAPTER` is sampled with that adapter. Each event repeats
+  the whole reply so far, or with `--incremental-streaming-output` brings what is new alone; the
+  number of tokens that every event tells says which. The text lags behind the ids, so what each
+  token wrote is asked for as well. In its deterministic mode (`--enable-deterministic-inference`)
+  it writes each reply to one prompt alike unless each has a seed, so there one is sent; others heed
+  none, and old ones refuse it.
 - llama.cpp, `/completion`: log-probabilities are of the raw model. Of a character that takes
   several tokens the last one's id alone is streamed, which the check of the ids against the text
   finds. `stop` is never sent: its tokens come without probabilities.
@@ -123,6 +125,10 @@ class _Tokenising:
 VLLM_FINISHED: dict[Any, StopReason | None] = {None: None, "stop": "eos", "length": "length"}
 
 
+UNVERSIONED = "default"
+"""what engines call weights that were never updated"""
+
+
 class VLLM(_Tokenising):
     """The `TokenDialect` of a vLLM server."""
 
@@ -151,8 +157,21 @@ class VLLM(_Tokenising):
         return _piece
 
     async def facts(self) -> tuple[str, int | None]:
-        found = next((m for m in await self._http.models() if m["id"] == self._model), {})
-        return str(found.get("root") or self._model), context_in(found)
+        """The model's or adapter's path, with the version of weights that were updated.
+
+        An adapter's is its parent's context.
+        """
+        listed = await self._http.models()
+        found = next((m for m in listed if m["id"] == self._model), {})
+        parent = next((m for m in listed if m["id"] == found.get("parent")), {})
+        try:  # of servers in vLLM's development mode alone
+            told = await self._http.get(f"{self._http.root}/weight_info")
+        except AttemptError as failed:
+            _unless_away(failed)
+            told = {}
+        version = told.get("weight_version") if isinstance(told, dict) else None
+        parts = (found.get("root") or self._model, version if version != UNVERSIONED else None)
+        return "@".join(map(str, filter(None, parts))), context_in(found) or context_in(parent)
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._tokens(
@@ -190,6 +209,7 @@ class SGLang(_Tokenising):
 
     def __init__(self, http: ModelServer, model: str) -> None:
         super().__init__(http, model)
+        self._adapter = model.partition(":")[2]
         self._seeded = False
         self.path = f"{http.root}/generate"
 
@@ -200,6 +220,7 @@ class SGLang(_Tokenising):
             "stream": True,
             "return_logprob": True,
             "return_text_in_logprobs": True,
+            **({"lora_path": self._adapter} if self._adapter else {}),
             "sampling_params": {
                 "max_new_tokens": sampling.max_tokens,
                 "temperature": sampling.temperature,
@@ -221,8 +242,12 @@ class SGLang(_Tokenising):
         info = await self._http.get(f"{self._http.root}/get_model_info")
         self._seeded = await self._deterministic()
         parts = (info.get("model_path") or self._model, info.get("weight_version"))
-        listed = [context_in(model) for model in await self._http.models()]
-        return "@".join(map(str, filter(None, parts))), next(iter(listed), None)
+        models = await self._http.models()
+        version = "@".join(map(str, filter(None, parts)))
+        if self._adapter:
+            loaded = any(model["id"] == self._adapter for model in models)
+            version += f":{self._adapter if loaded else ''}"
+        return version, next((context_in(model) for model in models), None)
 
     async def _deterministic(self) -> bool:
         try:
@@ -361,6 +386,10 @@ class TokenServer:
 
     def __repr__(self) -> str:
         return f"TokenServer({self.name!r})"
+
+    async def serves(self) -> str:
+        """The version of the weights that it serves now."""
+        return (await self._aside(self._dialect.facts))[0]
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._aside(lambda: self._dialect.render(messages))

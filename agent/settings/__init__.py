@@ -48,7 +48,7 @@ from rubricem.memory.text import one_line
 
 SERVICE_KEYS = ("scholar_key", "tavily_key", "exa_key", "brave_key")
 _SECRETS = {"api_key", *SERVICE_KEYS, "checkpoints", "mcp_servers"}
-_NOT_SHOWN = _SECRETS | {"base_url", "source", "bank_server"}
+_NOT_SHOWN = _SECRETS | {"base_url", "more_servers", "source", "bank_server"}
 """settings whose values may hold a key or a password"""
 
 
@@ -91,8 +91,11 @@ class Settings(BaseSettings):
     the same server; of an embedded model those of the catalogue that were fetched may be, too"""
     base_url: str | None = None
     """an OpenAI-compatible server, up to and with `/v1`"""
+    more_servers: Annotated[tuple[str, ...], NoDecode] = ()
+    """other servers of the same model, which share the calls of `base_url` where it is asked in
+    token ids; separated by commas in the environment"""
     api_key: SecretStr | None = None
-    """for `base_url`"""
+    """for `base_url`, and for `more_servers`"""
     dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None = None
     """how a server's policy is asked: by messages (`openai`), or in token ids as the server is
     found to take them (`auto`) or as named; None: by messages, but for collecting"""
@@ -250,17 +253,14 @@ class Settings(BaseSettings):
     @field_validator("base_url", "bank_server")
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        try:
-            url = httpx.URL(value)
-        except httpx.InvalidURL as cause:
-            raise ValueError(f"is no address: {cause}") from cause
-        if url.scheme not in ("http", "https") or not url.host:
-            raise ValueError("must be an address such as http://localhost:8000")
-        return value.rstrip("/")
+        return None if value is None else _address(value)
 
-    @field_validator("source", "models", "allow_hosts", mode="before")
+    @field_validator("more_servers")
+    @classmethod
+    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(_address, value))
+
+    @field_validator("source", "models", "allow_hosts", "more_servers", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
@@ -305,6 +305,17 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
         ) from cause
 
 
+def _address(value: str) -> str:
+    """Raises ValueError if it is no http(s) address."""
+    try:
+        url = httpx.URL(value.strip())
+    except httpx.InvalidURL as cause:
+        raise ValueError(f"is no address: {cause}") from cause
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError("must be an address such as http://localhost:8000")
+    return value.strip().rstrip("/")
+
+
 def _loaded(flags: Mapping[str, Any] | None) -> Settings:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -314,7 +325,7 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
     # A server named by a file of the working directory gets no key but that file's: a folder from
     # elsewhere could otherwise collect it.
     local = local_file()
-    foreign = origins.get("base_url") == str(local)
+    foreign = str(local) in (origins.get("base_url"), origins.get("more_servers"))
     if foreign and origins.get("api_key", str(local)) != str(local):
         del values["api_key"]
         origins["api_key"] = f"{origins['api_key']}, withheld from the server of {local}"

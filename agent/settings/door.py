@@ -180,6 +180,7 @@ def _served(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
         settings.timeout,
         settings.prices,
         settings.tracing,
+        settings.more_servers if settings.base_url == base_url else (),
     )
 
 

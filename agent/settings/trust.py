@@ -48,6 +48,9 @@ def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
         return False
     if name == "base_url":
         return str(httpx.URL(value.strip()).host) not in LOOPBACK
+    if name == "more_servers":
+        names = value.split(",") if isinstance(value, str) else value
+        return any(str(httpx.URL(each.strip()).host) not in LOOPBACK for each in names)
     if name == "api_key":  # of somebody who could then read what is sent elsewhere
         return "base_url" not in said
     if name == "model":  # what is fetched, read or paid for; to a named server it is a word

@@ -26,8 +26,9 @@ from tests.support.waiting import wait_for
 class LoopbackServer:
     """Start and stop it with `with`; its handlers find it as `self.server.owner`."""
 
-    def __init__(self, answering: type[BaseHTTPRequestHandler]) -> None:
-        self._http = _Http(("127.0.0.1", 0), answering)
+    def __init__(self, answering: type[BaseHTTPRequestHandler], port: int = 0) -> None:
+        """`port`: one that a server had before; 0: a free one."""
+        self._http = _Http(("127.0.0.1", port), answering)
         self._http.owner = self
 
     @property

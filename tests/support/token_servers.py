@@ -20,6 +20,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
@@ -65,10 +66,10 @@ def _route(value: Any) -> Route:
 class RecordedServer(LoopbackServer):
     """Start and stop it with `with`; `root` has no `/v1`."""
 
-    def __init__(self, routes: Mapping[str, Route]) -> None:
+    def __init__(self, routes: Mapping[str, Route], port: int = 0) -> None:
         self.routes = dict(routes)
-        self.asked: list[tuple[str, Json]] = []
-        super().__init__(_Answering)
+        self.asked: list[tuple[str, Any]] = []
+        super().__init__(_Answering, port)
 
     @property
     def base_url(self) -> str:
@@ -124,6 +125,10 @@ def rendered(messages: list[Json]) -> str:
 
 
 def spelling(script: Script, lie: int = 0, logprob: float | None = -0.5) -> RecordedServer:
+    return RecordedServer(spelling_routes(script, lie, logprob))
+
+
+def spelling_routes(script: Script, lie: int = 0, logprob: float | None = -0.5) -> dict[str, Route]:
     """`lie` is added to every id that is given back; a None stands for no log-probability."""
 
     def tokenised(asked: Json) -> Json:
@@ -142,14 +147,113 @@ def spelling(script: Script, lie: int = 0, logprob: float | None = -0.5) -> Reco
         return {"choices": [choice]}
 
     listed = {"id": "speller", "owned_by": "vllm", "root": "org/speller", "max_model_len": 65_536}
-    return RecordedServer(
-        {
-            "GET /v1/models": {"object": "list", "data": [listed]},
-            "POST /tokenize": tokenised,
-            "POST /detokenize": lambda asked: {"prompt": read(asked["tokens"])},
-            "POST /v1/completions": completion,
+    return {
+        "GET /v1/models": {"object": "list", "data": [listed]},
+        "POST /tokenize": tokenised,
+        "POST /detokenize": lambda asked: {"prompt": read(asked["tokens"])},
+        "POST /v1/completions": completion,
+    }
+
+
+class Engine(RecordedServer):
+    """A server whose weights can be changed, by the handlers of its engine (docs/scale.md).
+
+    It spells, whatever it is. `failing` are routes that it refuses with 500, and begins anew with
+    `restarted`: without adapters, with the weights that it was started with.
+    """
+
+    def __init__(self, kind: str, port: int = 0) -> None:
+        self.kind, self.failing = kind, set[str]()
+        self.adapters: dict[str, str] = {}
+        self.weights, self.version = "org/base", "default"
+        self.paused = False
+        self.sampled: list[tuple[str, str]] = []
+        """of each completion the model that it was asked of, and the version that it was served"""
+        own = self._vllm() if kind.startswith("vllm") else self._sglang()
+        routes = {**spelling_routes(self._says), "GET /v1/models": self._models, **own}
+        super().__init__({name: self._guarded(name, made) for name, made in routes.items()}, port)
+
+    def restarted(self) -> None:
+        self.adapters.clear()
+        self.weights, self.version = "org/base", "default"
+
+    def _guarded(self, name: str, route: Any) -> Callable[[Json], Any]:
+        def answer(asked: Json) -> Any:
+            if name in self.failing:
+                return Fault(500, "out of memory")
+            model = asked.get("model") if isinstance(asked, dict) else None
+            if self.kind == "vllm-lora" and model not in (None, "base", *self.adapters):
+                return Fault(404, f"The model `{model}` does not exist.")
+            return route(asked) if callable(route) else route
+
+        return answer
+
+    def _says(self, prompt: str, asked: Json) -> str:
+        self.sampled.append((asked["model"], self.version))
+        return "one two"
+
+    def _models(self, asked: Json) -> Json:
+        owner = self.kind.partition("-")[0]
+        base = {"id": "base", "owned_by": owner, "root": self.weights, "max_model_len": 65_536}
+        loaded = [{"id": n, "root": p, "parent": "base"} for n, p in self.adapters.items()]
+        return {"data": [base, *loaded]}
+
+    def _load(self, asked: Json) -> Any:
+        name, path = asked["lora_name"], asked["lora_path"]
+        if name in self.adapters:
+            return Fault(400, f"The lora adapter '{name}' has already been loaded.")
+        if not Path(path, "adapter_config.json").exists():
+            return Fault(404, f"No adapter found for '{name}'")
+        self.adapters[name] = path
+        return {"success": True}
+
+    def _unload(self, asked: Json) -> Any:
+        if self.adapters.pop(asked["lora_name"], None) is None:
+            return Fault(404, f"The lora adapter '{asked['lora_name']}' cannot be found.")
+        return {"success": True}
+
+    def _vllm(self) -> dict[str, Any]:
+        def pause(asked: Json) -> Json:
+            self.paused = True
+            return {"status": "paused"}
+
+        def resume(asked: Json) -> Json:
+            self.paused = False
+            return {"status": "resumed"}
+
+        def rpc(asked: Json) -> Any:
+            assert self.paused and asked["method"] == "reload_weights"
+            self.weights = asked["kwargs"]["weights_path"]
+            return {"results": [None]}
+
+        def versioned(asked: Json) -> Json:
+            self.version = asked["new_version"]
+            return {"success": True, "new_version": self.version}
+
+        return {
+            "POST /v1/load_lora_adapter": self._load,
+            "POST /v1/unload_lora_adapter": self._unload,
+            "POST /pause?mode=wait&clear_cache=true": pause,
+            "POST /resume": resume,
+            "POST /collective_rpc": rpc,
+            "POST /update_weight_version": versioned,
+            "GET /weight_info": lambda asked: {"weight_version": self.version},
         }
-    )
+
+    def _sglang(self) -> dict[str, Any]:
+        def update(asked: Json) -> Json:
+            self.weights, self.version = asked["model_path"], asked["weight_version"]
+            return {"success": True, "message": "Succeeded", "num_paused_requests": 0}
+
+        def info(asked: Json) -> Json:
+            return {"model_path": self.weights, "weight_version": self.version}
+
+        return {
+            "POST /load_lora_adapter": self._load,
+            "POST /unload_lora_adapter": self._unload,
+            "POST /update_weights_from_disk": update,
+            "GET /get_model_info": info,
+        }
 
 
 QUICK = Retry(tries=3, first=0.01, longest=0.02, total=1.0)

@@ -392,7 +392,9 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     same = same and options.judge_base_url in (None, settings.base_url)
     if same or _all_code(options):
         return setup.model
-    named = {"model": options.judge_model, "base_url": options.judge_base_url}
+    named = {
+        "model": options.judge_model, "base_url": options.judge_base_url, "more_servers": (),
+    }  # fmt: skip
     return model_of(settings.model_copy(update=named))
 
 

@@ -4,27 +4,38 @@ A round is a collecting run of one step, in a folder of its own, because a run h
 goes on after a kill like any other: what is finished, rollouts, judgements and reflections, is
 not repeated. The held-out questions are asked of a checkpoint by the same seeds, judged, and never
 learnt from: their rubrics are made at the first asking and kept, no memory is recalled, and nothing
-is put into the bank, so that askings differ by the checkpoint alone. A server that samples is given
-each new checkpoint by a command of the user's own.
+is put into the bank, so that askings differ by the checkpoint alone.
+
+Servers that sample are given each new checkpoint by their own interface, or by a command of the
+user's own. Each is then asked what it serves; one that was not given it is left out, tried again
+while the round goes on, and has no call before it says that it serves the checkpoint. An adapter
+has a name of its own on a server, by which it is asked for; weights that take the place of others
+have a version that the server tells. Both are in the policy's version, which the rows carry.
 """
 
 import asyncio
 import json
+import os
+import shutil
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from rubricem.agent.cli.judge import wanted_of
 from rubricem.agent.cli.options import JUDGE_FLAGS
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.weights.checkpoints import note_of
+from rubricem.agent.weights.checkpoints import ADAPTER, note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.runs import value_in, write_atomically
+from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import Embedder
+from rubricem.memory.text import one_line
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
@@ -34,11 +45,24 @@ from rubricem.training.collect.setup import BankMemory, CollectOptions, open_col
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import RoundsConfig
-from rubricem.training.rounds.update import RoundFolders, Updates, groups_of_round, round_seed
+from rubricem.training.rounds.update import (
+    RoundFolders,
+    Updates,
+    copy_files,
+    groups_of_round,
+    round_seed,
+)
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.show.events import HeldOutJudged, PhaseChanged, Watch, of_held_out, unwatched
 
 PLACE = "{checkpoint}"
+LOADED_IN = 900.0
+"""seconds in which a server takes over a checkpoint, at most"""
+TRIED_AGAIN = 10.0
+"""seconds until a server that was not given a checkpoint is tried again"""
+SERVED, SERVED_ADAPTER = "served", "adapter.gguf"
+"""in a training's folder, what servers read: checkpoints by their versions, and the adapter that
+llama-server's router loads anew"""
 
 
 async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -> str:
@@ -69,11 +93,229 @@ async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -
     return lines[-1].strip() if lines else ""
 
 
-def _not_refreshed(reason: str, table: str) -> PolicyError:
+def _not_refreshed(reason: str, table: str = "[rounds]") -> PolicyError:
     return PolicyError(
         f"The server was not given the checkpoint: {reason}",
         f"Correct `refresh` under {table}; the same command goes on.",
     )
+
+
+class SamplingServer:
+    """One server, by the interface of its engine; see docs/scale.md for the versions read.
+
+    Each call raises PolicyError where the server refuses or does not answer.
+    """
+
+    def __init__(self, address: str, kind: str, model: str, key: str | None = None) -> None:
+        """`address` ends in /v1; `model` is the server's name of the base weights."""
+        self.address, self.root = address, address.removesuffix("/v1")
+        self.kind, self.model = kind, model
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def named(self, version: str) -> str:
+        """The model to ask for, once the checkpoint of that version is served."""
+        if self.kind == "vllm-lora":
+            return version
+        return f"{self.model}:{version}" if self.kind == "sglang-lora" else self.model
+
+    async def serves(self, version: str, served: Path) -> bool:
+        """Whether it says that it serves the checkpoint; `served` is where llama-server has it."""
+        match self.kind:
+            case "vllm-lora" | "sglang-lora":
+                models = (await self._get("/v1/models"))["data"]
+                return any(model["id"] == version for model in models)
+            case "vllm-weights":
+                return bool((await self._get("/weight_info"))["weight_version"] == version)
+            case "sglang-weights":
+                return bool((await self._get("/get_model_info"))["weight_version"] == version)
+        applied = [one["path"] for one in await self._adapters() if one["scale"]]
+        return applied == [str(served)]
+
+    async def take(self, version: str, folder: Path, served: Path) -> None:
+        """Have the server serve a checkpoint's folder, which it must see under the same path."""
+        match self.kind:
+            case "vllm-lora":
+                await self._post(
+                    "/v1/load_lora_adapter", {"lora_name": version, "lora_path": str(folder)}
+                )
+            case "sglang-lora":
+                await self._post(
+                    "/load_lora_adapter", {"lora_name": version, "lora_path": str(folder)}
+                )
+            case "sglang-weights":
+                await self._post(
+                    "/update_weights_from_disk",
+                    {"model_path": str(folder), "weight_version": version},
+                )
+            case "vllm-weights":
+                await self._reload(version, folder)
+            case _:
+                await self._apply(served)
+
+    async def release(self, version: str) -> None:
+        """Have an adapter forgotten that nothing samples any more."""
+        if self.kind.endswith("-lora"):
+            path = "/v1/unload_lora_adapter" if self.kind == "vllm-lora" else "/unload_lora_adapter"
+            await self._post(path, {"lora_name": version})
+
+    async def _reload(self, version: str, folder: Path) -> None:
+        """The workers of vLLM read weights from disk while no call runs.
+
+        The prefixes that it keeps are those of the old weights, and go with the pause.
+        """
+        await self._post("/pause?mode=wait&clear_cache=true", {})
+        try:
+            told = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            await self._post("/collective_rpc", told)
+            await self._post("/update_weight_version", {"new_version": version})
+        finally:
+            await self._post("/resume", {})
+
+    async def _apply(self, served: Path) -> None:
+        """llama-server loads adapters as it begins: as a router it begins a model's instance anew.
+
+        A server without a router has to have the file already, and applies it alone.
+        """
+        adapters = await self._adapters()
+        mine = [one["id"] for one in adapters if one["path"] == str(served)]
+        if await self._routes():
+            await self._post("/models/unload", {"model": self.model})
+            await self._post("/models/load", {"model": self.model})
+        elif mine:
+            scales = [{"id": one["id"], "scale": float(one["id"] in mine)} for one in adapters]
+            await self._post("/lora-adapters", scales)
+        else:
+            raise _not_refreshed(
+                f"{self.root} is no router, and loads {served} only as it begins (--lora)"
+            )
+
+    async def _routes(self) -> bool:
+        """Whether the models of llama-server can be loaded while it runs; they have a status."""
+        listed = (await self._get("/models")).get("data", [])
+        return any(one["id"] == self.model and "status" in one for one in listed)
+
+    async def _adapters(self) -> list[Any]:
+        found: Any = await self._get(f"/lora-adapters?model={self.model}")
+        return list(found)
+
+    async def _get(self, path: str) -> Any:
+        return (await self._call("GET", path)).json()
+
+    async def _post(self, path: str, body: Any) -> None:
+        await self._call("POST", path, json=body)
+
+    async def _call(self, method: str, path: str, **body: Any) -> httpx.Response:
+        try:
+            async with httpx.AsyncClient(
+                base_url=self.root, headers=self._headers, timeout=LOADED_IN, trust_env=False
+            ) as client:
+                reply = await client.request(method, path, **body)
+        except httpx.HTTPError as error:
+            raise _not_refreshed(f"{self.root} did not answer ({type(error).__name__})") from error
+        if reply.is_error:
+            said = one_line(reply.text, 200)
+            raise _not_refreshed(f"{self.root}{path} said {reply.status_code}: {said}")
+        return reply
+
+
+class SamplingServers:
+    """All servers that sample for one training."""
+
+    def __init__(self, servers: Sequence[SamplingServer], out: Path, tell: "Tell") -> None:
+        self._servers, self._out, self._tell = servers, out, tell
+        self._users: dict[str, int] = {}
+        """who samples from each version"""
+
+    @asynccontextmanager
+    async def serving(self, checkpoint: Path) -> AsyncIterator[tuple[str, tuple[str, ...]]]:
+        """The model to ask for while the checkpoint is served, and of whom.
+
+        That is all servers, those that have it first. Raises PolicyError where none takes it; some
+        that do not are tried again until the end.
+        """
+        version, began = note_of(checkpoint).version, time.monotonic()
+        self._users[version] = self._users.get(version, 0) + 1
+        try:
+            folder = await asyncio.to_thread(self._placed, checkpoint, version)
+            found = await asyncio.gather(*(self._given(s, version, folder) for s in self._servers))
+            faults = dict(zip(self._servers, found, strict=True))
+            if all(faults.values()):
+                raise next(fault for fault in found if fault)
+            count, seconds = found.count(None), time.monotonic() - began
+            self._tell(f"{count} of {len(found)} servers have {version} after {seconds:.1f} s")
+            again = asyncio.create_task(self._again(version, folder))
+            try:
+                ready = sorted(self._servers, key=lambda server: faults[server] is not None)
+                yield ready[0].named(version), tuple(server.address for server in ready)
+            finally:
+                again.cancel()
+                await asyncio.gather(again, return_exceptions=True)
+        finally:
+            self._users[version] -= 1
+            if not self._users[version]:
+                await asyncio.gather(*(self._released(s, version) for s in self._servers))
+                await asyncio.to_thread(shutil.rmtree, self._out / SERVED / version, True)
+
+    def _placed(self, checkpoint: Path, version: str) -> Path:
+        """The folder that servers read the version from, which outlives its round's."""
+        place = self._out / SERVED / version
+        with writable(place):
+            if not place.exists():
+                temporary = place.with_name(f".{version}.part")
+                shutil.rmtree(temporary, ignore_errors=True)
+                copy_files(checkpoint, temporary)
+                temporary.rename(place)
+            if self._servers[0].kind == "llama-adapter":
+                latest = self._adapter.with_suffix(".part")
+                shutil.copy2(place / ADAPTER, latest)
+                os.replace(latest, self._adapter)
+        return place
+
+    @property
+    def _adapter(self) -> Path:
+        return self._out / SERVED / SERVED_ADAPTER
+
+    async def _given(
+        self, server: SamplingServer, version: str, folder: Path
+    ) -> PolicyError | None:
+        served = self._adapter
+        try:
+            if server.kind == "llama-adapter" or not await server.serves(version, served):
+                await server.take(version, folder, served)
+                if not await server.serves(version, served):
+                    raise _not_refreshed(f"{server.root} does not say that it serves {version}")
+        except PolicyError as error:
+            self._tell(f"{server.root} is left out: {error}")
+            return error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            told = f"{server.root} is no server of {server.kind} ({type(error).__name__})"
+            self._tell(f"{server.root} is left out: {told}")
+            return _not_refreshed(told)
+        return None
+
+    async def _again(self, version: str, folder: Path) -> None:
+        """Give it to those that were away or have begun anew; pools then take them back.
+
+        Asked of all: a server that is started again has lost an adapter without a word.
+        """
+        lost = set[SamplingServer]()
+        while True:
+            await asyncio.sleep(TRIED_AGAIN)
+            for server in self._servers:
+                try:
+                    if await server.serves(version, self._adapter):
+                        continue
+                    await server.take(version, folder, self._adapter)
+                    self._tell(f"{server.root} has {version} again")
+                    lost.discard(server)
+                except (PolicyError, LookupError, TypeError, ValueError, AttributeError) as error:
+                    if server not in lost:
+                        self._tell(f"{server.root} does not have {version}: {error}")
+                    lost.add(server)
+
+    async def _released(self, server: SamplingServer, version: str) -> None:
+        with suppress(PolicyError):  # it is away, or has forgotten it
+            await server.release(version)
 
 
 Tell = Callable[[str], None]
@@ -94,6 +336,7 @@ class Sampled:
     _embedder: Embedder | None = None
     _versions: dict[str, str] = field(default_factory=dict)
     """of the checkpoints, by the names that the server has for them"""
+    _servers: SamplingServers | None = None
 
     @asynccontextmanager
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
@@ -101,17 +344,22 @@ class Sampled:
         config = self.config
         memory = "on" if config.reflections else "off"
         policy = self.folders.policy(number)
-        settings = await self._settings(
-            policy if policy.exists() else None, memory=memory, data_dir=self.folders.data,
-            seed=round_seed(self.training.seed, number),
-        )  # fmt: skip
         options = self._options(
             len(batch.questions), group_size=config.group_size, reflections=config.reflections,
             scaffold=config.scaffold_of(number), branch=config.branch,
         )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
-        async with open_collector(settings, options, run, chosen, tell, self.purse) as collector:
+        async with (
+            self._served(policy if policy.exists() else None) as sampled,
+            open_collector(
+                self._settings(
+                    *sampled, memory=memory, data_dir=self.folders.data,
+                    seed=round_seed(self.training.seed, number),
+                ),
+                options, run, chosen, tell, self.purse,
+            ) as collector,
+        ):  # fmt: skip
             if isinstance(collector.memory, BankMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
@@ -129,13 +377,18 @@ class Sampled:
         self, run: RunDirectory, asked: Selected, checkpoint: Path | None
     ) -> AsyncIterator[Collector]:
         """The collector of one asking of the held-out questions: always with the same seeds."""
-        settings = await self._settings(
-            checkpoint, memory="off", data_dir=self.folders.data, seed=self.training.seed
-        )
         buffers = self.folders.held_out_data / "buffers"
         options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
         tell = self._telling("held-out questions")
-        async with open_collector(settings, options, run, asked, tell, self.purse) as collector:
+        async with (
+            self._served(checkpoint) as sampled,
+            open_collector(
+                self._settings(
+                    *sampled, memory="off", data_dir=self.folders.data, seed=self.training.seed
+                ),
+                options, run, asked, tell, self.purse,
+            ) as collector,
+        ):  # fmt: skip
             yield collector
 
     def _telling(self, what: str) -> Tell:
@@ -146,7 +399,8 @@ class Sampled:
         model, base_url = config.judge_model, config.judge_base_url
         if model is None and base_url is None:
             # What training began with: the policy must not score itself as it changes.
-            model, base_url = config.model or self.training.model, config.base_url
+            model = config.model or self.training.model
+            base_url = config.servers[0] if config.servers else None
         told = {name: getattr(config, name) for name in JUDGE_FLAGS if name != "gated"}
         judging = wanted_of("stage", told, load_settings({"data_dir": self.folders.data}))
         return CollectOptions(
@@ -154,16 +408,42 @@ class Sampled:
             judging=judging, gated=config.gated, **shape,
         )  # fmt: skip
 
-    async def _settings(self, checkpoint: Path | None, **chosen: Any) -> Settings:
-        """The settings of a collecting run; without a checkpoint the base model is sampled."""
-        config = self.config
-        if config.base_url:
-            model = await self._refreshed(checkpoint)
+    @asynccontextmanager
+    async def _served(
+        self, checkpoint: Path | None
+    ) -> AsyncIterator[tuple[str | None, tuple[str, ...]]]:
+        """The model to ask for while it is sampled, and of which servers.
+
+        Without a checkpoint it is the base model.
+        """
+        config, addresses = self.config, self.config.servers
+        if not addresses:
+            yield str(checkpoint) if checkpoint else self.training.model, ()
+        elif checkpoint is None:
+            yield config.model, addresses
+        elif isinstance(config.refresh, tuple):
+            yield await self._refreshed(checkpoint, config.refresh), addresses
         else:
-            model = str(checkpoint) if checkpoint else self.training.model
+            if self._servers is None:
+                self._servers = self._found(config.refresh)
+            async with self._servers.serving(checkpoint) as found:
+                yield found
+
+    def _found(self, kind: str) -> SamplingServers:
+        key = load_settings().api_key
+        secret = key.get_secret_value() if key else None
+        named = self.config.model or ""
+        found = [SamplingServer(url, kind, named, secret) for url in self.config.servers]
+        return SamplingServers(found, self.training.out.absolute(), self.tell)
+
+    def _settings(self, model: str | None, addresses: Sequence[str], **chosen: Any) -> Settings:
+        """The settings of a collecting run."""
+        config = self.config
+        first, *others = addresses or (None,)
         settings = load_settings(
             {
-                "model": model, "base_url": config.base_url, "source": config.source,
+                "model": model, "base_url": first, "more_servers": tuple(filter(None, others)),
+                "source": config.source,
                 "tool_calls": config.tool_calls, "max_tokens": config.max_tokens,
                 "system_prompt": config.system_prompt, "passages": config.passages,
                 "passage_words": config.passage_words,
@@ -173,17 +453,15 @@ class Sampled:
             }
         )  # fmt: skip
         # A server that the environment names for other commands samples from no checkpoint.
-        update: dict[str, Any] = {"base_url": config.base_url}
+        update: dict[str, Any] = {"base_url": first}
         if config.model in settings.prices and model is not None:
             price = settings.prices[config.model]
             update["prices"] = {model: price, **settings.prices}
         return settings.model_copy(update=update)
 
-    async def _refreshed(self, checkpoint: Path | None) -> str | None:
-        """The model to ask the server for, once it samples from the checkpoint."""
-        if checkpoint is None:
-            return self.config.model
-        told = await refresh_server(self.config.refresh, checkpoint, "[rounds]")
+    async def _refreshed(self, checkpoint: Path, command: Sequence[str]) -> str | None:
+        """The model to ask the servers for, once they sample from the checkpoint."""
+        told = await refresh_server(command, checkpoint, "[rounds]")
         name = told or self.config.model
         await asyncio.to_thread(self._check_own, name or "", note_of(checkpoint).version)
         return name

@@ -52,6 +52,11 @@ ADDED = (
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
 
+Refresh = Literal["vllm-lora", "vllm-weights", "sglang-lora", "sglang-weights", "llama-adapter"]
+ONE_AT_A_TIME = ("vllm-weights", "sglang-weights", "llama-adapter")
+"""ways in which a server has the newest checkpoint in the place of the one before"""
+
+
 class RoundsConfig(TableConfig):
     """What is collected between updates."""
 
@@ -69,14 +74,15 @@ class RoundsConfig(TableConfig):
     """rollouts of each question"""
     windows: int = Field(default=0, ge=0)
     """rounds of new questions after which the same are asked again; the paper has 3, 0: never"""
-    base_url: str | None = None
-    """a server that samples in place of the embedded model; `refresh` gives it each checkpoint"""
+    base_url: str | tuple[str, ...] = ()
+    """a server that samples in place of the embedded model, or several that share its calls;
+    `refresh` gives each checkpoint to all of them"""
     model: str | None = None
-    """the server's name of the weights that training begins with"""
-    refresh: tuple[str, ...] = ()
-    """a command that has the server sample from the checkpoint whose folder is put in the place
-    of {checkpoint}; what it prints last is the model to ask for, by a name that no other checkpoint
-    has had"""
+    """the servers' name of the weights that training begins with"""
+    refresh: Refresh | tuple[str, ...] = ()
+    """how servers get a checkpoint: by their own interface (docs/scale.md), or by a command that
+    has them sample from the checkpoint whose folder is put in the place of {checkpoint}; what it
+    prints last is the model to ask for, by a name that no other checkpoint has had"""
     judge: str = "stage"
     """as `--judge` of `rubricem collect` takes it"""
     judge_model: str | None = None
@@ -154,6 +160,8 @@ class RoundsConfig(TableConfig):
             "windows replay what reflections taught": self.windows and not self.reflections,
             "a server needs base_url, model and refresh: without the last it would go on sampling "
             "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,
+            f"servers of refresh {self.refresh!r} have one policy at a time, so that no round may "
+            "run ahead of an update: set ahead to 0": self.ahead and self.refresh in ONE_AT_A_TIME,
         }
         for clause, wrong in told.items():
             if wrong:
@@ -164,6 +172,11 @@ class RoundsConfig(TableConfig):
         """The scaffold of a round, counted from 0; None without one."""
         progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
         return scaffold_rule(self.scaffold, self.scaffold_decay, min(progress, 1.0))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of the servers that sample; none: the embedded model does."""
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
 
     @property
     def lag(self) -> int:

@@ -136,6 +136,17 @@ class Updates(Protocol):
         """Have the newest checkpoint as the best; nothing where none was written."""
 
 
+def copy_files(checkpoint: Path, place: Path) -> None:
+    """Have a checkpoint's files in a new folder too, by other names of the same where that goes."""
+    place.mkdir(parents=True)
+    for file in checkpoint.resolve().iterdir():
+        if file.is_file():
+            try:
+                os.link(file, place / file.name)
+            except OSError:
+                shutil.copy2(file, place / file.name)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundFolders:
     """The folder of one training run. Raises StoreError where it cannot be used."""
@@ -171,13 +182,7 @@ class RoundFolders:
                 return
             temporary = place.with_suffix(".part")
             shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-            for file in checkpoint.resolve().iterdir():
-                if file.is_file():
-                    try:  # the same file under another name where the disk can
-                        os.link(file, temporary / file.name)
-                    except OSError:
-                        shutil.copy2(file, temporary / file.name)
+            copy_files(checkpoint, temporary)
             temporary.rename(place)
 
     def release_policy(self, number: int) -> None:

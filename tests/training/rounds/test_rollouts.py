@@ -1,14 +1,144 @@
-"""A server is given a checkpoint by a command, which ends with whoever waits for it."""
+"""Servers follow the weights: by their engines' interfaces, or by a command of one's own."""
 
 import asyncio
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import PolicyError
-from rubricem.training.rounds.rollouts import refresh_server
+from rubricem.training.local.session import open_session
+from rubricem.training.rounds import rollouts
+from rubricem.training.rounds.rollouts import SamplingServer, SamplingServers, refresh_server
+from tests.support.rows import config_of, policy_rows, quiet
+from tests.support.token_servers import Engine
 from tests.support.waiting import wait_for
+
+KINDS = ("vllm-lora", "vllm-weights", "sglang-lora", "sglang-weights")
+VERSION = "ss-grpo-3-abcdef012345"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoints" / "000003"
+    folder.mkdir(parents=True)
+    note = Checkpoint(base="base", base_sha256="", adapter_sha256="abcdef012345", method="ss-grpo",
+                      step=3, rank=4, alpha=8.0)  # fmt: skip
+    (folder / "checkpoint.json").write_text(note.model_dump_json())
+    (folder / "adapter_config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def three(request: pytest.FixtureRequest) -> Iterator[list[Engine]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Engine(request.param)) for _ in range(3)]
+
+
+def pool_of(engines: Sequence[Engine], out: Path, told: list[str]) -> SamplingServers:
+    servers = [SamplingServer(one.base_url, one.kind, "base") for one in engines]
+    return SamplingServers(servers, out, told.append)
+
+
+def served(engine: Engine) -> bool:
+    return VERSION in (engine.version, *engine.adapters)
+
+
+@pytest.mark.parametrize("three", KINDS, indirect=True)
+async def test_each_server_has_the_checkpoint_and_says_so(
+    three: list[Engine], checkpoint: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    servers, kind = pool_of(three, tmp_path, told), three[0].kind
+    named = {"vllm-lora": VERSION, "sglang-lora": f"base:{VERSION}"}
+    async with servers.serving(checkpoint) as (name, addresses):
+        assert name == named.get(kind, "base")
+        assert addresses == tuple(one.base_url for one in three)
+        assert all(map(served, three)) and not any(one.paused for one in three)
+        place = str(tmp_path / "served" / VERSION)
+        assert {one.adapters.get(VERSION, one.weights) for one in three} == {place}
+        asked = [len(one.asked) for one in three]
+        async with servers.serving(checkpoint) as (again, _):
+            assert again == name, "held-out questions are asked of the same"
+        assert served(three[0]) and max(len(one.asked) for one in three) <= asked[0] + 1
+    assert told[0].startswith(f"3 of 3 servers have {VERSION}")
+    assert not any(one.adapters for one in three), "what nobody samples is forgotten"
+    assert not Path(place).exists()
+
+
+@pytest.mark.parametrize("three", KINDS, indirect=True)
+async def test_a_refresh_that_half_fails_leaves_those_out_and_tries_them_again(
+    three: list[Engine], checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "TRIED_AGAIN", 0.05)
+    told: list[str] = []
+    changing = {
+        "vllm-lora": "POST /v1/load_lora_adapter", "vllm-weights": "POST /collective_rpc",
+        "sglang-lora": "POST /load_lora_adapter",
+        "sglang-weights": "POST /update_weights_from_disk",
+    }  # fmt: skip
+    three[0].failing = {changing[three[0].kind]}
+    async with pool_of(three, tmp_path, told).serving(checkpoint) as (_, addresses):
+        assert addresses[2] == three[0].base_url, "those that have it are asked first"
+        assert [served(one) for one in three] == [False, True, True]
+        assert not three[0].paused, "a server is not left paused"
+        assert any("left out" in line and "out of memory" in line for line in told)
+        three[0].failing = set()
+        await asyncio.to_thread(wait_for, lambda: any("again" in line for line in told))
+        assert served(three[0])
+        three[1].restarted()
+        await asyncio.to_thread(wait_for, lambda: served(three[1]))
+    for one in three:
+        one.failing = {changing[one.kind]}
+        one.restarted()
+    with pytest.raises(PolicyError, match=r"was not given the checkpoint: .*500: .*out of memory"):
+        async with pool_of(three, tmp_path, told).serving(checkpoint):
+            raise AssertionError("nobody serves it")
+
+
+@pytest.mark.parametrize("three", ["vllm-weights"], indirect=True)
+async def test_a_server_of_another_kind_is_told_as_such(
+    three: list[Engine], checkpoint: Path, tmp_path: Path
+) -> None:
+    wrong = SamplingServer(three[0].base_url, "sglang-weights", "base")
+    with pytest.raises(PolicyError, match=r"said 404|is no server of sglang-weights"):
+        async with SamplingServers([wrong], tmp_path, quiet).serving(checkpoint):
+            raise AssertionError("it is vLLM")
+    away = SamplingServer("http://127.0.0.1:9/v1", "vllm-lora", "base")
+    with pytest.raises(PolicyError, match=r"127.0.0.1:9 did not answer \(ConnectError\)"):
+        async with SamplingServers([away], tmp_path, quiet).serving(checkpoint):
+            raise AssertionError("nobody is there")
+
+
+async def test_llama_server_itself_applies_the_adapter_that_it_was_started_with(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """The real one; loading while it runs is its router's, which is not in the package."""
+    config = config_of(tmp_path, tiny, policy_rows(4))
+    async with open_session(config, "ss-grpo", quiet) as session:
+        session.step(policy_rows(4), 0.01)
+        newest = session.save()
+    served = tmp_path / "served" / "adapter.gguf"
+    served.parent.mkdir()
+    served.write_bytes((newest / "adapter.gguf").read_bytes())
+    policy = await LlamaPolicy.load(tiny, "tiny", "v", LlamaConfig(512, adapter=served))
+    try:
+        key = policy._http.headers["authorization"].removeprefix("Bearer ")
+        root = str(policy._http.base_url).rstrip("/")
+        mine = SamplingServer(f"{root}/v1", "llama-adapter", str(tiny), key)
+        await mine._post("/lora-adapters", [{"id": 0, "scale": 0.0}])
+        assert not await mine.serves(VERSION, served)
+        async with SamplingServers([mine], tmp_path, quiet).serving(newest) as (name, _):
+            assert name == str(tiny)
+            assert await mine.serves(VERSION, served)
+        with pytest.raises(PolicyError, match=r"is no router, and loads .* only as it begins"):
+            await mine.take(VERSION, newest, tmp_path / "other.gguf")
+    finally:
+        await policy.aclose()
 
 
 async def test_the_last_line_that_is_printed_is_the_name_to_ask_for(tmp_path: Path) -> None:

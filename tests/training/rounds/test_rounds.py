@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks.judged import buffer_of
-from benchmarks.rounds_server import serving
+from benchmarks.rounds_server import serving, serving_several
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import Policy
@@ -202,6 +202,35 @@ def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
     done = train(on_server(tmp_path, server, reflections=0, rounds=2))
     assert done.exit_code == 0, "it can be corrected, and what was collected is not lost"
     assert [line["round"] for line in metrics(tmp_path / "out")] == [1, 2]
+
+
+def test_several_servers_share_the_rollouts_and_are_given_each_checkpoint(tmp_path: Path):
+    with serving_several(0.02, 2) as addresses:
+        path = on_server(
+            tmp_path, addresses[0], base_url=addresses, refresh="vllm-lora", reflections=0,
+            held_out_every=3,
+        )  # fmt: skip
+        done = train(path)
+        assert done.exit_code == 0, done.output
+        out = tmp_path / "out"
+        versions = [RoundFolders(out, out).round(n).manifest().policy_version for n in range(3)]
+        assert versions[:2] == ["policy", "policy"]
+        first = versions[2].rpartition("/")[2]
+        assert versions[2] == str(out / "served" / first) and first.startswith("ss-grpo-1-")
+        assert f"2 of 2 servers have {first}" in done.stderr
+        assert "2 of 2 servers share the calls for policy" in done.stderr
+        assert [line["staleness/max"] for line in metrics(out)] == [0, 1, 1]
+        for address in addresses:
+            with urlopen(f"{address}/models") as reply:
+                listed = [model["id"] for model in json.load(reply)["data"]]
+            assert listed == ["policy"], "what is not sampled any more was forgotten"
+        assert not list((out / "served").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["vllm-weights", "sglang-weights", "llama-adapter"])
+def test_servers_with_one_policy_at_a_time_cannot_be_sampled_ahead(tmp_path: Path, kind: str):
+    refused = train(on_server(tmp_path, "http://127.0.0.1:9/v1", refresh=kind))
+    assert refused.exit_code == 2 and "set ahead to 0" in refused.stderr
 
 
 @pytest.mark.parametrize(("said", "of"), [([], "training began with"), (["mine"], "ss-grpo-1-")])
