@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from rubricem.agent.research.plans import objects, parameters
+from rubricem.agent.research.plans import objects, owners, parameters
 from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
 from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, stands
 from rubricem.memory.schema import Source
@@ -486,6 +486,20 @@ def subject_stands(question: str, text: str) -> bool:
     subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]
     subjects = [words for words in subjects if words]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
+
+
+def is_owned(question: str, source: Source) -> bool:
+    """Whether a source is of a module or type that a question names a member of.
+
+    What another library has by that name is no answer: scipy's `trimmed_mean` is none to a
+    question on `statistics.trimmed_mean`. A page that is no entry of an index may name it anywhere.
+    """
+    known = f"{source.title} {source.location}"
+    if not objects(source.title):
+        known = f"{known} {source.text}"
+    there = set(re.findall(r"[^\W_](?:\w*[^\W_])?", known.casefold()))
+    asked = owners(question)
+    return not asked or any(each & there for each in asked)
 
 
 def _half_stand(named: Sequence[str], said: str, text: str) -> list[bool]:

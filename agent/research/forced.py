@@ -27,6 +27,7 @@ from rubricem.agent.research.candidates import (
     asks_for,
     expects_words,
     is_always_told,
+    is_owned,
     may_tell,
     own_pages,
     subject_stands,
@@ -253,6 +254,8 @@ class ForcedDecoder:
         """Whether a source speaks of what the present look-up names."""
         step, text = run.lookups.step(run.lookups.at), f"{source.title} {source.text}"
         asked = {self._own_question(run, step), self._question(run, step)}
+        if not is_owned(self._question(run, step), source):
+            return False
         return all(subject_stands(question, text) for question in asked)
 
     async def observe(self, run: Run, found: Found) -> None:

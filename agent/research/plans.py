@@ -9,9 +9,13 @@ another person is looked up through that person. Where a question has none of th
 model's.
 """
 
+import builtins
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 
 from rubricem.agent.transcript.words import content_words, names, overlap, phrase
 from rubricem.memory.language import LETTER, is_foreign
@@ -87,10 +91,11 @@ def subjects(text: str) -> list[str]:
     return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
-_PARAMETER = re.compile(r"\bthe (\w+) (?:parameter|argument|option|flag)\b", re.I)
+_PARAMETER = re.compile(r"\bthe (?:\w+ )?(\w+) (?:parameter|argument|option|flag)\b", re.I)
 _NO_PARAMETER = frozenset(
-    ("default", "first", "second", "last", "only", "same", "right", "optional")
-)
+    ("default", "first", "second", "last", "only", "same", "right", "optional", "positional",
+     "keyword", "line", "following")
+)  # fmt: skip
 
 
 def parameters(text: str) -> list[str]:
@@ -98,6 +103,26 @@ def parameters(text: str) -> list[str]:
     named = [word for word in _IDENTIFIER.findall(text) if "." not in word]
     called = [word for word in _PARAMETER.findall(text) if word.casefold() not in _NO_PARAMETER]
     return [*named, *called]
+
+
+def owners(text: str) -> list[frozenset[str]]:
+    """Of each dotted name of a text what stands before its last part, in lower case.
+
+    Of names in a module that can be imported here or in a builtin type alone: `df` of `df.merge`
+    is whatever somebody calls it.
+    """
+    dotted = (word.strip(".").split(".") for word in _IDENTIFIER.findall(text) if "." in word)
+    return [frozenset(p.casefold() for p in parts[:-1]) for parts in dotted if _is_owner(parts[0])]
+
+
+@cache
+def _is_owner(name: str) -> bool:
+    if hasattr(builtins, name) or name in sys.stdlib_module_names:
+        return True
+    try:
+        return len(name) > 2 and find_spec(name) is not None
+    except ValueError:  # of a module without a spec, as __main__
+        return False
 
 
 _DOMAINS = frozenset(("com", "org", "net", "edu", "gov"))

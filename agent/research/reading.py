@@ -211,6 +211,19 @@ def _hoped(source: Source, said: str, question: str, guess: str) -> float:
     return len(hoped & content_words(said, language)) / len(hoped)
 
 
+def _may_explain(source: Source, said: str, question: str, guess: str) -> bool:
+    """Whether a sentence has a word of what is to be explained, beside its page's title.
+
+    Why something is so that is not so ("Why does pydantic refuse unknown fields by default?") is
+    nowhere said, and any sentence of the right page seems to a small model to say it.
+    """
+    asked, language = f"{question} {guess}", language_of(question)
+    if not re.match(r"\W*why\b", question, re.I):
+        return True
+    wanted = content_words(asked, language) - content_words(source.title, language)
+    return not wanted or bool(wanted & content_words(said, language))
+
+
 _LEANING = re.compile(
     r"\W*(?:(?:in|to|with|by|for) (?:such|this|that|these|those)|this|these|those|it|such|or,|thus|"
     r"hence|so|also|then|otherwise|therefore|they|he|she)\b|[^.]*\bthe above\b",
@@ -350,6 +363,8 @@ class AnswerReader:
             await self.nearest(run, about, question, guess), question, guess
         ):
             text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+            if not _may_explain(source, said, question, guess):
+                continue
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):
                 continue

@@ -278,6 +278,18 @@ async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_
     assert len(run.lookups.found) == 2 and answer_of(run).count("<cite") == 1, "said once"
 
 
+@pytest.mark.parametrize(("said", "quoted"), [("changes", True), ("grows", False)])
+async def test_why_something_is_so_is_not_told_by_a_sentence_on_nothing_of_it(
+    tmp_path: Path, said: str, quoted: bool
+):
+    text = f"Nothing of the working tree {said} with reset --soft."
+    policy = SmallModel(Filling(reading=" not found"))
+    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="Why does git undo change the clock?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert ("Nothing of" in answer_of(run)) is quoted
+
+
 @pytest.mark.parametrize(
     ("chance", "status", "shown"),
     [

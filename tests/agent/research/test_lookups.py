@@ -7,6 +7,7 @@ from rubricem.agent.research.candidates import (
     Asked,
     asks_for,
     candidates,
+    is_owned,
     may_tell,
     moment,
     names_stand,
@@ -15,7 +16,7 @@ from rubricem.agent.research.candidates import (
     told,
 )
 from rubricem.agent.research.lookups import Finding, Lookups
-from rubricem.agent.research.plans import Lookup, complete, numbered, read_plan
+from rubricem.agent.research.plans import Lookup, complete, numbered, parameters, read_plan
 from rubricem.agent.transcript.words import names
 from rubricem.memory.schema import Source
 
@@ -327,6 +328,41 @@ def test_candidates_are_few_and_short():
 )
 def test_a_passage_is_about_what_a_look_up_names(question: str, text: str, stands: bool):
     assert subject_stands(question, text) is stands
+
+
+@pytest.mark.parametrize(
+    ("question", "title", "text", "owned"),
+    [
+        ("What does statistics.trimmed_mean do?", "scipy.stats.mstats.trimmed_mean",
+         "Of the statistics.", False),
+        ("What does statistics.trimmed_mean do?", "statistics.fmean", "", True),
+        ("What does pathlib.Path.copytree return?", "shutil.copytree", "", False),
+        ("Why does str.replace change it?", "jinja2.filters.do_replace", "", False),
+        ("Why does str.replace change it?", "String methods", "str.replace(old, new)", True),
+        ("What does json.dumps do?", "simplejson.dumps", "", False),
+        ("What does df.groupby do?", "pandas.DataFrame.groupby", "", True),
+        ("What does np.sort do?", "numpy.sort", "", True),
+        ("Who is Ada?", "Ada", "", True),
+    ],
+)  # fmt: skip
+def test_what_another_library_has_by_that_name_is_no_answer(
+    question: str, title: str, text: str, owned: bool
+):
+    page = Source(id="S1", title=title, location="a.py", text=text, tool="", query="")
+    assert is_owned(question, page) is owned
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        ("What is the default encoding parameter of json.dumps?", ["encoding"]),
+        ("What is the default of the retries parameter?", ["retries"]),
+        ("Which is the first positional argument?", []),
+        ("What does the -f command line option do?", []),
+    ],
+)
+def test_a_parameter_is_what_a_question_calls_one(question: str, named: list[str]):
+    assert parameters(question) == named
 
 
 @pytest.mark.parametrize(
