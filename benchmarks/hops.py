@@ -30,7 +30,7 @@ from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.grades import f1_score
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
 from rubricem.agent.evaluate.results import differences, figures, write_results
-from rubricem.agent.research.candidates import told
+from rubricem.agent.research.candidates import nation, told
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -81,6 +81,7 @@ TOLD = {
     "date of birth": "When was {} born?", "date of death": "When did {} die?",
     "place of birth": "Where was {} born?", "place of death": "Where did {} die?",
     "country of citizenship": "What is the nationality of {}?",
+    "country": "In which country is {}?", "publication date": "When was {} released?",
 }  # fmt: skip
 """relation of a triple -> a look-up for it"""
 
@@ -88,8 +89,8 @@ TOLD = {
 def told_values() -> dict[str, Value]:
     """How often code alone reads the object of a training triple off its subject's page.
 
-    For each relation the triples whose page is at hand, those told rightly (F1 of at least 0.5) and
-    wrongly; of the others code tells nothing, and the model is asked.
+    For each relation the triples whose page is at hand, those told rightly (F1 of at least 0.5, or
+    the same nation) and wrongly; of the others code tells nothing, and the model is asked.
     """
     pages = {row["title"]: f"{row['title']}. {row['text']}" for row in rows_of("passages")}
     train = (row for row in rows_of("questions") if row["split"] == "train")
@@ -98,7 +99,11 @@ def told_values() -> dict[str, Value]:
     for relation, question in TOLD.items():
         own = [(s, o) for s, r, o in triples if r == relation and s in pages]
         said = [(told(pages[s], question.format(s)), o) for s, o in own]
-        right = [f1_score(names[0], [o]) >= 0.5 for names, o in said if names]
+        right = [
+            f1_score(names[0], [o]) >= 0.5 or nation(names[0]) == nation(o) != ""
+            for names, o in said
+            if names
+        ]
         label = f"told_{relation.replace(' ', '_')}"
         values |= {
             f"{label}_n": len(own),

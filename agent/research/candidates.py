@@ -10,12 +10,14 @@ tell that better than a small model does, which takes "a Scottish magnate" for s
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Literal
 
 from rubricem.agent.research.plans import objects, owners, parameters
 from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
-from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, stands
+from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, sentences, stands
 from rubricem.memory.schema import Source
 
 _ASIDE = re.compile(r"\s*\([^)]*\)\s*$")
@@ -103,6 +105,8 @@ def told(text: str, question: str) -> list[str]:
     asked, text = asks_for(question), text[:LONGEST_TOLD]
     if _NATION.search(question):
         return _told_nation(text)
+    if _COUNTRY.search(question):
+        return _told_country(text)
     if asked in ("date", "place"):
         return (_told_dates if asked == "date" else _told_places)(text, question)
     if not _WHO.match(question):
@@ -347,12 +351,38 @@ def _parents(
 _DASH = r"\s*[-\u2013\u2014]\s*"
 _ALSO = r"[^()\d]*?"
 _LIVED = re.compile(rf"\({_ALSO}({_DATE.pattern}){_ALSO}{_DASH}{_ALSO}({_DATE.pattern}){_ALSO}\)")
+_FOUNDED = r"(?:found|establish|form|creat|launch|incorporat|inaugurat|start)ed\b"
+_BUILT = r"(?:built|complet\w+|construct\w+|opened)\b"
+_BEGINNINGS = (
+    (re.compile(r"\b(?:released|published|premiered)\b"), r"\b(?:releas|publish|premier)\w+"),
+    (re.compile(rf"\b{_FOUNDED}"), rf"\b{_FOUNDED}"),
+    (re.compile(rf"\b{_BUILT}"), rf"\b{_BUILT}"),
+)
+"""what of a work or a house is asked for, and how it is said before a date"""
+_OF_YEAR = re.compile(
+    rf"\b(?:is|was) an? (?:[\w-]+ ){{0,2}}?(\d{{4}})(?= (?:[^\s.]+ ){{0,6}}?{_WORKS.pattern})"
+)
 _EVENTS = (
     (re.compile(r"\b(?:born|birth(?:place)?)\b"), r"\b(?:born|birth)\b", 1),
     (re.compile(r"\b(?:die[ds]?|death)\b"), r"\b(?:died|death|killed|executed|passed away)\b", 2),
 )
 """what of a life is asked for, how it is said before a date or a place, and which of two dates in
 brackets it is"""
+
+
+def _told_beginning(text: str, question: str) -> list[str]:
+    """When a work came out ("a 1961 film") or a house was founded or built."""
+    for asked, said in _BEGINNINGS:
+        if asked.search(question):
+            before = re.compile(rf"{said}[^.;()\d]{{0,40}}$", re.I)
+            dates = (m[0] for m in _DATE.finditer(text) if before.search(_lead(text, m.start())))
+            work = _OF_YEAR.search(text) if asked is _BEGINNINGS[0][0] else None
+            first = next(dates, "")
+            # "a 1961 film, released on 5 May 1961" says more than the year.
+            if work and work[1] not in first:
+                return [work[1]]
+            return [first] if first else []
+    return []
 
 
 def _told_dates(text: str, question: str) -> list[str]:
@@ -362,7 +392,7 @@ def _told_dates(text: str, question: str) -> list[str]:
             lived = [lived[bound]] if (lived := _LIVED.search(text)) else []
             dates = (m for m in _DATE.finditer(text) if before.search(_lead(text, m.start())))
             return list(dict.fromkeys([*lived, *(date[0] for date in dates)]))
-    return []
+    return _told_beginning(text, question)
 
 
 _BETWEEN = re.compile(r"\s[-\u2013\u2014]\s|\s?[\u2013\u2014]\s?")
@@ -420,6 +450,53 @@ _IS_OF = re.compile(
 def _told_nation(text: str) -> list[str]:
     """What a text says somebody is by their people: "a Danish director"."""
     return [people["people"]] if (people := _IS_OF.search(text)) else []
+
+
+_COUNTRY = re.compile(r"\b(?:in|from|of) (?:which|what) (?:country|nation)\b", re.I)
+
+
+@cache
+def _nations() -> tuple[dict[str, str], dict[str, str]]:
+    """What countries are called, and what their people and things are -> the country."""
+    called, people = dict[str, str](), dict[str, str]()
+    text = Path(__file__).with_name("nations.txt").read_text(encoding="utf-8")
+    for line in text.splitlines()[1:]:
+        country, _, rest = line.partition(": ")
+        peoples, _, others = rest.partition("; ")
+        called |= dict.fromkeys((country, *filter(None, others.split(", "))), country)
+        people |= dict.fromkeys(filter(None, peoples.split(", ")), country)
+    return called, people
+
+
+@cache
+def _any_of(*kinds: int) -> str:
+    names = sorted({name for kind in kinds for name in _nations()[kind]}, key=len, reverse=True)
+    return rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)"
+
+
+def nation(text: str) -> str:
+    """The one country that a text names, also by its people: "American"; "" for none or several."""
+    called, people = _nations()
+    known = people | called
+    named = {known[name] for name in re.findall(_any_of(0, 1), text)}
+    return named.pop() if len(named) == 1 else ""
+
+
+def _told_country(text: str) -> list[str]:
+    """The country of a work or a place, by its first sentences: "a 2009 Nicaraguan film"."""
+    made = rf"\b(?:is|was|are|were)\b(?: [a-z\d-]+,?){{0,6}} (?P<of>{_any_of(1)})(?! ?- ?born)"
+    for said in islice(sentences(text), 1, 3):  # the first is the title
+        if of := re.search(made, said):
+            return [of["of"]]
+        last: re.Match[str] | None = None
+        for named in re.finditer(_any_of(0), said):
+            # Of "Georgia, United States" the last, of "Russia, on the Gulf of Finland" not.
+            if last and said[last.end() : named.start()] != ", ":
+                break
+            last = named
+        if last:
+            return [last[0]]
+    return []
 
 
 _ENDS = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Literal
 
-from rubricem.agent.research.candidates import moment
+from rubricem.agent.research.candidates import moment, nation
 from rubricem.agent.research.plans import (
     FIRST,
     LAST,
@@ -194,6 +194,8 @@ class Lookups:
         if SAME.search(question):
             values = [{*phrase(text).split()} for _, text in sides]
             same = all(a <= b or b <= a for a in values for b in values)
+            of = [nation(text) for _, text in sides]
+            same = len({*of}) == 1 if all(of) else same
             told = "; ".join(f"{name}: {text}" for name, text in sides)
             return SideBySide(
                 f"{told}. {'The same' if same else 'Not the same'}.",

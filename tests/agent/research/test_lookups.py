@@ -233,6 +233,21 @@ def test_candidates_are_what_of_a_passage_can_answer(
         ("When did Ada die?", "Ada died, aged 73, on 2 June 1967.", []),
         ("When did Ada die?", "Ada died on 2 June 1967.", ["2 June 1967"]),
         ("When was The Kite released?", "The Kite is a film of 1990.", []),
+        ("When was The Kite released?", "The Kite. It is a 1961 Indian drama film.", ["1961"]),
+        ("When was The Kite released?",
+         "The Kite. It is a 1961 film, based on a novel published in 1949.", ["1961"]),
+        ("When was The Kite released?", "The Kite. A film that was released on 5 May 1961.",
+         ["5 May 1961"]),
+        ("When was The Kite founded?", "The Kite. A museum established in 1816 in Bonn.", ["1816"]),
+        ("When was The Kite built?", "The Kite. A hall founded 1816, completed in 1820.", ["1820"]),
+        ("In which country is Ufa?", "Ufa. It is a village in Dee County, Fars, Iran.", ["Iran"]),
+        ("In which country is Ufa?", "Ufa. Ufa is a town in Dee, Georgia, United States.",
+         ["United States"]),
+        ("In which country is Ufa?", "Ufa. It is an isle in Russia, on the Gulf of Finland.",
+         ["Russia"]),
+        ("In which country is The Kite?", "The Kite. It is a 1961 South Korean film, shot in Peru.",
+         ["South Korean"]),
+        ("In which country is Ufa?", "Ufa. Ufa is a village of Dee.", []),
         ("Who is the father of Ed Bee?",
          "Ed followed his father resuming the presidency, before Hal Bee. He was the only child of "
          "Bo Bee.", ["Bo Bee"]),
@@ -437,7 +452,15 @@ SAME = "Are Lake Orrin and Port Ambel located in the same country?"
 
 @pytest.mark.parametrize(
     ("first", "second", "answer"),
-    [("Norway", "Norway", "yes"), ("Norway", "Peru", "no"), ("Turin, Italy", "Italy", "yes")],
+    [
+        ("Norway", "Norway", "yes"),
+        ("Norway", "Peru", "no"),
+        ("Turin, Italy", "Italy", "yes"),
+        ("American", "U.S.", "yes"),
+        ("England", "British", "yes"),
+        ("North Korea", "Korea", "no"),
+        ("Greek American", "American", "yes"),
+    ],
 )
 @pytest.mark.parametrize("plan", [COUNTRIES, f"{COUNTRIES}\n3. Compare [1] and [2]: the same"])
 def test_things_are_the_same_where_one_says_no_more_than_the_other(
