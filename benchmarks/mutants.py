@@ -1,6 +1,6 @@
 """How many small faults the tests notice: one change at a time, and the tests that pass over it.
 
-    python -m benchmarks.mutants [--quick | --full] [--before DIR] [--folder DIR]
+    python -m benchmarks.mutants [--quick | --full] [--before DIR] [--folder DIR] [--of FILE]
 
 A mutant is one change to one line of the rooms judge and memory, of training/objective, of
 agent/research and agent/transcript: a comparison turned or moved by one, `and` for `or`, a
@@ -14,6 +14,9 @@ from those statements that stand in both, in functions of one name, so that both
 questions. An older checkout whose tests lie flat is asked those that became these rooms' tests
 (`tests/data/moved_tests.tsv`). `--full` draws 200, `--quick` 10, `--count` any number: always the
 first of one seeded order. Tests that fail without a change are asked nothing.
+
+`--of`: this module alone, asked of its own file of tests; which lines nobody looks at is then told
+in minutes. May be named several times.
 
 `--folder`: where the copies, their coverage and every outcome are kept, so that a run which was
 ended goes on where it was, on the checkouts as they were when it began.
@@ -169,10 +172,10 @@ def _with(lines: Sequence[str], node: ast.expr | ast.stmt, text: str) -> str | N
     return "\n".join([*lines[: node.lineno - 1], new.decode(), *lines[node.lineno :]])
 
 
-def distinct(root: Path) -> dict[tuple[str, str, str], Mutant]:
+def distinct(root: Path, of: Sequence[Path] = ()) -> dict[tuple[str, str, str], Mutant]:
     """All mutants of a checkout whose name is theirs alone, and that can still be read."""
     found: dict[tuple[str, str, str], list[Mutant]] = {}
-    for path in changed_files(root):
+    for path in [root / each for each in of] or changed_files(root):
         for mutant in mutants_of(root, path):
             found.setdefault(mutant.key, []).append(mutant)
     return {key: each[0] for key, each in found.items() if len(each) == 1 and _reads(each[0])}
@@ -275,8 +278,11 @@ ASKED = tuple(
 """where the tests of the changed modules lie"""
 
 
-def tests_for(root: Path) -> list[str]:
-    """The tests that are asked: those of the changed rooms, and what became them."""
+def tests_for(root: Path, of: Sequence[Path] = ()) -> list[str]:
+    """The tests that are asked: those of the modules, else of the rooms, else what became them."""
+    if of:
+        own = ("tests" / each.with_name(f"test_{each.name}") for each in of)
+        return [str(path) for path in own if (root / path).is_file()]
     found = [folder for folder in ASKED if (root / folder).is_dir()]
     if found:
         return found
@@ -289,11 +295,11 @@ def tests_for(root: Path) -> list[str]:
 class Trial:
     """A checkout with its coverage and the outcomes that are known."""
 
-    def __init__(self, checkout: Checkout, seed: int) -> None:
+    def __init__(self, checkout: Checkout, seed: int, of: Sequence[Path] = ()) -> None:
         self.checkout = checkout
-        self.found = distinct(checkout.root)
+        self.found = distinct(checkout.root, of)
         self._seed = seed
-        self._lines = checkout.covered(tests_for(checkout.root))
+        self._lines = checkout.covered(tests_for(checkout.root, of))
         self._kept = checkout.root.with_suffix(".jsonl")
         kept = self._kept.read_text(encoding="utf-8") if self._kept.is_file() else ""
         self._known: dict[tuple[str, ...], bool]
@@ -322,6 +328,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="so many mutants")
     parser.add_argument("--before", type=Path, help="another checkout to be asked the same")
     parser.add_argument("--folder", type=Path, help="where it is kept, to be gone on with")
+    parser.add_argument("--of", type=Path, action="append", default=[], help="this module alone")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     count = options.count or (FULL if options.full else QUICK)
@@ -332,7 +339,9 @@ def main() -> None:
         kept.mkdir(parents=True, exist_ok=True)
         roots = {"before": options.before, "after": ROOT}
         sides = {side: Checkout(root, kept / side) for side, root in roots.items() if root}
-        trials = {side: Trial(checkout, options.seed) for side, checkout in sides.items()}
+        trials = {
+            side: Trial(checkout, options.seed, options.of) for side, checkout in sides.items()
+        }
         keys = sorted(set.intersection(*({*trial.found} for trial in trials.values())))
         chosen = random.Random(options.seed).sample(keys, len(keys))[:count]
         values["mutants"] = len(chosen)
