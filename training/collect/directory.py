@@ -260,6 +260,13 @@ class RunDirectory:
         """What was written on one of a group's members; None: nothing was."""
         return self.part(step, self.reflected_part(group), Reflected)
 
+    def judged_now(self) -> dict[str, GroupJudgement]:
+        """The groups that are judged of the step that is worked on, by their names."""
+        step = self.finished_steps()
+        found = sorted(self._step(step).glob(f"{self.judged_part('*')}.json"))
+        names = [path.stem.removesuffix(self.judged_part("")) for path in found]
+        return {name: held for name in names if (held := self.judged(step, name)) is not None}
+
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
 

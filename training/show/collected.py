@@ -219,6 +219,43 @@ SHOWN = 12
 """groups of which the best and the worst are kept: those that are farthest apart"""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupScores:
+    """A group as the grid of all groups has it."""
+
+    step: int
+    question: str
+    rollouts: int
+    failed: int
+    scores: dict[str, float | None]
+    """by stage, the mean of those that are scored; None: none is"""
+    finished: bool = True
+    """whether its step is"""
+
+
+def _means(scores_G_S: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
+    """By stage, the mean of the scores that there are."""
+    return {
+        stage.value: mean([s for scores in scores_G_S if (s := scores[place]) is not None])
+        for place, stage in enumerate(Stage)
+    }
+
+
+def judged_so_far(run: RunDirectory) -> list[GroupScores]:
+    """The groups that are judged of a step that goes on."""
+    return [
+        GroupScores(
+            step=run.finished_steps(),
+            question=judged.buffer.question,
+            rollouts=len(judged.judgements),
+            failed=0,
+            scores=_means([[j.score(stage) for stage in Stage] for j in judged.judgements]),
+            finished=False,
+        )
+        for judged in run.judged_now().values()
+    ]
+
+
 @dataclass
 class StepNumbers:
     """One finished step."""
@@ -228,6 +265,7 @@ class StepNumbers:
     failures: list[str] = field(default_factory=list)
     spreads: list[list[float | None]] = field(default_factory=list)
     """of each group, the standard deviation of each stage's scores"""
+    groups: list[GroupScores] = field(default_factory=list)
     changes: list[tuple[str, RubricChange]] = field(default_factory=list)
     """to the rubrics, each with its question"""
     notes: list[str] = field(default_factory=list)
@@ -325,6 +363,15 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
         rollouts = [numbers_of(one) for one in group.each()]
         step.rollouts += rollouts
         step.spreads.append(spreads(rollouts))
+        step.groups.append(
+            GroupScores(
+                step=step.step,
+                question=group.record.question,
+                rollouts=len(rollouts),
+                failed=len(group.record.failures),
+                scores=_means([r.scores for r in rollouts]),
+            )
+        )
         variety.add(group.rollouts.trajectories, rollouts)
         step.judging += _total(j.usage for j in group.judgements if j)
         _add_record(step, group.record, run)
@@ -391,6 +438,7 @@ def run_json(run: RunNumbers) -> dict[str, Any]:
         "rollouts": len(run.rollouts),
         "seconds": run.seconds,
         "steps": [_step_json(step) for step in run.steps],
+        "grid": [asdict(group) for step in run.steps for group in step.groups],
         "usage": {name: spent.model_dump(mode="json") for name, spent in run.usage().items()},
         "unscored_share": unscored_share(run.rollouts),
         "malformed_share": malformed_share(run.rollouts),

@@ -11,6 +11,9 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +24,7 @@ from rubricem.agent.serve.requests import missing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.show.collected import run_json, run_numbers
+from rubricem.training.show.collected import judged_so_far, run_json, run_numbers
 from rubricem.training.show.training import steps_of, training_record
 
 Kind = Literal["collected", "trained"]
@@ -132,7 +135,10 @@ class _Shelf:
         return [{"name": name, **_or_problem(shown, path)} for name, path in found.items()]
 
     def collected(self, name: str) -> Numbers:
-        return {"name": name, **self._numbers_of(self._named("collected", name))}
+        path = self._named("collected", name)
+        numbers = self._numbers_of(path)
+        going_on = finite([asdict(group) for group in judged_so_far(RunDirectory(path))])
+        return {"name": name, **numbers, "grid": numbers["grid"] + going_on}
 
     def trained(self, name: str) -> Numbers:
         path = self._named("trained", name)
@@ -140,7 +146,12 @@ class _Shelf:
         rounds = [
             {"round": n, **_or_problem(self._round, p)} for n, p in enumerate(rounds_of(path))
         ]
-        told = {"record": record, "steps": steps_of(path), "rounds": rounds}
+        told = {
+            "record": record,
+            "steps": steps_of(path),
+            "rounds": rounds,
+            "changed_at": _changed_at(path),
+        }
         shown: Numbers = finite({"name": name, **_facts(record), **told})
         return shown
 
@@ -179,6 +190,14 @@ def finite(value: Any) -> Any:
     return with_leaves(
         value, lambda held: None if isinstance(held, float) and not math.isfinite(held) else held
     )
+
+
+def _changed_at(path: Path) -> str:
+    """When the latest numbers of a training were written; "" before there are any."""
+    with suppress(FileNotFoundError):
+        changed = (path / "metrics.jsonl").stat().st_mtime
+        return datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
+    return ""
 
 
 def _collected(path: Path) -> Numbers:

@@ -107,6 +107,7 @@ function themes() {
       localStorage.setItem("theme", value);
       document.documentElement.dataset.theme = value;
     }
+    dispatchEvent(new Event("theme"));
   });
 }
 

@@ -1,22 +1,35 @@
-// A line chart as SVG: axes, series with their own dash and mark, values by pointer and by key.
+// A line chart: uPlot draws it and its axes; values are read by pointer, by key, and as a table.
 import { el, fresh, replace, svg } from "./dom.js";
 
-const WIDE = [640, 240];
-const NARROW = [340, 220];
-const MARGIN = { left: 52, right: 16, top: 14, bottom: 40 };
-const TICKS = 5;
+const HEIGHT = 165;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000];
+const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 4], [1, 4]];
+const FONT = "12px system-ui, sans-serif";
+const MANY = 60;
+/** what is drawn anew where the theme changes, since a canvas keeps its colours */
+const PLOTS = new Set();
+let loading = null;
 
-/** Round steps that divide a span into about `TICKS` parts. */
-function ticks(low, high) {
-  const span = high - low || 1;
-  const power = 10 ** Math.floor(Math.log10(span / TICKS));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => span / each <= TICKS);
-  const first = Math.ceil(low / step - 1e-9);
-  const last = Math.floor(high / step + 1e-9);
-  return Array.from(
-    { length: last - first + 1 },
-    (_, i) => Number(((first + i) * step).toPrecision(12)),
+function recolour() {
+  for (const plot of PLOTS) {
+    if (plot.root.isConnected) plot.redraw(false);
+    else PLOTS.delete(plot);
+  }
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+addEventListener("theme", recolour);
+
+/** uPlot; it is loaded with the first chart, and not before. */
+async function library() {
+  const { promise, resolve, reject } = Promise.withResolvers();
+  const script = el("script", { src: "static/vendor/uPlot.iife.min.js" });
+  script.addEventListener("load", () => resolve(globalThis.uPlot));
+  script.addEventListener("error", reject);
+  document.head.append(
+    el("link", { rel: "stylesheet", href: "static/vendor/uPlot.min.css" }),
+    script,
   );
+  return promise;
 }
 
 export const shown = (value) => (
@@ -27,59 +40,29 @@ export const shown = (value) => (
 
 /** `series`: [{name, points: [[x, y or null], ...]}], x rising and the same in all. */
 export function lineChart({ title, x: xName, y: yName, series, low = null, high = null }) {
-  const chart = new LineChart(series, xName, [low, high]);
+  const chart = new LineChart(series, [xName, yName], [low, high]);
   const caption = el("figcaption", { id: fresh("chart") }, title);
-  const scale = el("p", { class: "small soft" }, yName);
   return el(
     "figure",
     { class: "card chart", "aria-labelledby": caption.id },
     el("div", { class: "row apart" }, caption, series.length > 1 && legend(series)),
-    scale,
-    chart.drawn(title),
+    chart.place(title),
     chart.readout,
     table(series, xName),
   );
 }
 
 class LineChart {
-  constructor(series, xName, [low, high]) {
-    this.series = series;
-    this.xName = xName;
+  constructor(series, [xName, yName], bounds) {
+    Object.assign(this, { series, xName, yName, bounds });
     this.xs = series[0].points.map(([x]) => x);
-    const values = series.flatMap(
-      ({ points }) => points.map(([, y]) => y)
-    ).filter((y) => y != null);
-    const [least, most] = [Math.min(...values), Math.max(...values)];
-    const pad = (most - least) * 0.06 || Math.abs(most) * 0.1 || 1;
-    this.range = [low ?? least - pad, high ?? most + pad];
+    this.at = this.xs.length - 1;
     this.readout = el("p", { class: "readout small", "aria-hidden": "true" });
-    this.place = this.xs.length - 1;
-    [this.width, this.height] = matchMedia("(max-width: 36rem)").matches ? NARROW : WIDE;
+    this.hues = series.map((_, i) => el("i", { class: `hue s${i % 6}`, hidden: true }));
   }
 
-  atX(x) {
-    const [first, last] = [this.xs[0], this.xs.at(-1)];
-    return MARGIN.left + ((x - first) / (last - first || 1)) * (
-      this.width - MARGIN.left - MARGIN.right
-    );
-  }
-
-  atY(y) {
-    const [low, high] = this.range;
-    return this.height - MARGIN.bottom - ((y - low) / (high - low || 1)) * (
-      this.height - MARGIN.top - MARGIN.bottom
-    );
-  }
-
-  drawn(title) {
-    this.cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: this.height - MARGIN.bottom });
-    const picture = svg(
-      "svg",
-      { viewBox: `0 0 ${this.width} ${this.height}`, "aria-hidden": "true" },
-      this.axes(),
-      this.cursor,
-      this.series.map((one, i) => this.line(one, i)),
-    );
+  /** Where it is drawn, once it stands on the page. */
+  place(title) {
     const slider = {
       role: "slider",
       tabindex: "0",
@@ -87,68 +70,67 @@ class LineChart {
       "aria-valuemin": "0",
       "aria-valuemax": String(this.xs.length - 1),
     };
-    this.slider = el("div", { class: "plot", ...slider }, picture);
+    this.slider = el("div", { class: "plot", ...slider }, this.hues);
     this.slider.addEventListener("keydown", (event) => this.key(event));
-    this.slider.addEventListener("pointermove", (event) => this.point(event));
-    this.show(this.place);
+    this.show(this.at);
+    const sized = new ResizeObserver(([{ contentRect }]) => this.draw(contentRect.width));
+    sized.observe(this.slider);
     return this.slider;
   }
 
-  axes() {
-    const base = this.height - MARGIN.bottom;
-    const rows = ticks(...this.range).map(
-      (y) => [
-        svg(
-          "line",
-          {
-            class: "grid",
-            x1: MARGIN.left,
-            x2: this.width - MARGIN.right,
-            y1: this.atY(y),
-            y2: this.atY(y),
-          },
-        ),
-        svg("text", { x: MARGIN.left - 8, y: this.atY(y) + 4, "text-anchor": "end" }, shown(y)),
-      ]
-    );
-    const whole = ticks(this.xs[0], this.xs.at(-1)).filter(Number.isInteger);
-    const columns = whole.map(
-      (x) => svg("text", { x: this.atX(x), y: base + 18, "text-anchor": "middle" }, String(x))
-    );
-    const name = svg(
-      "text",
-      {
-        x: (MARGIN.left + this.width - MARGIN.right) / 2,
-        y: this.height - 4,
-        "text-anchor": "middle",
-      },
-      this.xName,
-    );
-    return svg(
-      "g",
-      { class: "axes" },
-      rows,
-      svg("line", { x1: MARGIN.left, x2: this.width - MARGIN.right, y1: base, y2: base }),
-      columns,
-      name,
-    );
+  async draw(width) {
+    if (!width) return;
+    if (this.plot) return this.plot.setSize({ width, height: HEIGHT });
+    if (this.drawing) return;
+    this.drawing = true;
+    const Plot = await (loading ??= library());
+    const data = [this.xs, ...this.series.map(({ points }) => points.map(([, y]) => y ?? null))];
+    this.plot = new Plot(this.options(width), data, this.slider);
+    for (const canvas of this.slider.querySelectorAll("canvas")) canvas.ariaHidden = "true";
+    this.point();
+    PLOTS.add(this.plot);
   }
 
-  /** A line broken where there is no value, and a dot for each value. */
-  line({ points }, place) {
-    let drawing = false;
-    const d = points.map(([x, y]) => {
-      const move = drawing ? "L" : "M";
-      drawing = y != null;
-      return y == null ? "" : `${move}${this.atX(x).toFixed(1)} ${this.atY(y).toFixed(1)}`;
-    });
-    const dots = points.filter(([, y]) => y != null).map(
-      ([x, y]) => svg(
-        "circle",
-        { cx: this.atX(x), cy: this.atY(y), r: points.length > 60 ? 1.5 : 2.8 },
-      )
-    );
-    return svg("g", { class: `series s${place % 6}` }, svg("path", { d: d.join("") }), dots);
+  options(width) {
+    const [low, high] = this.bounds;
+    const axis = { stroke: () => this.inked("soft"), font: FONT, labelFont: FONT, labelSize: 18 };
+    const lines = { stroke: () => this.inked("line"), width: 1 };
+    const plain = { ...axis, grid: lines, ticks: lines };
+    return {
+      width,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false } },
+      scales: {
+        x: { time: false },
+        y: { range: (_, least, most) => around(low ?? least, high ?? most, low, high) },
+      },
+      axes: [
+        { ...plain, label: this.xName, incrs: WHOLE, size: 32 },
+        { ...plain, label: this.yName, size: 52, values: (_, found) => found.map(shown) },
+      ],
+      series: [{}, ...this.series.map(({ name }, i) => this.line(name, i))],
+      hooks: { setCursor: [(plot) => plot.cursor.idx != null && this.show(plot.cursor.idx)] },
+    };
+  }
+
+  line(name, i) {
+    const hue = () => getComputedStyle(this.hues[i]).color;
+    return {
+      label: name,
+      stroke: hue,
+      width: 2,
+      dash: DASHES[i % DASHES.length],
+      points: { show: this.xs.length <= MANY, size: 6, fill: hue },
+    };
+  }
+
+  /** A colour of the page, as a canvas takes it. */
+  inked(name) {
+    this.ink ??= el("i", { hidden: true });
+    if (!this.ink.isConnected) this.slider.append(this.ink);
+    this.ink.className = `ink-${name}`;
+    return getComputedStyle(this.ink).color;
   }
 
   key(event) {
@@ -164,28 +146,20 @@ class LineChart {
     };
     if (!(event.key in steps)) return;
     event.preventDefault();
-    this.show(this.place + steps[event.key]);
+    this.show(this.at + steps[event.key]);
+    this.point();
   }
 
-  point(event) {
-    const box = this.slider.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * this.width;
-    const near = this.xs.reduce(
-      (best, x, i) => (
-        Math.abs(this.atX(x) - at) < Math.abs(this.atX(this.xs[best]) - at) ? i : best
-      ),
-      0,
-    );
-    this.show(near);
+  /** The cursor stands where the values are read. */
+  point() {
+    this.plot?.setCursor({ left: this.plot.valToPos(this.xs[this.at], "x"), top: 0 }, false);
   }
 
-  show(place) {
-    this.place = Math.max(0, Math.min(this.xs.length - 1, place));
-    const x = this.xs[this.place];
-    const said = this.series.map(({ name, points }) => `${name} ${shown(points[this.place][1])}`);
-    this.cursor.setAttribute("x1", this.atX(x));
-    this.cursor.setAttribute("x2", this.atX(x));
-    this.slider.setAttribute("aria-valuenow", String(this.place));
+  show(at) {
+    this.at = Math.max(0, Math.min(this.xs.length - 1, at));
+    const x = this.xs[this.at];
+    const said = this.series.map(({ name, points }) => `${name} ${shown(points[this.at][1])}`);
+    this.slider.setAttribute("aria-valuenow", String(this.at));
     this.slider.setAttribute("aria-valuetext", `${this.xName} ${x}: ${said.join(", ")}`);
     replace(
       this.readout,
@@ -193,6 +167,12 @@ class LineChart {
       said.map((one) => el("span", {}, one)),
     );
   }
+}
+
+/** The ends of an axis: those that are given, else with some room around the values. */
+function around(least, most, low, high) {
+  const pad = (most - least) * 0.06 || Math.abs(most) * 0.1 || 1;
+  return [low ?? least - pad, high ?? most + pad];
 }
 
 function legend(series) {

@@ -1,10 +1,11 @@
 // Collected groups of rollouts and training runs, each with its curves.
 import { get, path } from "./api.js";
 import { lineChart, shown } from "./chart.js";
-import { el, replace } from "./dom.js";
-import { capital, counted, duration, number, when } from "./format.js";
+import { classes, el, replace } from "./dom.js";
+import { capital, counted, duration, number, share, when } from "./format.js";
 import { empty, fact, failure, into, view, waiting } from "./parts.js";
 
+const AGAIN = 4000;
 const STAGES = ["plan", "research", "review", "answer"];
 
 export function show([kind, name], signal) {
@@ -80,7 +81,7 @@ function said(key, value) {
 function one(kind, name, draw, signal) {
   const place = el(
     "div",
-    { class: "view" },
+    { class: "view broad" },
     el("h1", { tabindex: "-1", class: "unseen" }, name),
     waiting(),
   );
@@ -90,11 +91,34 @@ function one(kind, name, draw, signal) {
     el("p", { class: "kicker" }, el("a", { href: "#/training" }, "Training")),
     el("h1", { tabindex: "-1" }, name),
   );
-  get(path(kind, name), { signal }).then(
-    (found) => signal.aborted || replace(place, head, el("div", { class: "stack" }, draw(found))),
-    (error) => signal.aborted || replace(place, head, failure(error)),
-  );
+  const body = el("div", { class: "stack" });
+  const drawn = (found) => replace(place, head, replace(body, draw(found)));
+  const failed = (error) => replace(place, head, failure(error));
+  followed(() => get(path(kind, name), { signal }), drawn, failed, signal);
   return place;
+}
+
+/** Draw what is there now, and anew whenever it has changed, while somebody looks. */
+async function followed(load, drawn, failed, signal) {
+  let before = "";
+  while (!signal.aborted) {
+    try {
+      const found = document.hidden && before ? null : await load();
+      const now = JSON.stringify(found);
+      if (signal.aborted) return;
+      if (found && now !== before) {
+        const [left, top] = [scrollX, scrollY];
+        drawn(found);
+        if (before) scrollTo(left, top);
+        before = now;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      // What is shown stays; a server that is away for a moment comes back.
+      if (!before) return failed(error);
+    }
+    await new Promise((done) => setTimeout(done, AGAIN));
+  }
 }
 
 /** A chart, or nothing where no step has a value. */
@@ -110,6 +134,9 @@ const over = (steps, name, value) => ({
 
 function collected(run) {
   const { steps } = run;
+  if (!run.grid.length) {
+    return empty("No group is judged yet", "They appear here one by one, as they are.");
+  }
   const facts = [
     ["Groups", run.groups],
     ["Rollouts", run.rollouts],
@@ -127,7 +154,8 @@ function collected(run) {
       fact("Reflections", number(run.reflections)),
       fact("Accepted", number(run.accepted)),
     ),
-    chart(
+    groups(run.grid),
+    charts(chart(
       "Score of each stage",
       "mean score",
       STAGES.map((stage) => over(steps, capital(stage), (step) => step.scores?.[stage])),
@@ -155,14 +183,62 @@ function collected(run) {
         over(steps, "Added", (step) => step.criteria_added),
         over(steps, "Retired", (step) => step.criteria_retired),
       ],
-    ),
+    )),
   ];
+}
+
+const charts = (...drawn) => el("div", { class: "charts" }, drawn);
+
+/** Every group by its step: the mean score of its answers, or that there is none. */
+function groups(grid) {
+  const rows = new Map();
+  for (const group of grid) rows.set(group.step, [...(rows.get(group.step) ?? []), group]);
+  const heading = el("h2", { id: "groups-title" }, "Groups");
+  const told = el(
+    "p",
+    { class: "small soft" },
+    "By step, the mean score of each group's answers; hatched where nothing is scored, dashed "
+      + "where the step goes on.",
+  );
+  const row = ([step, found]) => el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, `step ${step}`),
+    found.map((group) => el("td", {}, groupCell(group))),
+  );
+  const table = el("table", { class: "groups" }, el("tbody", {}, [...rows].map(row)));
+  const region = { class: "table-wrap", tabindex: "0", role: "region", "aria-label": "All groups" };
+  return el(
+    "section",
+    { class: "stack tight", "aria-labelledby": heading.id },
+    heading,
+    told,
+    el("div", region, table),
+  );
+}
+
+function groupCell({ question, scores, rollouts, failed, finished }) {
+  const answer = scores.answer;
+  const stages = STAGES.map((stage) => `${stage} ${scores[stage] == null ? "unscored" : share(scores[stage])}`);
+  const said = [
+    question,
+    `${counted(rollouts, "rollout")}${failed ? `, ${failed} failed` : ""}`,
+    stages.join(", "),
+    finished ? "" : "its step goes on",
+  ].filter(Boolean).join("\n");
+  const kind = answer == null ? "unscored" : `part-${Math.round(10 * Math.max(0, Math.min(1, answer)))}`;
+  return el(
+    "span",
+    { class: classes("cell", kind, !finished && "running"), title: said },
+    el("span", { "aria-hidden": "true" }, answer == null ? "–" : share(answer)),
+    el("span", { class: "unseen" }, said),
+  );
 }
 
 const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 
 /** Every number that a training run wrote for its steps, the most telling first. */
-function trained({ steps, rounds, ...rest }) {
+function trained({ steps, rounds, changed_at, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
   const names = [
     ...new Set(
@@ -175,7 +251,7 @@ function trained({ steps, rounds, ...rest }) {
   const facts = Object.entries(rest).filter(
     ([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== ""
   );
-  if (!steps.length) {
+  if (!steps.length && !rounds.length) {
     return empty("No step was finished", "The curves begin with the first finished step.");
   }
   return [
@@ -183,6 +259,7 @@ function trained({ steps, rounds, ...rest }) {
       "dl",
       { class: "facts" },
       fact("Steps", number(steps.length)),
+      changed_at && fact("Last change", when(changed_at)),
       facts.map(
         ([key, value]) => fact(
           capital(key),
@@ -191,9 +268,9 @@ function trained({ steps, rounds, ...rest }) {
       ),
     ),
     roundChart(rounds),
-    names.map(
-      (name) => chart(metric(name), "by step", [over(steps, metric(name), (step) => step[name])])
-    ),
+    charts(names.map(
+      (name) => chart(metric(name), metric(name), [over(steps, metric(name), (step) => step[name])])
+    )),
   ];
 }
 
@@ -205,10 +282,10 @@ function roundChart(rounds) {
     name: capital(stage),
     points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]),
   });
-  return rounds.length > 0 && chart(
+  return rounds.length > 0 && charts(chart(
     "Score of each stage, by round",
     "mean score",
     STAGES.map(scores),
     { x: "round", low: 0, high: 1 },
-  );
+  ));
 }

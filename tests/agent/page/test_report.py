@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
+from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
 from tests.support import pages
 
@@ -378,6 +379,33 @@ def test_curves_are_read_by_key_and_as_a_table(page: Page):
     figure = page.get_by_role("figure", name="Loss")
     figure.get_by_text("As a table").click()
     expect(figure.get_by_role("row")).to_have_count(7)
+    canvas = figure.locator("canvas")
+    expect(canvas).to_be_visible()
+    colours = """canvas => {
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const found = new Set();
+        for (let i = 0; i < data.length; i += 4) {
+            if (data[i + 3] === 255) found.add(data.slice(i, i + 3).join());
+        }
+        return [...found];
+    }"""
+    assert "42,93,176" in canvas.evaluate(colours), "the line in the page's own blue"
+    page.get_by_label("Dark theme").check(force=True)
+    light = f"canvas => ({colours})(canvas).includes('141,180,242')"
+    page.wait_for_function(light, arg=canvas.element_handle())
+    assert not faults(page)
+
+
+def test_curves_fit_on_a_screen(browser: Browser, site: pages.Site):
+    size: ViewportSize = {"width": 1280, "height": 800}
+    address = "#/training/collected/september"
+    with pages.opened(browser, site, address, viewport=size, reduced_motion="reduce") as page:
+        figures = page.get_by_role("figure")
+        expect(figures.last.locator("canvas")).to_be_visible()
+        boxes = [box for each in figures.all() if (box := each.bounding_box())]
+        rows = {round(box["y"]) for box in boxes}
+        assert len(boxes) == 5 and len(rows) == 2
+        assert max(b["y"] + b["height"] for b in boxes) - min(rows) <= size["height"]
 
 
 def test_a_collected_run_is_drawn_with_its_gaps(page: Page, site: pages.Site):
@@ -387,3 +415,29 @@ def test_a_collected_run_is_drawn_with_its_gaps(page: Page, site: pages.Site):
     expect(scores).to_have_attribute("aria-valuetext", re.compile("^step 1: Plan no value, "))
     scores.press("Home")
     expect(scores).to_have_attribute("aria-valuetext", re.compile("^step 0: Plan 0.5, "))
+    cells = page.get_by_role("region", name="All groups").get_by_role("cell")
+    expect(cells).to_have_count(2)
+    expect(cells.first).to_contain_text("0.63")
+    expect(cells.first).to_contain_text("2 rollouts, 1 failed")
+    expect(cells.nth(1).locator(".unscored")).to_contain_text("answer unscored")
+
+
+def test_what_is_trained_and_collected_is_seen_as_it_comes(browser: Browser, tmp_path: Path):
+    pages.seeded(tmp_path)
+    folder = tmp_path / "results"
+    run = RunDirectory(folder / "september")
+    with pages.website(tmp_path) as here:
+        with pages.opened(browser, here, "#/training/trained/adapter") as page:
+            loss = page.get_by_role("slider", name="Loss")
+            expect(loss).to_have_attribute("aria-valuetext", "step 6: Loss 0.1667")
+            with (folder / "adapter" / "metrics.jsonl").open("a") as file:
+                file.write('{"step": 7, "loss": 0.125}\n')
+            expect(loss).to_have_attribute("aria-valuetext", "step 7: Loss 0.125")
+        with pages.opened(browser, here, "#/training/collected/september") as page:
+            cells = page.get_by_role("region", name="All groups").get_by_role("cell")
+            expect(cells).to_have_count(2)
+            judged = run.judged(0, "a")
+            assert judged is not None
+            run.save_part(2, "c-judged", judged)
+            expect(cells).to_have_count(3)
+            expect(cells.nth(2).locator(".running")).to_contain_text("its step goes on")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,24 @@ async def test_a_collected_run_is_told_in_the_numbers_of_its_page(
     assert await got(client, "collected/first") == run
 
 
+async def test_groups_are_told_one_by_one_also_of_a_step_that_goes_on(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    run = written_run(tmp_path / "data" / "first")
+    first, second = (await got(client, "collected/first"))["grid"]
+    assert (first["step"], first["rollouts"], first["failed"], first["finished"]) == (0, 2, 1, True)
+    assert first["scores"] == {"plan": 0.5, "research": 0.375, "review": 0.5, "answer": 0.625}
+    assert second["scores"] == dict.fromkeys(("plan", "research", "review", "answer"))
+    judged = run.judged(0, "a")
+    assert judged is not None
+    run.save_part(2, "c-judged", judged)
+    *_, third = (await got(client, "collected/first"))["grid"]
+    assert (third["step"], third["rollouts"], third["finished"]) == (2, 2, False)
+    assert third["scores"]["answer"] == 0.625
+    run.commit(2, {})
+    assert len((await got(client, "collected/first"))["grid"]) == 2
+
+
 async def test_a_training_is_told_step_by_step_without_paths_or_nan(
     client: httpx.AsyncClient, tmp_path: Path
 ):
@@ -92,6 +111,7 @@ async def test_a_training_is_told_step_by_step_without_paths_or_nan(
         {"step": 0, "loss": 0.5, "grad_norm": None},
         {"step": 1, "loss": 0.25, "grad_norm": 1.5},
     ]
+    assert datetime.fromisoformat(run["changed_at"]) <= datetime.now(UTC)
     assert (run["method"], run["model"], run["record"]["bank"]) == ("ss-grpo", "w.gguf", "b")
     assert run["rounds"] == [] and "/home/me" not in json.dumps(run)
     assert (await got(client, "trained"))["trained"] == [
