@@ -1,21 +1,29 @@
 """The pictures of the web page in the README, taken of the real server over a scripted model.
 
-    python -m docs.screenshots [--folder docs/images] [--theme light|dark] [--phone]
+    python -m docs.screenshots [--folder docs/images] [--theme light|dark] [--phone] [VIEW ...]
 
-They need Chromium (Debian: apt install chromium) and what the tests need. Colours are reduced to
-a palette, so that a picture stays within some tens of kilobytes.
+`terminal` is what a command prints, drawn as a terminal shows it. They need Chromium (Debian: apt
+install chromium) and what the tests need. Colours are reduced to a palette, so that a picture stays
+within some tens of kilobytes.
 """
 
 import argparse
+import os
+import re
+import shlex
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from rich.console import Console
+from rich.text import Text
 
+from tests.conftest import COMMAND
 from tests.support.pages import (
     CHROMIUM,
     PHONE,
@@ -29,6 +37,7 @@ from tests.support.pages import (
 
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192
+COLUMNS = 100
 QUESTION = "What does lru_cache do when maxsize is None, and what does a bound cost?"
 
 
@@ -72,6 +81,11 @@ def memory(page: Page, site: Site) -> None:
     page.locator("main .list a").first.wait_for()
 
 
+def settings(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}#/settings")
+    page.locator(".setting").first.wait_for()
+
+
 def judge(page: Page, site: Site) -> None:
     page.goto(f"{site.url}#/judge/{finished(site, QUESTION)['run']}")
     page.get_by_role("button", name="Judge this run").click()
@@ -84,8 +98,28 @@ def training(page: Page, site: Site) -> None:
 
 
 VIEWS: tuple[Callable[[Page, Site], None], ...] = (
-    ask, plan, watch, report, citation, thread, memory, judge, training,
+    ask, plan, watch, report, citation, thread, memory, judge, training, settings,
 )  # fmt: skip
+
+
+def terminal(site: Site, path: Path) -> None:
+    """Ask on the command line, and draw what it said."""
+    folder = site.settings.data_dir.parent
+    question = "What does lru_cache do with maxsize None?"
+    command = ["rubricem", "ask", question, "--source", "notes"]
+    model = ["--base-url", site.model.base_url, "--model", "scripted", "--memory", "off"]
+    environment = os.environ | {"RUBRICEM_DATA_DIR": str(folder / "asked")}
+    done = subprocess.run(
+        [*COMMAND, *command[1:], *model],
+        cwd=folder, env=environment, check=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    console = Console(record=True, width=COLUMNS, file=StringIO())
+    console.print(Text.assemble(("$ ", "green"), (shlex.join(command), "bold")))
+    console.print(Text(done.stdout.rstrip()))
+    # The letters are those that whoever looks at it has: nothing is fetched.
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title="rubricem"), flags=re.S)
+    path.write_text(drawn, encoding="utf-8")
 
 
 @contextmanager
@@ -112,13 +146,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "images")
     parser.add_argument("--theme", choices=("light", "dark"), default="light")
     parser.add_argument("--phone", action="store_true")
+    parser.add_argument("views", nargs="*", help="some of them; all, if none is named")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
         seeded(Path(folder))
         with website(Path(folder)) as site, opened(browser, options.theme, options.phone) as page:
-            for view in VIEWS:
+            wanted = options.views or [*(view.__name__ for view in VIEWS), terminal.__name__]
+            if terminal.__name__ in wanted:
+                terminal(site, options.folder / "terminal.svg")
+            for view in (each for each in VIEWS if each.__name__ in wanted):
                 view(page, site)
                 take(page, options.folder / f"{view.__name__}.png")
         browser.close()

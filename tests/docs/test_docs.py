@@ -47,6 +47,14 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
+def test_the_recorded_terminal_is_a_picture_that_fetches_nothing():
+    drawn = (DOCS / "images" / "terminal.svg").read_text(encoding="utf-8")
+    said = re.sub(r"<[^>]+>", " ", drawn).replace("&#160;", " ")
+    assert "rubricem ask" in said and "Sources" in said and "supported" in said
+    named = set(re.findall(r"""["'(](https?:[^"')]+)""", drawn))
+    assert named <= {"http://www.w3.org/2000/svg"}
+
+
 def commands_in(text: str) -> Iterator[str]:
     """Every command line: those of shell blocks, and what stands between backticks in prose."""
     for block in SHELL.findall(text):
