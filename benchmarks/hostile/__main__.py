@@ -1,21 +1,26 @@
 """What a hostile page, document, reply or model server costs; what texts that give orders reach.
 
     python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME --attacks N]
+    python -m benchmarks.hostile --fuzz MINUTES [--out FILE]
 
 Each input is read as a run reads it. Time is processor time, of this process and its readers, and
 that of the clock; memory is the most that both held above what they held idle. The delay of other
 runs is the longest time that the event loop's own thread computed between two beats of a run beside
 it, which is what it makes others wait on a machine of its own. Attacks by text are made on whole
 runs with memory and checks on, on a scripted model that obeys whatever it reads; with --model on
-that one, over the first N attacks of each kind.
+that one, over the first N attacks of each kind. With --fuzz the readers and parsers of
+`tests/end_to_end/test_foreign_text.py` are given texts made at random, by turns: a
+find is an error of an unknown kind, or a text that takes over two seconds of processor time.
 """
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import resource
 import tempfile
 import time
+import traceback
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -27,10 +32,13 @@ from benchmarks.hostile.inputs import INPUTS, Input
 from benchmarks.report import RESULTS, emit
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import RubricemError
+from tests.end_to_end.test_foreign_text import READERS, read_all
 from tests.support.scripted_server import ScriptedServer
 
 MOST_SECONDS, MOST_MB, MOST_DELAY_MS = 5.0, 300.0, 200.0
 BEAT = 0.01
+TEXTS_A_TURN, STUCK = 50, 1800
+"""texts that a reader is given before the next; seconds of the clock after which it is stuck"""
 SMALL = ("comments without", "open badges", "open brackets", "addresses", "tokens without", "empty")
 """of the inputs, those of --quick"""
 
@@ -162,7 +170,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a file for all that was measured")
     parser.add_argument("--model", help="attack this model in the place of the one that obeys")
     parser.add_argument("--attacks", type=int, default=1, help="with --model: of each kind")
+    parser.add_argument(
+        "--fuzz", type=float, metavar="MINUTES", help="of processor time: only that"
+    )
     chosen = parser.parse_args()
+    if chosen.fuzz:
+        fuzz(60 * chosen.fuzz, chosen.out)
+        return
     out = chosen.out or (RESULTS / "hostile.json" if chosen.full else None)
     inputs = [each for each in INPUTS if chosen.full or any(one in each.name for one in SMALL)]
     named = {"model": chosen.model} if chosen.model else {}
@@ -170,6 +184,25 @@ def main() -> None:
     costs = [] if named else asyncio.run(all_costs(inputs))
     outcomes = asyncio.run(all_attacks(some, named))
     report(costs, outcomes, chosen.model or "a scripted model that obeys", out)
+
+
+def fuzz(seconds: float, out: Path | None) -> None:
+    """Texts made at random to every reader by turns; a find is shown at its smallest."""
+    until, given, finds = time.process_time() + seconds, dict.fromkeys(READERS, 0), list[str]()
+    while time.process_time() < until:
+        for name in READERS:
+            # What holds a reader up where no signal ends it shows where, and ends the program.
+            faulthandler.dump_traceback_later(STUCK, exit=True)
+            try:
+                read_all(name, TEXTS_A_TURN)
+            except Exception as found:
+                finds.append(f"{name}: {''.join(traceback.format_exception(found))[-4000:]}")
+                print(finds[-1], flush=True)
+            given[name] += TEXTS_A_TURN
+    faulthandler.cancel_dump_traceback_later()
+    values = {"readers": len(given), "texts": sum(given.values()), "finds": len(finds)}
+    how = f"{seconds / 60:g} minutes of processor time, {TEXTS_A_TURN} texts a turn, made at random"
+    emit("hostile_fuzz", values, {"finds": "0"}, not finds, how, out, finds)
 
 
 def report(costs: list[Cost], outcomes: list[Outcome], model: str, out: Path | None) -> None:

@@ -10,13 +10,18 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from rubricem.agent.evaluate.questions import FORMATS, QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
 from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
@@ -27,11 +32,22 @@ from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
 from rubricem.agent.research import candidates, plans, threads
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
+from rubricem.agent.serve.openai import ChatAsked
+from rubricem.agent.serve.requests import Answered, RunAsked
+from rubricem.agent.serve.routes_uploads import document_name
+from rubricem.agent.serve.security import CSRF_HEADER, Security
+from rubricem.agent.settings import Settings, _read
+from rubricem.agent.settings.trust import acting
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
 from rubricem.agent.sources.likeness import shingles
 from rubricem.agent.sources.mcp_client import passages_of as tool_passages
-from rubricem.agent.sources.readers import markdown_sections, rst_sections, split_passages
+from rubricem.agent.sources.readers import (
+    Document,
+    markdown_sections,
+    rst_sections,
+    split_passages,
+)
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
 from rubricem.agent.sources.web import row, same_page
@@ -45,6 +61,7 @@ from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.bank.catalogue import terms_in
 from rubricem.memory.errors import RubricemError
+from tests.support.pdfs import pdf
 from tests.support.values import source, trajectory
 
 SECONDS = 2.0
@@ -85,6 +102,51 @@ VALUES = st.recursive(
     ),
     max_leaves=12,
 )
+PARTS = {
+    ".docx": [("word/document.xml", '<w:document xmlns:w="urn:w"><w:body>{}</w:body></w:document>'),
+              ("word/styles.xml", '<w:styles xmlns:w="urn:w">{}</w:styles>')],
+    ".pptx": [("ppt/presentation.xml", '<p xmlns:r="u"><sldId r:id="r1"/>{}</p>'),
+              ("ppt/_rels/presentation.xml.rels", '<R><R Id="r1" Target="a.xml"/>{}</R>'),
+              ("ppt/a.xml", "<s>{}</s>")],
+    ".xlsx": [("xl/workbook.xml", '<w xmlns:r="u"><sheet name="{}" r:id="r1"/></w>'),
+              ("xl/sharedStrings.xml", "<sst>{}</sst>"),
+              ("xl/a.xml", "<sheet>{}</sheet>"),
+              ("xl/_rels/workbook.xml.rels", '<R><R Id="r1" Target="a.xml"/>{}</R>')],
+    ".epub": [("META-INF/container.xml", '<c><rootfile full-path="a.opf"/>{}</c>'),
+              ("a.opf", '<p><item id="a" href="a.html"/><itemref idref="a"/>{}</p>'),
+              ("a.html", "{}")],
+}  # fmt: skip
+"""of packages: their parts, and what they are written around"""
+SUFFIXES = st.sampled_from([*PARTS, *PARTS, ".csv", ".rst", ".txt", ".html", ".md"])
+_TAGS = ("p", "r", "t", "pPr", "tbl", "tr", "tc", "sdt", "ins", "style", "row", "c", "v", "is",
+         "si", "sp", "itemref", "footnote")  # fmt: skip
+XML = st.recursive(
+    st.sampled_from(["text", "0", "1", "-1", "99999", "1e999", "44197.5", "&amp;", ""]),
+    lambda inner: st.builds(
+        lambda tag, name, value, within: f'<{tag} {name}="{value}">{"".join(within)}</{tag}>',
+        st.sampled_from(_TAGS),
+        st.sampled_from(["r", "t", "s", "type", "val", "styleId", "Id", "idref", "numFmtId"]),
+        st.sampled_from(["s", "str", "inlineStr", "A1", "XFD1048576", "ZZZZZZ9", "0", "-1", "d"]),
+        st.lists(inner, max_size=4),
+    ),
+    max_leaves=30,
+)
+PDF = pdf(["One line.", "Another one.", ""])
+DAMAGE = st.binary(min_size=1, max_size=8) | st.sampled_from(
+    [b"/Kids", b"/Parent 1 0 R", b"99999999", b"-1", b"<<", b">>", b"[", b"/Filter /LZWDecode",
+     b"3 0 R", b"/Length 0", b"BT", b"(", b"stream", b"endobj", b"/Count 9999999", b"startxref"]
+)  # fmt: skip
+TOML = st.lists(
+    st.builds(
+        lambda name, value: f"{name} = {value}\n",
+        st.sampled_from([*Settings.model_fields, "a.b", "[a]", "[[a]]"]),
+        st.sampled_from(["1", "-1", "0", "1e999", "nan", '""', '"x"', "true", "[]", '["a"]', "{}",
+                         '"~nobody"', '"http://[::1"', '"\\u0000"', "1979-05-27", "[[1]]",
+                         '"http://a.test:99999"', '"searxng:"', '"a,,b"', "9" * 5000,
+                         '{a = {command = ["x"]}}', '["\\u0000"]']),
+    ),
+    max_size=5,
+).map("".join)  # fmt: skip
 MARKUP = TEXTS.map(lambda each: storable_bytes(f"<html><body>{each}"))
 
 
@@ -180,6 +242,65 @@ def of_text(each: str) -> None:
     list(language.sentences(each))
 
 
+def of_document(parts: tuple[str, list[str]]) -> None:
+    """A package whose parts hold them, or one file of the first."""
+    suffix, texts = parts
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"a{suffix}")
+        if suffix in PARTS:
+            with ZipFile(path, "w") as package:
+                for (name, template), each in zip(PARTS[suffix], texts, strict=False):
+                    package.writestr(name, storable_bytes(template.replace("{}", each)))
+        else:
+            path.write_bytes(storable_bytes("".join(texts)))
+        Document.read(path, 1.0)
+
+
+def of_pdf(damage: list[tuple[int, bytes]]) -> None:
+    """A whole PDF with other bytes at some places."""
+    content = bytearray(PDF)
+    for at, piece in damage:
+        place = at % len(content)
+        content[place : place + len(piece)] = piece
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.pdf")
+        path.write_bytes(content)
+        Document.read(path, 1.0)
+
+
+def of_settings(text_of_file: str) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rubricem.toml")
+        path.write_bytes(storable_bytes(text_of_file))
+        with suppress(ValidationError):
+            Settings(**(said := _read(path)))
+            acting(said, Path(folder))
+
+
+def of_rows(value: Any) -> None:
+    """A file of questions, and a body of each request that the server reads."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.jsonl")
+        path.write_text(json.dumps(value), encoding="utf-8")
+        for form in (None, *FORMATS):
+            with suppress(RubricemError):
+                QuestionSet.read(path, form)
+    for kind in (RunAsked, Answered, ChatAsked):
+        with suppress(ValidationError):
+            kind.model_validate(value)
+
+
+def of_head(each: str) -> None:
+    """The head of a request: its path and what it says of itself."""
+    security = Security(token="token", port=8421)
+    for name in ("host", "origin", "authorization", "cookie", "content-length", "x-forwarded-for"):
+        told = {"host": "localhost", name: each, CSRF_HEADER.casefold(): "1"}
+        with suppress(RubricemError):
+            security.check("POST", f"/api/{each[:200]}", told, "127.0.0.1")
+    with suppress(RubricemError):
+        document_name(each)
+
+
 def of_event(value: Any) -> None:
     for read in (delta_of, _piece, WholeReply().new, _llama_piece):
         with suppress(*UNREADABLE):
@@ -199,6 +320,11 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "report": (of_run, TEXTS),
     "memory": (of_memory, TEXTS),
     "judge": (of_judge, TEXTS),
+    "document": (of_document, st.tuples(SUFFIXES, st.lists(TEXTS | XML, min_size=1, max_size=4))),
+    "pdf": (of_pdf, st.lists(st.tuples(st.integers(0, 10**4), DAMAGE), max_size=6)),
+    "settings": (of_settings, TEXTS | TOML),
+    "rows": (of_rows, VALUES),
+    "head": (of_head, TEXTS.map(lambda each: each[:4000])),
     "event": (of_event, VALUES),
     "tool": (of_reply, VALUES),
 }
