@@ -27,6 +27,7 @@ as not there. What it holds may be deleted at any time.
 """
 
 import asyncio
+import errno
 import fcntl
 import hashlib
 import json
@@ -39,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -161,7 +162,7 @@ class Journal:
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
         whole = 0
-        with self.path.open("rb") as file:
+        with writable(self.path), opened_plain(self.path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     os.ftruncate(self._fd, whole)
@@ -176,7 +177,7 @@ class Journal:
         try:
             record = json.loads(line)
             return CallKey(*record["key"]), record["reply"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise StoreError(
                 f"line {number} of the journal {self.path.name} is damaged",
                 "Move that run's folder away and ask again; nothing was overwritten.",
@@ -186,7 +187,7 @@ class Journal:
 def in_use(path: Path) -> bool:
     """Whether a process holds the journal open."""
     try:
-        with path.open("rb") as file:
+        with opened_plain(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -386,6 +387,21 @@ def writable(path: Path) -> Iterator[None]:
 ALTERED = "It was altered after it was written; take it from a copy."
 
 
+def plain_bytes(path: Path, most: int = -1) -> bytes:
+    """What a file holds, its first `most` bytes; OSError for a pipe or device, which has no end."""
+    with opened_plain(path) as file:
+        return file.read(most)
+
+
+def opened_plain(path: Path) -> BinaryIO:
+    """A file open for reading; without waiting OSError for what is none."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return file
+
+
 def value_in(path: Path, kind: type[V], remedy: str = ALTERED, what: str = "") -> V | None:
     """What a JSON file holds, as today's schema has it; None where there is no file.
 
@@ -394,7 +410,7 @@ def value_in(path: Path, kind: type[V], remedy: str = ALTERED, what: str = "") -
     """
     with writable(path):
         try:
-            text = path.read_bytes()
+            text = plain_bytes(path)
         except FileNotFoundError:
             return None
     return value_of(text, kind, remedy, what or str(path))

@@ -485,6 +485,8 @@ class Connections:
 
 MOST_HEAD = 65_536
 """bytes of a request before its body"""
+MOST_AT_ONCE, MOST_BEHIND = 16_384, 32
+"""bytes that are parsed at once; requests on a connection that wait for the reply to another"""
 
 
 class BoundedProtocol(HTTPProtocol):
@@ -504,7 +506,12 @@ class BoundedProtocol(HTTPProtocol):
         self._await_request(self._connections_held.take)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        # By parts: of requests that nobody waits for thousands may have come at once.
+        for start in range(0, len(data), MOST_AT_ONCE):
+            super().data_received(data[start : start + MOST_AT_ONCE])
+            if len(getattr(self, "pipeline", ())) > MOST_BEHIND:
+                self.drop()
+                return
         if self._serves():
             self._stop_clock()
             self._connections_held.serve(self)

@@ -43,6 +43,7 @@ from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
@@ -463,7 +464,7 @@ MOST_BYTES, MOST_DOTS = 262_144, 1000
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_bytes()[: MOST_BYTES + 1].decode()
+        text = plain_bytes(path, MOST_BYTES + 1).decode()
         if len(text) > MOST_BYTES or any(line.count(".") > MOST_DOTS for line in text.split("\n")):
             raise ValueError("it is too large, or a line of it has too many dots")
         return tomllib.loads(text)

@@ -30,6 +30,9 @@ ALWAYS = (
 )  # fmt: skip
 LIFTED = {"max_cost": 1, "max_total_tokens": 200_000}
 """budgets above which, or at 0, a person's money is spent without their word"""
+OF_A_SERVER = ("api_key", "prices")
+"""which with an address concern that server; a key without one is of somebody who could then read
+what is sent, and by prices without one what a person pays for would cost nothing"""
 BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
 PAID = ("tavily", "exa", "brave")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -51,7 +54,7 @@ def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
     if name == "more_servers":
         names = value.split(",") if isinstance(value, str) else value
         return any(str(httpx.URL(each.strip()).host) not in LOOPBACK for each in names)
-    if name == "api_key":  # of somebody who could then read what is sent elsewhere
+    if name in OF_A_SERVER:
         return "base_url" not in said
     if name == "model":  # what is fetched, read or paid for; to a named server it is a word
         return "base_url" not in said and known(value.strip()) is None

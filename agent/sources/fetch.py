@@ -6,8 +6,9 @@ may be read is decided on what a name resolves to and not on how it looks; each 
 checked anew, and the connection goes to the number that was checked, since a name may resolve
 otherwise the next time, with the host's own name in the request and in the TLS handshake. A host
 that the user allowed may be private; link-local and metadata addresses are reached only where the
-user named the very address. Bodies stay as they were packed, for whoever reads them under limits:
-a few kilobytes of gzip can hold gigabytes.
+user named the very address. What comes over the wire is bounded as well, since a reply may be
+announced for ever, or come in chunks of a byte. Bodies stay as they were packed, for whoever reads
+them under limits: a few kilobytes of gzip can hold gigabytes.
 
 An opened page is cut into passages that can be cited, with the address that answered in the end and
 the heading they stand under. Pages that were read lately lie on disk, so that asking again costs a
@@ -28,8 +29,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import httpcore
 import httpx
 
 from rubricem.agent.sources.sandbox.pool import Job, readers
@@ -187,6 +189,14 @@ _HEADERS = {
 }
 
 
+MOST_HEAD = 1 << 18
+"""bytes that may come before a body"""
+MOST_AT_ONCE = 1 << 14
+"""bytes that are read at once"""
+LEAST_PIECE, FEW = 64, 10_000
+"""bytes that the pieces of a body have on average, where they are more than a few"""
+
+
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
     """What one page may cost."""
@@ -211,6 +221,46 @@ class Fetched:
     content: bytes
     packing: str = ""
     """gzip, deflate, or "" for none"""
+
+
+class _Wire(httpcore.AsyncNetworkBackend):
+    """The network of one hop, of which only so much is read."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        """bytes that may still come"""
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(self, *given: Any, **named: Any) -> httpcore.AsyncNetworkStream:
+        return _Counted(await self._network.connect_tcp(*given, **named), self)
+
+
+class _Counted(httpcore.AsyncNetworkStream):
+    """One connection, read in pieces so small that reading them takes others no time."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, wire: _Wire) -> None:
+        self._stream = stream
+        self._wire = wire
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        await asyncio.sleep(0)  # what has come already is read without a pause for others
+        content = await self._stream.read(min(max_bytes, MOST_AT_ONCE), timeout)
+        self._wire.left -= len(content)
+        if self._wire.left < 0:
+            raise SourceError("More was sent than a page is made of.")
+        return content
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(self, *given: Any, **named: Any) -> httpcore.AsyncNetworkStream:
+        return _Counted(await self._stream.start_tls(*given, **named), self._wire)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
 
 
 class Fetcher:
@@ -262,10 +312,9 @@ class Fetcher:
         """The answer of the first number that can be connected to."""
         # A client for each hop: a connection kept open belongs to the host that it was made for.
         # Not through a proxy of the environment: it would resolve the name by itself.
+        wire = _Wire(MOST_HEAD)
         async with httpx.AsyncClient(
-            transport=self._transport,
-            verify=self._trusted,
-            trust_env=False,
+            transport=self._transport or self._over(wire),
             headers=_HEADERS,
             timeout=self.limits.seconds / 2,
         ) as client:
@@ -277,11 +326,18 @@ class Fetcher:
                     if last:
                         raise
                     continue
+                wire.left = self.limits.bytes + MOST_HEAD
                 try:
                     yield response
                 finally:
                     await response.aclose()
                 return
+
+    def _over(self, wire: _Wire) -> httpx.AsyncBaseTransport:
+        transport = httpx.AsyncHTTPTransport(verify=self._trusted, trust_env=False)
+        # It lets nobody choose the network; the pool that it makes itself has no connection yet.
+        transport._pool = httpcore.AsyncConnectionPool(self._trusted, network_backend=wire)
+        return transport
 
     @cached_property
     def _trusted(self) -> ssl.SSLContext:
@@ -297,11 +353,14 @@ class Fetcher:
         if declared.isdigit() and int(declared) > self.limits.bytes:
             raise self._too_large(target)
         packing = packing_of(response.headers)
-        body = bytearray()
+        body, pieces = bytearray(), 0
         async for piece in response.aiter_raw():
             body += piece
+            pieces += 1
             if len(body) > self.limits.bytes:
                 raise self._too_large(target)
+            if pieces > FEW and pieces * LEAST_PIECE > len(body):
+                raise SourceError(f"{target.url.host} sends the page in too many pieces.")
         declared = response.headers.get("content-type", "")
         return Fetched(str(target.url), declared, bytes(body), packing)
 

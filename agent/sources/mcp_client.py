@@ -90,6 +90,8 @@ QUOTED = 300
 """characters of a server's own words"""
 MOST_PAGES = 20
 """of a list of tools"""
+MOST_BYTES = 16_000_000
+"""of a reply over HTTP"""
 
 
 class Connection:
@@ -365,6 +367,24 @@ class Equipped:
         await asyncio.gather(*(each.aclose() for each in self._connections.values()))
 
 
+class _Limited(httpx2.AsyncByteStream):
+    """A reply, or the events of a connection, up to so many bytes."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MOST_BYTES
+        async for piece in self._body:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.ReadError("what it sent is too large")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
 class Pinned(httpx2.AsyncBaseTransport):
     """Sends each request to a number that the guard let through, under the host's own name."""
 
@@ -373,12 +393,24 @@ class Pinned(httpx2.AsyncBaseTransport):
         self._network = httpx2.AsyncHTTPTransport()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["accept-encoding"] = "identity"
         target = await self._guard.target(str(request.url))
         *others, last = target.numbers
         for number in others:
             with suppress(httpx2.ConnectError):
-                return await self._network.handle_async_request(_to(request, target, number))
-        return await self._network.handle_async_request(_to(request, target, last))
+                return self._bounded(await self._sent(request, target, number))
+        return self._bounded(await self._sent(request, target, last))
+
+    async def _sent(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
+        return await self._network.handle_async_request(_to(request, target, number))
+
+    @staticmethod
+    def _bounded(response: httpx2.Response) -> httpx2.Response:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise httpx2.DecodingError("what it sent is packed, which was not asked for")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _Limited(response.stream)
+        return response
 
     async def aclose(self) -> None:
         await self._network.aclose()

@@ -32,7 +32,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from io import StringIO
@@ -105,6 +105,7 @@ class Document:
         no text.
         """
         from pypdf import PdfReader
+        from pypdf.errors import PyPdfError
 
         with overheard("pypdf") as faults:
             reader = PdfReader(file)
@@ -119,7 +120,9 @@ class Document:
                     break
                 get_on()
                 pages.append(page.extract_text())
-            title = str(reader.metadata.title or "") if reader.metadata else ""
+            title = ""
+            with suppress(PyPdfError):  # a damaged title is no reason to lose the pages
+                title = str(reader.metadata.title or "") if reader.metadata else ""
             whole = len(reader.pages)
         sections = tuple(
             Section(f"page {n}", text) for n, text in enumerate(pages, 1) if text.strip()
@@ -420,7 +423,7 @@ def _core_title(package: ZipFile, name: str) -> str:
 
 def _part(package: ZipFile, part: str, name: str) -> etree._Element | None:
     """The root element of a part, or None where the package has no such part."""
-    if part not in package.namelist():
+    if part not in package.NameToInfo:
         return None
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
     return etree.fromstring(_unpacked(package, part, name), parser)
@@ -555,6 +558,10 @@ def _day(serial: str) -> str:
     return moment.isoformat(" ").removesuffix(" 00:00:00")
 
 
+MOST_NAMED = 200
+"""columns of a table whose cells are told with their names"""
+
+
 def by_rows(rows: Iterable[Sequence[str]], name: str = "") -> list[Section]:
     """The rows of a table, some in each section, each cell with its column's name.
 
@@ -564,10 +571,11 @@ def by_rows(rows: Iterable[Sequence[str]], name: str = "") -> list[Section]:
     filled = [(number, row) for number, row in told if any(row)]
     if not filled:
         return []
-    heads = filled[0][1]
+    # Beside long names, or many, what a table says would be lost among them.
+    heads = [head[:LONGEST_NAME] for head in filled[0][1][:MOST_NAMED]]
     cells = ((number, zip_longest(heads, row, fillvalue="")) for number, row in filled[1:])
     lines = [(n, " | ".join(f"{h}: {c}" if h else c for h, c in row if c)) for n, row in cells]
-    lines = lines or [(filled[0][0], " | ".join(filter(None, heads)))]
+    lines = lines or [(filled[0][0], " | ".join(filter(None, filled[0][1])))]
     sections = []
     for start in range(0, len(lines), _LINES_EACH):
         part = lines[start : start + _LINES_EACH]
@@ -597,7 +605,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     for each in root.iter("{*}itemref"):
         href = unquote(files.get(_attribute(each, "idref"), "").partition("#")[0])
         part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
-        if href and part in package.namelist():
+        if href and part in package.NameToInfo:
             title, lines = html_lines(html_tree(decode(_unpacked(package, part, name))[0]))
             told = by_heading(lines)
             sections += (s if s.heading else replace(s, heading=title) for s in told)

@@ -1,9 +1,8 @@
 """Sources beyond this machine: the web through ddgs, SearXNG or a paid search, papers, Wikipedia.
 
-`Web` asks ddgs, a package that asks several public engines and merges what they say. Its client
-is synchronous and may wait for one engine after another, each with a time-out of its own, so it
-runs in a thread that is given up after a hard time limit. The thread is a daemon: a search that
-hangs keeps neither the answer nor the end of the program waiting.
+`Web` asks ddgs, a package that asks several public engines, reads their pages and merges what they
+say. Its client is synchronous, parses what strangers sent, and may wait for one engine after
+another, each with a time-out of its own: it runs in a process that is ended after a time limit.
 
 `SearXNG` asks an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
 Scholar Academic Graph API (paper/search). A paper's passage is its abstract, or the service's
@@ -24,13 +23,11 @@ import math
 import random
 import re
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from urllib.request import getproxies
 
@@ -44,13 +41,14 @@ from rubricem.agent.models.limits import (
 )
 from rubricem.agent.sources.fetch import Fetched, packing_of
 from rubricem.agent.sources.index import without_near_duplicates
-from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.agent.sources.sandbox.pool import SEARCH_SECONDS, Job, readers, searchers
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 
 if TYPE_CHECKING:
     import aiohttp
+    from aiohttp.client_proto import ResponseHandler
 
 LONGEST = 8000
 """characters kept of one result's text"""
@@ -58,7 +56,7 @@ MOST_BYTES = 10_000_000
 """of a service's reply"""
 QUOTED = 200
 """characters of a service's own words in an error"""
-SECONDS = 20.0
+SECONDS = SEARCH_SECONDS
 MET_SECONDS = 60.0
 """in which a service that answered is not asked again whether it does"""
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
@@ -103,13 +101,11 @@ def same_page(address: str) -> str:
 
 
 Rows = Sequence[dict[str, Any]]
-AskEngines = Callable[[str, int], Rows]
+AskEngines = Callable[[str, int], Awaitable[Rows]]
 """query, most results -> rows with `title`, `href` and `body`; [] where nothing matched"""
 
-ENGINE_SECONDS = 8
-"""time-out of one request to one engine"""
-_NOTHING = "No results found."
-"""ddgs raises this for an empty result"""
+ENGINES_MEGABYTES = 512
+"""for asking all of them at once, each in a thread"""
 
 
 class Web:
@@ -118,7 +114,7 @@ class Web:
     name = "web"
 
     def __init__(self, ask: AskEngines | None = None, seconds: float = SECONDS) -> None:
-        self._ask = ask or ask_engines
+        self._ask = ask or asked_apart
         self._seconds = seconds
 
     async def prepare(self) -> tuple[str, ...]:
@@ -129,7 +125,7 @@ class Web:
         if not words:
             return []
         try:
-            rows = await asyncio.wait_for(in_thread(self._ask, words, limit), self._seconds)
+            rows = await asyncio.wait_for(self._ask(words, limit), self._seconds)
         except TimeoutError as cause:
             raise SourceError(
                 f"The web search did not answer within {self._seconds:g} s.",
@@ -139,51 +135,12 @@ class Web:
         return found_passages(found, limit)
 
 
-class Client(Protocol):
-    """What is used of ddgs.DDGS."""
-
-    def text(self, query: str, **options: Any) -> list[dict[str, Any]]: ...
-
-
-def ask_engines(query: str, most: int, client: Client | None = None) -> Rows:
-    """Ask the engines; SourceError where they failed, [] where none of them found anything.
-
-    An engine that refuses its callers looks to ddgs like one that found nothing.
-    """
-    from ddgs import DDGS
-    from ddgs.exceptions import DDGSException, TimeoutException
-
-    asked: Client = client or DDGS(timeout=ENGINE_SECONDS)
-    try:
-        return asked.text(query, max_results=most)
-    except TimeoutException as cause:
-        raise SourceError(
-            "The engines of the web search did not answer in time.",
-            _LATER,
-        ) from cause
-    except DDGSException as cause:
-        if str(cause) == _NOTHING:
-            return []
-        raise SourceError(
-            "The web search failed: no engine gave a result, and not all of them could be asked.",
-            "Look whether this machine is connected, or name another source.",
-        ) from cause
-
-
-async def in_thread(call: Callable[[str, int], Rows], query: str, most: int) -> Rows:
-    """The call's result, from a thread that nothing waits for once this is cancelled."""
-    done: Future[Rows] = Future()
-    # What runs cannot be cancelled any more: its result may come when nobody wants it.
-    done.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            done.set_result(call(query, most))
-        except Exception as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="web-search", daemon=True).start()
-    return await asyncio.wrap_future(done)
+async def asked_apart(query: str, most: int) -> Rows:
+    """What the engines say, asked and read in a process of its own; raises SourceError."""
+    asked = {"query": query, "most": most}
+    job = Job("engines", "The web search", asked, megabytes=ENGINES_MEGABYTES, remedy=_LATER)
+    rows: Rows = await searchers().read(job)
+    return rows
 
 
 class SearchRefused(SourceError):
@@ -328,7 +285,7 @@ class _Met:
         self.met = -math.inf
         self.meeting: asyncio.Task[None] | None = None
         self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=_trusted()),
+            connector=_connector(),
             # Searches of one program are nobody's session.
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -339,6 +296,47 @@ class _Met:
 
     async def aclose(self) -> None:
         await self.http.close()
+
+
+MOST_WIRE = MOST_BYTES + (1 << 20)
+"""bytes of a reply with its head and what parts its body"""
+MOST_HEADS = 16
+"""of one reply: any number of them may announce it"""
+
+
+@cache
+def _wire() -> "type[ResponseHandler]":
+    """A connection of aiohttp's, which has no bounds for what is no body."""
+    from aiohttp.client_proto import ResponseHandler
+
+    class Wire(ResponseHandler):
+        _left = MOST_WIRE
+        _heads = 0
+
+        def set_response_params(self, **named: Any) -> None:
+            self._left, self._heads = MOST_WIRE, 0
+            super().set_response_params(**named)
+
+        def data_received(self, data: bytes) -> None:
+            self._left -= len(data)
+            super().data_received(data)
+            if (self._left < 0 or self._heads > MOST_HEADS) and self.transport is not None:
+                self.transport.abort()
+
+        def feed_data(self, data: Any, size: int = 0) -> None:
+            self._heads += 1
+            if self._heads <= MOST_HEADS:
+                super().feed_data(data, size)
+
+    return Wire
+
+
+def _connector() -> "aiohttp.TCPConnector":
+    import aiohttp
+
+    connector = aiohttp.TCPConnector(ssl=_trusted())
+    connector._factory = partial(_wire(), loop=asyncio.get_running_loop())
+    return connector
 
 
 @cache

@@ -3,11 +3,9 @@
 import gzip
 import io
 import os
-import socket
-import threading
 import zipfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,11 @@ from typing import Any
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.fetch import normal
+from rubricem.agent.sources.fetch import AddressGuard, Fetcher, FetchLimits, normal
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.sources.web import SearXNG
 from rubricem.memory.schema import Message, Sampling
+from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, for_ever, sending
 
 MB = 1_000_000
 _EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -72,44 +71,65 @@ async def _addresses(folder: Path) -> Any:
         normal(f"https://a.test/{path}")
 
 
-@contextmanager
-def _sending(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
-    """The address of a server that sends this to whoever asks, for as long as it is taken."""
-
-    def send() -> None:
-        with suppress(OSError):
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(head)
-                for piece in pieces():
-                    connection.sendall(piece)
-
-    # A thread of its own: what sending costs is no delay of the runs.
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=send, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
 async def _search(content: bytes, headers: bytes = b"") -> Any:
-    with _sending(_JSON % headers, lambda: iter([content])) as address:
+    with sending(_JSON % headers, lambda: iter([content])) as address:
         return await SearXNG(address).search("acme", 5)
 
 
+async def _fetch(head: bytes, piece: bytes) -> Any:
+    with sending(head, for_ever(piece)) as address:
+        guard = AddressGuard((address.removeprefix("http://"),))
+        return await Fetcher(guard, FetchLimits(seconds=9.0)).fetch(address)
+
+
+async def _searched(head: bytes, piece: bytes) -> Any:
+    with sending(head, for_ever(piece)) as address:
+        return await SearXNG(address, 9.0).search("acme", 5)
+
+
+def _office(parts: Mapping[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
+        for name, content in parts.items():
+            package.writestr(name, content)
+    return packed.getvalue()
+
+
+def _sheets(cells: str, shared: str, sheets: int = 1) -> bytes:
+    listed = "".join(f'<sheet name="a{number}" r:id="r1"/>' for number in range(sheets))
+    return _office({
+        "xl/workbook.xml": f'<w xmlns:r="u">{listed}</w>',
+        "xl/_rels/workbook.xml.rels": '<R><R Id="r1" Target="a.xml"/></R>',
+        "xl/sharedStrings.xml": f"<sst><si><t>{shared}</t></si></sst>",
+        "xl/a.xml": f"<s>{cells}</s>",
+    })  # fmt: skip
+
+
+def _book(chapters: int, files: int) -> bytes:
+    """A book that lists so many chapters, each of one of so many files."""
+    names = [f"c{number % files}" for number in range(chapters)]
+    items = "".join(f'<item id="{name}" href="{name}.html"/>' for name in dict.fromkeys(names))
+    refs = "".join(f'<itemref idref="{name}"/>' for name in names)
+    chapter = "<p>" + "word " * (20_000 if files == 1 else 1)
+    return _office({
+        "META-INF/container.xml": '<c><rootfile full-path="a.opf"/></c>',
+        "a.opf": f"<p>{items}{refs}</p>",
+        **{f"{name}.html": chapter for name in dict.fromkeys(names)},
+    })  # fmt: skip
+
+
+def _without_end(folder: Path) -> None:
+    os.mkfifo(folder / "a.md")
+    (folder / "b.md").symlink_to("/dev/zero")
+    (folder / "c.md").write_text("# C\n\nText.\n")
+
+
 async def _model(pieces: Callable[[], Iterator[bytes]], head: bytes = _EVENTS) -> Any:
-    with _sending(head, pieces) as address:
+    with sending(head, pieces) as address:
         limiter, retry = Limiter(1), Retry(tries=1)
         chat = OpenAIChat("m", f"{address}/v1", None, limiter=limiter, timeout=4.0, retry=retry)
         asked = [Message("user", "?")]
         return await chat.chat(asked, Sampling(max_tokens=2048), lambda text: None)
-
-
-def _for_ever(piece: bytes) -> Callable[[], Iterator[bytes]]:
-    def pieces() -> Iterator[bytes]:
-        while True:
-            yield piece
-
-    return pieces
 
 
 def _words() -> Iterator[bytes]:
@@ -159,20 +179,35 @@ INPUTS = (
         b"<w:body>" + b"<w:p/>" * 16 * MB + b"</w:body>")),
     _file("docx: paragraphs nested 100,000 deep", "a.docx", lambda: _docx(
         b"<w:body>" + b"<w:sdt>" * 10**5)),
+    _file("csv: 20,000 columns with names", "a.csv", lambda: b",".join(
+        b"name%d" % n for n in range(20_000)) + (b"\n" + b"1," * 20_000) * 100),
+    _file("xlsx: a long text in a million cells", "a.xlsx", lambda: _sheets(
+        '<row><c t="s"><v>0</v></c></row>' * 10**6, "word " * 200_000)),
+    _file("xlsx: 100,000 sheets that are one", "a.xlsx", lambda: _sheets(
+        '<row><c r="XFD1"><v>0</v></c></row>' * 10**4, "", 10**5)),
+    _file("epub: a chapter 100,000 times", "a.epub", lambda: _book(10**5, 1)),
+    _file("epub: 20,000 chapters", "a.epub", lambda: _book(20_000, 20_000)),
+    Input("folder: pipes and devices", _folder, _without_end),
     Input("folder: loops and names that are no text", _folder, _odd_names),
     Input("addresses as they stand in the world", _addresses),
+    Input("page: a charset that takes the square", _page_of(
+        b"<html><meta charset=punycode><p>" + b"a" * 2 * MB + b"-" + b"z" * 2 * MB)),
+    Input("page: announced for ever", lambda folder: _fetch(b"", ANNOUNCED)),
+    Input("page: chunks of a byte for ever", lambda folder: _fetch(CHUNKED, CRUMBS)),
+    Input("search: announced for ever", lambda folder: _searched(b"", ANNOUNCED)),
+    Input("search: chunks of a byte for ever", lambda folder: _searched(CHUNKED, CRUMBS)),
     Input("search: 100,000 open brackets", _reply_of(b"[" * 10**5)),
     Input("search: a number of 1,000,000 digits", _reply_of(b"9" * MB)),
     Input("search: 10 MB of empty lists", _reply_of(b"[" + b"[]," * 3_300_000 + b"1]")),
     Input("search: gzip of 200 MB", _reply_of(gzip.compress(bytes(200 * MB)), PACKED)),
     Input("search: packed as nobody asked", _reply_of(b"\x1b" * 4700, BROTLI)),
-    Input("model: empty events for ever", _stream_of(_for_ever(b'data: {"choices": []}\n\n' * 50))),
-    Input("model: comments for ever", _stream_of(_for_ever(b": x\n\n" * 200))),
+    Input("model: empty events for ever", _stream_of(for_ever(b'data: {"choices": []}\n\n' * 50))),
+    Input("model: comments for ever", _stream_of(for_ever(b": x\n\n" * 200))),
     Input("model: tokens without end", _stream_of(_words)),
-    Input("model: huge events without end", _stream_of(_for_ever(_EVENT % (b"x " * 400_000)))),
-    Input("model: an event that never ends", _stream_of(_for_ever(b"data: " + b"x" * 60_000))),
+    Input("model: huge events without end", _stream_of(for_ever(_EVENT % (b"x " * 400_000)))),
+    Input("model: an event that never ends", _stream_of(for_ever(b"data: " + b"x" * 60_000))),
     Input("model: an event of open brackets", _stream_of(
-        _for_ever(b"data: " + b"[" * 10**5 + b"\n\n"))),
+        for_ever(b"data: " + b"[" * 10**5 + b"\n\n"))),
     Input("model: a refusal without end", _stream_of(
-        _for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
+        for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
 )  # fmt: skip

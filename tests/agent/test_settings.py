@@ -149,6 +149,7 @@ ACTS = [
     'api_key = "sk-theirs"',
     'scholar_key = "sk-theirs"',
     "max_cost = 0",
+    "prices = {dear = [0, 0, 0]}",
     "max_total_tokens = 900000",
     '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
     '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
@@ -208,7 +209,8 @@ def test_at_a_terminal_a_person_is_asked_once(
 
 
 def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    write(folder, "[prices]\nsmall = [0.1, 0.05, 0.4]\n")
+    server = 'base_url = "http://localhost:1/v1"'
+    write(folder, f"{server}\n[prices]\nsmall = [0.1, 0.05, 0.4]\n")
     assert load_settings().prices == {"small": (0.1, 0.05, 0.4)}
     monkeypatch.setenv("RUBRICEM_PRICES", '{"big": [1, 2, 3]}')
     assert load_settings().prices == {"big": (1.0, 2.0, 3.0)}
@@ -278,6 +280,13 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path):
     path.unlink()
     path.mkdir()
     assert str(refusal()) == f"{path} cannot be read: Is a directory."
+
+
+@pytest.mark.parametrize("target", [None, "/dev/zero"], ids=["a pipe", "a device"])
+def test_a_file_without_an_end_is_not_waited_for(folder: Path, target: str | None):
+    path = folder / "rubricem.toml"
+    path.symlink_to(target) if target else os.mkfifo(path)
+    assert str(refusal()).startswith(f"{path} cannot be read: ")
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,29 @@ def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
     assert "--resume u" in caught.value.remedy
 
 
+@pytest.mark.parametrize("target", [None, "/dev/zero"], ids=["a pipe", "a device"])
+def test_a_file_without_an_end_is_not_waited_for(tmp_path: Path, target: str | None):
+    store = RunStore(tmp_path)
+    store.create("t", ASKED)
+    for name in ("request.json", "journal.jsonl"):
+        path = tmp_path / "runs" / "t" / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(target) if target else os.mkfifo(path)
+    with pytest.raises(StoreError, match="no plain file"):
+        store.request("t")
+    with pytest.raises(StoreError, match="no plain file"):
+        store.journal("t")
+    assert not store.running("t")
+
+
+def test_a_journal_that_is_nested_beyond_reading_is_told_in_a_sentence(tmp_path: Path):
+    store = RunStore(tmp_path)
+    store.create("t", ASKED)
+    (tmp_path / "runs" / "t" / "journal.jsonl").write_bytes(b"[" * 200_000 + b"\n")
+    with pytest.raises(StoreError, match="line 1 of the journal"):
+        store.journal("t")
+
+
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     path = tmp_path / "a" / "file.json"
     write_atomically(path, "old")

@@ -9,10 +9,12 @@ import hashlib
 import io
 import json
 import os
+import socket
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -290,3 +292,39 @@ def on_hub(site: Site, name: str = "tiny-q4_k_m.gguf", content: bytes = WHOLE) -
     site.files["/hub/api/models/org/tiny"] = json.dumps(listing).encode()
     site.files[f"/hub/org/tiny/resolve/abc/{name}"] = content
     return f"/hub/org/tiny/resolve/abc/{name}"
+
+
+@contextmanager
+def sending(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]:
+    """The address of a server that sends this to whoever asks, for as long as it is taken."""
+
+    def send() -> None:
+        with suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(head)
+                for piece in pieces():
+                    connection.sendall(piece)
+
+    # A thread of its own: what sending costs is no delay of the runs.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=send, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def for_ever(piece: bytes) -> Callable[[], Iterator[bytes]]:
+    """The same piece again and again."""
+
+    def pieces() -> Iterator[bytes]:
+        while True:
+            yield piece
+
+    return pieces
+
+
+ANNOUNCED = b"HTTP/1.1 100 Continue\r\n\r\n" * 1000
+"""replies that announce another one"""
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CRUMBS = b"1;a=b\r\nx\r\n" * 6000
+"""chunks of a byte each"""

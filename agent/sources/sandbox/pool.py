@@ -47,9 +47,12 @@ _COMMAND = ("-P", "-W", "ignore", "-m", f"{__package__}.worker")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be read: a page or a reply in `content`, or the document at a path."""
+    """What is to be read: a page or a reply in `content`, or the document at a path.
 
-    kind: Literal["page", "document", "json"]
+    `engines`: what the web's say to a query, whose pages are fetched there as well.
+    """
+
+    kind: Literal["page", "document", "json", "engines"]
     name: str
     """what it is called where it could not be read, at the beginning of a sentence"""
     fields: Mapping[str, Any]
@@ -74,9 +77,10 @@ Reply = bytes | SourceError
 class Reader:
     """One process; use it from one thread."""
 
-    def __init__(self, clock_seconds: float = CLOCK_SECONDS) -> None:
+    def __init__(self, clock_seconds: float = CLOCK_SECONDS, passed: tuple[str, ...] = ()) -> None:
         self._clock_seconds = clock_seconds
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        names = (*_KEPT, *passed)
+        kept = {name: os.environ[name] for name in names if name in os.environ}
         path = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
             [sys.executable, *_COMMAND],
@@ -146,9 +150,15 @@ class Reader:
 class Pool:
     """As many processes as are needed, at most `size`; each piece of work waits for a free one."""
 
-    def __init__(self, size: int, clock_seconds: float = CLOCK_SECONDS) -> None:
+    def __init__(
+        self,
+        size: int,
+        clock_seconds: float = CLOCK_SECONDS,
+        passed: tuple[str, ...] = (),
+    ) -> None:
+        """`passed`: names of the environment that they are given besides."""
         self.size = size
-        self._clock_seconds = clock_seconds
+        self._of_each = clock_seconds, passed
         self._waiting: SimpleQueue[tuple[Sequence[Job], Future[list[Reply]]]] = SimpleQueue()
         self._lock = threading.Lock()
         self._left = 0
@@ -203,7 +213,7 @@ class Pool:
                 self._left -= 1
 
     def _begun(self) -> Reader:
-        reader = Reader(self._clock_seconds)
+        reader = Reader(*self._of_each)
         self._readers.add(reader)
         return reader
 
@@ -214,6 +224,24 @@ def readers() -> Pool:
     return Pool(max(2, min(4, os.cpu_count() or 1)))
 
 
+SEARCHING = 4
+"""searches of the web at once"""
+SEARCH_SECONDS = 20.0
+_NETWORK = tuple(
+    name
+    for upper in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+    for name in (upper, upper.lower())
+)
+
+
+@cache
+def searchers() -> Pool:
+    """Processes that wait for the network, so that no page has to wait for them."""
+    own = ("DDGS_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+    return Pool(SEARCHING, SEARCH_SECONDS, (*_NETWORK, *own))
+
+
 # The threads of a pool do not come along into a fork.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=readers.cache_clear)
+    os.register_at_fork(after_in_child=searchers.cache_clear)

@@ -1,4 +1,4 @@
-"""What a page of the web says: its passages, from its bytes.
+"""What a page of the web says: its passages, from its bytes; and what its search engines say.
 
 What a page is, is told by its bytes: what a server declares is often wrong, and never to be
 trusted. HTML loses first what its readers do not see, as text hidden by its markup is there for
@@ -12,10 +12,10 @@ until their time is up.
 import codecs
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from lxml import html
@@ -198,3 +198,41 @@ def passages_of(
     note = document.note or long
     title = one_line(document.title, LONGEST_NAME) + (f" ({note})" if note else "")
     return {"title": title, "passages": pieces[:MOST_PASSAGES]}
+
+
+ENGINE_SECONDS = 8
+"""time-out of one request to one engine"""
+_LATER = "Search again later, or name another source."
+_NOTHING = "No results found."
+"""ddgs raises this for an empty result"""
+
+
+class Client(Protocol):
+    """What is used of ddgs.DDGS."""
+
+    def text(self, query: str, **options: Any) -> list[dict[str, Any]]: ...
+
+
+def ask_engines(query: str, most: int, client: Client | None = None) -> Sequence[dict[str, Any]]:
+    """Ask the engines; SourceError where they failed, [] where none of them found anything.
+
+    An engine that refuses its callers looks to ddgs like one that found nothing.
+    """
+    from ddgs import DDGS
+    from ddgs.exceptions import DDGSException, TimeoutException
+
+    asked: Client = client or DDGS(timeout=ENGINE_SECONDS)
+    try:
+        return asked.text(query, max_results=most)
+    except TimeoutException as cause:
+        raise SourceError(
+            "The engines of the web search did not answer in time.",
+            _LATER,
+        ) from cause
+    except DDGSException as cause:
+        if str(cause) == _NOTHING:
+            return []
+        raise SourceError(
+            "The web search failed: no engine gave a result, and not all of them could be asked.",
+            "Look whether this machine is connected, or name another source.",
+        ) from cause

@@ -6,7 +6,6 @@ What a reader needs is imported when it is first asked for.
 """
 
 import json
-import math
 import os
 import struct
 import sys
@@ -64,7 +63,7 @@ class Limits:
     def get_on(self) -> None:
         """A step is done: the time begins anew."""
         if resource is not None:
-            _set(resource.RLIMIT_CPU, math.ceil(time.process_time()) + self._seconds)
+            _set(resource.RLIMIT_CPU, round(time.process_time()) + self._seconds)
 
 
 def _set(kind: int, most: int) -> None:
@@ -119,6 +118,12 @@ def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
         raise Unread("is no JSON") from cause
 
 
+def _engines(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    from rubricem.agent.sources.sandbox.web_text import ask_engines
+
+    return pruned(list(ask_engines(asked["query"], asked["most"])))
+
+
 def pruned(value: Any, levels: int = DEEPEST) -> Any:
     """As much of a value of JSON as any reply has a use for."""
     if isinstance(value, str):
@@ -135,6 +140,7 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], bytes, Limits], Any]] = {
     "page": _page,
     "document": _document,
     "json": _json,
+    "engines": _engines,
 }
 
 

@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -350,6 +350,21 @@ def test_whoever_sends_a_request_is_served_beside_1100_half_ones():
                 pass
     assert 0 < open_still <= OF_ONE.awaiting
     assert time.monotonic() - begun < PATIENCE, "none had waited out its time"
+
+
+def test_requests_that_nobody_waits_for_end_their_connection_and_hold_up_nobody():
+    with attacked(Security()) as place, socket.create_connection(place) as greedy:
+        greedy.settimeout(30)
+        with suppress(ConnectionError):
+            greedy.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10_000)
+        assert ended(greedy).count(b"200 OK") < 10_000
+        assert httpx.get(f"http://{place[0]}:{place[1]}/").text == "127.0.0.1 0"
+    with attacked(Security()) as place, socket.create_connection(place) as few:
+        few.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8)
+        few.settimeout(30)
+        said = b""
+        while said.count(b"127.0.0.1 0") < 8:
+            said += few.recv(65536)
 
 
 @pytest.mark.parametrize(

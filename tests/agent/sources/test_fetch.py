@@ -23,7 +23,16 @@ from rubricem.agent.sources.fetch import (
     normal,
 )
 from rubricem.memory.errors import SourceError
-from tests.support.sites import PageSite, Sent, names
+from tests.support.sites import (
+    ANNOUNCED,
+    CHUNKED,
+    CRUMBS,
+    PageSite,
+    Sent,
+    for_ever,
+    names,
+    sending,
+)
 
 SMALL = FetchLimits(megabytes=1, seconds=1.0)
 PUBLIC = "93.184.215.14"
@@ -124,6 +133,25 @@ async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
         with pytest.raises(SourceError, match=said):
             await fetched(site, "/a")
         assert (len(site.asked), site.sent <= most) == (asked, True)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece", "said"),
+    [
+        (b"", ANNOUNCED, "More was sent than a page"),
+        (CHUNKED, CRUMBS, "in too many pieces"),
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000, "could not be read"),
+    ],
+    ids=["announced", "chunks of a byte", "headers"],
+)
+async def test_what_is_no_page_is_not_read_until_the_time_is_up(
+    head: bytes, piece: bytes, said: str
+):
+    begun = time.process_time()
+    with sending(head, for_ever(piece)) as address, pytest.raises(SourceError, match=said):
+        guard = AddressGuard((address.removeprefix("http://"),))
+        await Fetcher(guard, FetchLimits(seconds=30.0)).fetch(address)
+    assert time.process_time() - begun < 3
 
 
 async def test_a_slow_drip_ends_at_the_time_limit_and_nobody_there_is_said():

@@ -125,6 +125,32 @@ async def test_headers_of_the_settings_are_sent_and_hosts_keep_their_name() -> N
     assert heard[0]["host"] == host.removeprefix("http://")
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "said"),
+    [
+        ([], b"x" * 1_000_000, "what it sent is too large"),
+        ([(b"content-encoding", b"gzip")], b"x", "what it sent is packed"),
+    ],
+)
+async def test_a_reply_without_end_and_one_that_is_packed_are_not_read(
+    headers: list[tuple[bytes, bytes]], body: bytes, said: str
+) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        assert dict(scope["headers"])[b"accept-encoding"] == b"identity"
+        kind = (b"content-type", b"application/json")
+        await send({"type": "http.response.start", "status": 200, "headers": [kind, *headers]})
+        for _ in range(40):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    with serving_http(app, lifespan="off") as address:
+        guard = AddressGuard.of(address)
+        async with httpx2.AsyncClient(transport=Pinned(guard)) as client:
+            with pytest.raises(httpx2.RequestError, match=said):
+                await client.get(f"{address}/mcp")
+
+
 async def test_what_a_tool_says_against_it_is_a_sentence_and_the_connection_stays() -> None:
     async with equipped(wiki=program()) as (tools, problems):
         assert problems == ()

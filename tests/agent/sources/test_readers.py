@@ -172,6 +172,15 @@ def test_what_the_library_says_of_a_damaged_pdf_is_its_note(tmp_path: Path) -> N
     assert [section.text for section in document.sections] == ["Bees dance."]
 
 
+def test_a_pdf_whose_title_is_damaged_keeps_its_pages(tmp_path: Path) -> None:
+    path, whole = tmp_path / "a.pdf", pdf(["Bees dance."])
+    info = re.search(rb"/Info (\d+) 0 R", whole)
+    assert info
+    path.write_bytes(whole.replace(b"\n%s 0 obj\n<<" % info[1], b"\n%s 0 obj\n<?" % info[1]))
+    document = Document.read(path)
+    assert (document.title, document.sections[0].text) == ("a", "Bees dance.")
+
+
 def test_each_thread_hears_of_its_own_document() -> None:
     library = logging.getLogger("tests.overheard.reader")
     with overheard("tests.overheard") as faults:
@@ -483,3 +492,11 @@ def test_slides_workbooks_and_books_are_read_in_the_order_of_their_lists(
 def test_each_row_of_a_csv_names_its_columns(tmp_path: Path, content: str, said: list[str]) -> None:
     (tmp_path / "a.csv").write_text(content)
     assert [s.text for s in Document.read(tmp_path / "a.csv").sections] == said
+
+
+def test_cells_among_hundreds_of_columns_are_told_without_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(f"n{n}" for n in range(300)) + "\n" + ",".join(["1"] * 300) + "\n")
+    (section,) = Document.read(path).sections
+    assert section.text.startswith("n0: 1 | n1: 1") and section.text.endswith(" | 1 | 1")
+    assert "n199: 1 | 1" in section.text

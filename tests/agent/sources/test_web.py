@@ -6,7 +6,6 @@ Semantic Scholar on replies in the shape of its paper search, served on loopback
 """
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,8 @@ from ddgs.engines.duckduckgo import Duckduckgo
 from ddgs.exceptions import DDGSException, TimeoutException
 
 from rubricem.agent.models.limits import Retry
+from rubricem.agent.sources.sandbox.pool import Job, Pool
+from rubricem.agent.sources.sandbox.web_text import ask_engines
 from rubricem.agent.sources.web import (
     Brave,
     Exa,
@@ -28,14 +29,13 @@ from rubricem.agent.sources.web import (
     Tavily,
     Web,
     Wikipedia,
-    ask_engines,
     found_passages,
     row,
     same_page,
 )
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
-from tests.support.sites import JsonSite, Sent
+from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, JsonSite, Sent, for_ever, sending
 from tests.support.waiting import PATIENCE
 
 ROWS: list[dict[str, Any]] = [
@@ -61,7 +61,7 @@ class Engines:
         self.answer = answer
         self.asked: list[tuple[str, int]] = []
 
-    def __call__(self, query: str, most: int) -> Rows:
+    async def __call__(self, query: str, most: int) -> Rows:
         self.asked.append((query, most))
         return self.answer()
 
@@ -90,24 +90,29 @@ async def test_nothing_found_is_an_empty_list_no_words_ask_nobody_and_a_failure_
 
 
 async def test_a_search_that_hangs_is_given_up_in_time_and_holds_nothing_up() -> None:
-    free = threading.Event()
-
-    def hang() -> Rows:
-        free.wait(PATIENCE)
+    async def hang(query: str, most: int) -> Rows:
+        await asyncio.sleep(PATIENCE)
         return ROWS
 
-    began = time.monotonic()
     with pytest.raises(SourceError, match=r"did not answer within 0\.05 s") as caught:
-        await Web(Engines(hang), seconds=0.05).search("bees", 5)
-    assert time.monotonic() - began < 60
+        await Web(hang, seconds=0.05).search("bees", 5)
     assert caught.value.remedy
-    (left,) = [thread for thread in threading.enumerate() if thread.name == "web-search"]
-    assert left.daemon
-    searching = asyncio.create_task(Web(Engines(hang)).search("bees", 5))
-    await asyncio.sleep(0)
-    free.set()
-    assert len(await searching) == 2, "other work went on while it searched"
-    await asyncio.to_thread(left.join)
+
+
+async def test_the_engines_pages_are_read_in_a_process_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with JsonSite(Sent(b"no proxy", status=403)) as site:
+        # Whatever engine is asked, the request comes here.
+        monkeypatch.setenv("DDGS_PROXY", site.url)
+        apart = Pool(1, 60.0, ("DDGS_PROXY",))
+        try:
+            job = Job("engines", "The web search", {"query": "bees", "most": 5}, megabytes=512)
+            with pytest.raises(SourceError, match="The web search failed: no engine") as caught:
+                await apart.read(job)
+        finally:
+            apart.close()
+    assert "connected" in caught.value.remedy
 
 
 class Client:
@@ -165,7 +170,11 @@ async def test_the_installed_client_reads_the_engines_page() -> None:
     page = result("Waggle dance", "https://bees.example/dance", "Bees <b>dance</b> in eights.")
     with JsonSite(Sent(f"<html><body>{page}</body></html>".encode())) as site:
         client = LocalClient(site.url)
-        found = await Web(lambda words, most: ask_engines(words, most, client)).search("bees", 5)
+
+        async def ask(words: str, most: int) -> Rows:
+            return ask_engines(words, most, client)
+
+        found = await Web(ask).search("bees", 5)
         assert site.asked[0].params["q"] == "bees"
     assert [(p.title, p.location, p.text) for p in found] == [
         ("Waggle dance", "https://bees.example/dance", "Bees dance in eights.")
@@ -264,6 +273,16 @@ async def test_a_service_that_is_silent_or_drips_is_given_up_in_time(answer: Sen
         pytest.raises(SourceError, match=r"SearXNG did not answer within 0\.1 s"),
     ):
         await SearXNG(site.url, seconds=0.1).search("bees", 5)
+
+
+@pytest.mark.parametrize(
+    ("head", "piece"), [(b"", ANNOUNCED), (CHUNKED, CRUMBS)], ids=["announced", "chunks of a byte"]
+)
+async def test_what_is_no_reply_is_not_read_until_the_time_is_up(head: bytes, piece: bytes) -> None:
+    begun = time.process_time()
+    with sending(head, for_ever(piece)) as address, pytest.raises(SourceError):
+        await SearXNG(address, 5.0).search("bees", 5)
+    assert time.process_time() - begun < 4
 
 
 @pytest.mark.parametrize("status", [200, 404])
