@@ -559,9 +559,10 @@ def subject_stands(question: str, text: str) -> bool:
         return False
     if is_foreign(question):
         return any(_half_stand(names(question), question, text)) or not names(question)
-    there = set(_folded(text))
-    subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]
-    subjects = [words for words in subjects if words]
+    # `NamedTemporaryFile` stands in `tempfile.NamedTemporaryFile`.
+    there = set(_folded(text.replace(".", " ")))
+    named = [_folded(name.replace(".", " ")) for name in names(question)]
+    subjects = [own for words in named if (own := [w for w in words if w not in STOP_WORDS])]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
 
 

@@ -236,16 +236,32 @@ def _leans(said: str) -> bool:
     return bool(_LEANING.match(said))
 
 
-def _told(text: str) -> Iterator[str]:
-    """The sentences of a text, where short ones and those that lead to the next are part of it."""
-    held = ""
-    for said in sentences(text):
-        held = f"{held} {said}".strip()
-        if not held.endswith(":") and length(held) >= LEAST_WHOLE:
-            yield held
-            held = ""
-    if held:
-        yield held
+_OF_THE_LAST = re.compile(r"(?:The )?[Dd]efaults?\b|By default\b")
+"""a sentence that says nothing without the one before it: "Number of samples. Default is 50.\""""
+
+
+_ENTRY = re.compile(r"\n(?=[ \t]*\*{0,2}\w+(?:, \*{0,2}\w+)* : )")
+"""before a parameter of a docstring: `num : int, optional`"""
+
+
+def told_sentences(text: str) -> Iterator[str]:
+    """The sentences of a text, where short ones and those that lead to the next are part of it.
+
+    A default is part of what it is the default of, which stands before it, and a parameter begins
+    anew.
+    """
+    for entry in _ENTRY.split(text):
+        held, last = "", ""
+        for said in sentences(entry):
+            if last and not held and _OF_THE_LAST.match(said):
+                last = f"{last} {said}"
+                continue
+            held = f"{held} {said}".strip()
+            if not held.endswith(":") and length(held) >= LEAST_WHOLE:
+                if last:
+                    yield last
+                held, last = "", held
+        yield from filter(None, (last, held))
 
 
 def adds(claim: str, said: list[str]) -> bool:
@@ -304,7 +320,7 @@ class AnswerReader:
         key = (question, guess, *(source.id for source in sources))
         if (ranked := run.lookups.ranked.get(key)) is not None:
             return ranked
-        told = [(source, said) for source in sources for said in _told(source.text)]
+        told = [(source, said) for source in sources for said in told_sentences(source.text)]
         if self._embedder is None or not told:
             return []
         texts = [f"{source.title}: {said}" for source, said in told]
@@ -463,7 +479,7 @@ class AnswerReader:
         """What a source says of a look-up, where the model's own claim does not stand there."""
         source = run.sources[finding.source]
         asked = run.lookups.resolved(run.lookups.step(number)) or ""
-        told = [" ".join(said.split()) for said in _told(source.text)]
+        told = [" ".join(said.split()) for said in told_sentences(source.text)]
         holding = [said for said in told if finding.text in neutralise(said)]
         said = ""
         if holding and finding.quoted:

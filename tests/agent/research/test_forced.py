@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder
 from rubricem.agent.research.plans import MOST_LOOKUPS, covered
-from rubricem.agent.research.reading import adds, any_of, holds, trim
+from rubricem.agent.research.reading import adds, any_of, holds, told_sentences, trim
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -276,6 +276,27 @@ async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_
     run.ask = replace(run.ask, question="How do I undo it, and is the undo kept?")
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     assert len(run.lookups.found) == 2 and answer_of(run).count("<cite") == 1, "said once"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Note that the size changes as `endpoint` does.\n    num : int\n"
+         "        Number of samples to generate. Default is 50. "
+         "Must be positive or else zero, as said.",
+         ["Note that the size changes as `endpoint` does.",
+          "num : int\n        Number of samples to generate. Default is 50.",
+          "Must be positive or else zero, as said."]),
+        ("Default is 50. It must be positive or else zero, as said.",
+         ["Default is 50. It must be positive or else zero, as said."]),
+        ("1000-59999: Accounts of ordinary users are made with these.",
+         ["1000-59999: Accounts of ordinary users are made with these."]),
+        ("Too short.", ["Too short."]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_what_says_little_alone_is_told_with_what_it_belongs_to(text: str, told: list[str]):
+    assert list(told_sentences(text)) == told
 
 
 @pytest.mark.parametrize(("said", "quoted"), [("changes", True), ("grows", False)])

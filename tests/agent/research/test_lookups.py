@@ -338,6 +338,9 @@ def test_candidates_are_few_and_short():
         ("What does statistics.trimmed_mean do?", "statistics: a trimmed mean", False),
         ("Is np.linalg.norm faster than math.hypot?", "numpy.linalg.norm(x)", True),
         ("who is head of state of the U.S.?", "of the U.S: the president", True),
+        ("Which join does DataFrame.merge do?", "pandas.DataFrame.merge(right)", True),
+        ("How do I keep a NamedTemporaryFile?", "tempfile.NamedTemporaryFile(mode)", True),
+        ("How do I keep a NamedTemporaryFile?", "tempfile.SpooledTemporaryFile(mode)", False),
         ("what does example.com sell, and is main.py read?", "it sells kites", True),
     ],
 )
