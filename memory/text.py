@@ -65,13 +65,10 @@ def fenced(parts: Mapping[str, str]) -> str:
     """Named untrusted texts between lines that none of them holds."""
     return "\n".join(
         f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
-        for name, text in storable_fields(parts).items()
+        for name, given in parts.items()
+        for text in (storable(given),)
         for mark in (_mark(text),)
     )
-
-
-def storable_fields(fields: Mapping[str, str]) -> dict[str, str]:
-    return {name: storable(text) for name, text in fields.items()}
 
 
 LEFT_OUT = " [...] "

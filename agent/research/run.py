@@ -76,7 +76,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import spans, storable, storable_fields
+from rubricem.memory.text import spans, storable
 
 Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
@@ -84,8 +84,9 @@ MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
     """What a tool brought, as the journal keeps it."""
-    fields = [storable_fields(asdict(passage)) for passage in passages]
-    return {"passages": fields, "error": "", **more}
+    fields = (asdict(passage) for passage in passages)
+    kept = [{name: storable(text) for name, text in each.items()} for each in fields]
+    return {"passages": kept, "error": "", **more}
 
 
 @dataclass
