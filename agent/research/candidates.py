@@ -132,8 +132,15 @@ def told(text: str, question: str) -> list[str]:
     # Duke of Hohenberg" a son of "Karl, Duke of Hohenberg".
     own = [f" {phrase(name)} " for name in names(asked_of) if not _TITLE.match(name)]
     own = [name for name in own if len(name.split()) > 1 and not relation]
-    plain = {m.name: f" {phrase(m.name)} " for m in group if len(m.name) < LONGEST_NAME}
+    fit = (m.name for m in group if len(m.name) < LONGEST_NAME and not _NOBODY.search(m.name))
+    plain = {name: f" {phrase(name)} " for name in fit}
     return [n for n, p in plain.items() if p not in whole and not any(o in p for o in own)]
+
+
+_NOBODY = re.compile(
+    r"\b(?:Awards?|Prizes?|Oscars?|Artist|Festival|Records|Pictures|Studios?|Productions|Films)$"
+)
+"""ends of names that made nothing and are nobody's kin"""
 
 
 def told_by(sources: Sequence[Source], question: str) -> dict[str, list[str]]:
@@ -303,15 +310,19 @@ def _cues(question: str, relation: str) -> _Cues:
     return _Cues(re.compile(rf"\b(?:{ways})\b", re.I), re.compile(aside))
 
 
+_WHOM = r",? whom s?he (?:\w+ )?(?:married|wed)\b"
+
+
 def _aside(relation: str, subjects: Sequence[str]) -> re.Pattern[str]:
     """Behind a name: ", wife of Tom"; what follows at once ("queen consort of B") is another's."""
     of = "|".join(re.escape(name.split()[0]) for name in subjects) or r"\w"
-    return re.compile(
-        rf" ?(?:,|\(|was|is)[^.;,)A-Z]*?\b(?:{relation})\b(?: of)? (?:the )?(?:{of})\b"
-    )
+    said = rf" ?(?:,|\(|was|is)[^.;,)A-Z]*?\b(?:{relation})\b(?: of)? (?:the )?(?:{of})\b"
+    return re.compile(rf"{said}|{_WHOM}" if relation == _WED else said)
 
 
-_CHILD_OF = re.compile(r"\b(?:son|daughter|child)(?: and (?:\w+ )?heir(?:ess)?)? of\b", re.I)
+_CHILD_OF = re.compile(
+    r"\b(?:(?:son|daughter|child)(?: and (?:\w+ )?heir(?:ess)?)? of|parents (?:were|are))\b", re.I
+)
 _BORN_TO = re.compile(r"\bborn\b[^.;]* to (?:the )?$", re.I)
 _WOMAN = re.compile(
     r"\b(?:wife|actress|queen|(?:arch)?duchess|(?:grand )?princess|countess|lady|empress|baroness|"
@@ -341,6 +352,9 @@ def _parents(
     if len(both) > 2 and _THEIR.search(text[both[1].end : both[2].begin]):
         del both[1]  # "Alfonso VII of Le\u00f3n and Castile and his wife Berengaria"
     both = both[:2]
+    if len(both) == 2 and (whose := _THEIR.search(text[both[0].end : both[1].begin])):
+        # "Constance and her third husband, Guy"
+        return [both[("husband" in whose[0]) == (parent == "father")]]
     before = dict(zip(mentions, [0, *(mention.end for mention in mentions)], strict=False))
     women = [bool(_WOMAN.search(text[max(before[m], m.begin - _BEHIND) : m.end])) for m in both]
     if len(both) == 2 and women[0] == women[1]:
