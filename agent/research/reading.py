@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rubricem.agent.reports.rules import contradiction
 from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
@@ -283,6 +284,7 @@ def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
     language, basis = language_of(asked), f"{found} {asked} {source.title}"
     words = content_words(claim, language)
     turned = "not" in words and "not" not in content_words(basis, language)
+    turned = turned or bool(contradiction(claim, closest_sentence(claim, source.text)))
     least = content_words(found, language)
     whole = len(least & words) >= WHOLE * len(least)
     said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
