@@ -6,11 +6,12 @@
     update        N-1's reflections, N's rollouts     N's reflections, N+1's rollouts
 
 While round N is judged, reflected upon and trained, the rollouts of N+1 are sampled from the
-policy before that update; N's reflections become rows a round later, so that nobody waits for
-them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Which checkpoint a round samples
-from and which state of the bank it sees follow from its number alone. Every finished part is on
-disk before the next begins, and the same call goes on after a kill. Under torchrun the first
-process does all of it but the updates, in which the others have their part (`rounds.update`).
+policy before that update (of N+k, where rounds run k ahead: `ahead`); N's reflections become rows
+a round later, so that nobody waits for them (RubricEM, arXiv:2605.10899, section 3.4 and appendix
+D). Which checkpoint a round samples from and which state of the bank it sees follow from its number
+alone. Every finished part is on disk before the next begins, and the same call goes on after a
+kill. Under torchrun the first process does all of it but the updates, in which the others have
+their part (`rounds.update`).
 
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
 its reflections included. Rounds overlap, but the bank takes what they teach in their order, and

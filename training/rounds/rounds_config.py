@@ -136,8 +136,9 @@ class RoundsConfig(TableConfig):
     max_run_cost: float | None = Field(default=None, gt=0)
     """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
     prices are by the models' names, and a checkpoint's is that of `model`"""
-    ahead: int = Field(default=1, ge=0, le=1)
-    """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
+    ahead: int = Field(default=1, ge=0, le=8)
+    """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy. Rows
+    lag by as many updates, and reflections by one more, which `max_staleness` has to allow"""
     slots: int | None = Field(default=None, ge=1, le=64)
     """as in the settings: rollouts at the same time on the embedded model"""
     max_staleness: int = Field(default=2, ge=0)

@@ -380,18 +380,47 @@ TURNS = 8
 
 @pytest.mark.parametrize(
     ("ahead", "sampled"),
-    [(0, ["base", "1", "2"]), (1, ["base", "base", "1"])],
+    [
+        (0, ["base", "1"]),
+        (1, ["base", "base", "1"]),
+        (2, ["base", "base", "base", "1"]),
+        (3, ["base", "base", "base", "base", "1"]),
+    ],
 )
 async def test_a_round_samples_from_the_checkpoint_so_many_updates_before_its_own(
     ahead: int, sampled: list[str], tmp_path: Path
 ):
-    parts = Parts(tmp_path, 3, ahead)
+    parts, rounds = Parts(tmp_path, ahead + 2, ahead), range(ahead + 2)
     await parts.rounds().run()
-    assert [parts.sampled[number] for number in range(3)] == sampled
+    assert [parts.sampled[number] for number in rounds] == sampled
     lags = [(line["staleness/mean"], line["staleness/max"]) for line in parts.updates.lines]
-    # The first two have base rows alone; later the reflections lag one more than the rollouts.
-    assert lags[0] == (0, 0) and lags[2] == (ahead + 0.5, ahead + 1)
-    assert not any(parts.folders.policy(number).exists() for number in range(3))
+    # The first have base rows alone; later the reflections lag one more than the rollouts.
+    assert lags[0] == (0, 0) and lags[-1] == (ahead + 0.5, ahead + 1)
+    assert not any(parts.folders.policy(number).exists() for number in rounds)
+
+
+async def test_rounds_two_ahead_that_are_ended_go_on_with_what_each_was_to_sample(tmp_path: Path):
+    whole = Parts(tmp_path / "whole", 5, 2)
+    await whole.rounds().run()
+    parts, stop = Parts(tmp_path / "ended", 5, 2), asyncio.Event()
+    save = parts.updates.save
+
+    def saved(metrics: Metrics) -> None:
+        save(metrics)
+        if parts.updates.done == 2:
+            loop.call_soon_threadsafe(stop.set)
+
+    loop = asyncio.get_running_loop()
+    parts.updates.save = saved  # type: ignore[method-assign]
+    with pytest.raises(RunStopped):
+        await parts.rounds(stop).run()
+    again = Parts(tmp_path / "ended", 5, 2)
+    await again.rounds().run()
+    assert {**parts.sampled, **again.sampled} == whole.sampled
+    for ours, theirs in zip(again.updates.lines, whole.updates.lines, strict=True):
+        assert [len(rows) for rows in ours["taken"]] == [len(rows) for rows in theirs["taken"]]
+        for name in ("staleness/mean", "staleness/max", "reward/answer/mean"):
+            assert ours[name] == theirs[name], name
 
 
 async def test_an_update_trains_the_reflections_of_the_round_before_and_then_its_own_rollouts(
