@@ -337,7 +337,8 @@ class TokenPool:
         first = next(seat.served for seat in seats if seat.served is not None)
         self._seats, self._opened, self._tell = seats, opened, tell
         self.version: str = first.version
-        self.name, self.price = first.name, first.price
+        # Not of one host: a run goes on with whichever of its servers are there.
+        self.name, self.price = first.name.rpartition("@")[0], first.price
 
     @classmethod
     @asynccontextmanager
