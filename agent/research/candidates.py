@@ -7,15 +7,18 @@ made a work, kin, and when and where somebody was born and died. The words besid
 tell that better than a small model does, which takes "a Scottish magnate" for somebody's father.
 """
 
+import builtins
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
-from rubricem.agent.research.plans import objects, owners, parameters
+from rubricem.agent.research.plans import IDENTIFIER, objects, parameters
 from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
 from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, sentences, stands
 from rubricem.memory.schema import Source
@@ -562,12 +565,16 @@ def _folded(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
 
 
-def subject_stands(question: str, text: str) -> bool:
-    """Whether a passage speaks of what a look-up names: most words of one of its names.
+def speaks_of(question: str, source: Source) -> bool:
+    """Whether a source speaks of what a look-up names: most words of one of its names.
 
     True where it names nothing. A parameter must stand there as it is, and one of the objects by
-    its own name: what a page says of others is no answer on one that it does not have.
+    its own name: what a page says of others is no answer on one that it does not have. What another
+    library has by that name is none either: scipy's `trimmed_mean` on `statistics.trimmed_mean`.
     """
+    text = f"{source.title} {source.text}"
+    if not _is_owned(question, source):
+        return False
     whole = [stands(name, text) for name in objects(question)]
     if not all(stands(p, text) for p in parameters(question)) or (whole and not any(whole)):
         return False
@@ -580,18 +587,37 @@ def subject_stands(question: str, text: str) -> bool:
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
 
 
-def is_owned(question: str, source: Source) -> bool:
-    """Whether a source is of a module or type that a question names a member of.
+def _is_owned(question: str, source: Source) -> bool:
+    """Whether a source is of a module or type that a question names a member of, if it does.
 
-    What another library has by that name is no answer: scipy's `trimmed_mean` is none to a
-    question on `statistics.trimmed_mean`. A page that is no entry of an index may name it anywhere.
+    A page that is no entry of an index may name it anywhere.
     """
     known = f"{source.title} {source.location}"
     if not objects(source.title):
         known = f"{known} {source.text}"
     there = set(re.findall(r"[^\W_](?:\w*[^\W_])?", known.casefold()))
-    asked = owners(question)
-    return not asked or any(each & there for each in asked)
+    asked = _owners(question)
+    return not asked or any(not each or each & there for each in asked)
+
+
+def _owners(text: str) -> list[frozenset[str]]:
+    """Of each dotted name of a text what stands before its last part, in lower case.
+
+    Nothing of a name that is neither in a module that can be imported here nor in a builtin type:
+    `df` of `df.merge` is whatever somebody calls it.
+    """
+    dotted = (word.strip(".").split(".") for word in IDENTIFIER.findall(text) if "." in word)
+    return [frozenset(p.casefold() for p in parts[:-1] if _is_owner(parts[0])) for parts in dotted]
+
+
+@cache
+def _is_owner(name: str) -> bool:
+    if hasattr(builtins, name) or name in sys.stdlib_module_names:
+        return True
+    try:
+        return len(name) > 2 and find_spec(name) is not None
+    except ValueError:  # of a module without a spec, as __main__
+        return False
 
 
 def _half_stand(named: Sequence[str], said: str, text: str) -> list[bool]:

@@ -27,10 +27,9 @@ from rubricem.agent.research.candidates import (
     asks_for,
     expects_words,
     is_always_told,
-    is_owned,
     may_tell,
     own_pages,
-    subject_stands,
+    speaks_of,
     told_by,
 )
 from rubricem.agent.research.lookups import Lookups, SideBySide
@@ -252,11 +251,9 @@ class ForcedDecoder:
 
     def _speaks(self, run: Run, source: Source) -> bool:
         """Whether a source speaks of what the present look-up names."""
-        step, text = run.lookups.step(run.lookups.at), f"{source.title} {source.text}"
+        step = run.lookups.step(run.lookups.at)
         asked = {self._own_question(run, step), self._question(run, step)}
-        if not is_owned(self._question(run, step), source):
-            return False
-        return all(subject_stands(question, text) for question in asked)
+        return all(speaks_of(question, source) for question in asked)
 
     async def observe(self, run: Run, found: Found) -> None:
         if run.turn == 1:

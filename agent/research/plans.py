@@ -9,13 +9,9 @@ another person is looked up through that person. Where a question has none of th
 model's.
 """
 
-import builtins
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import find_spec
 
 from rubricem.agent.transcript.words import content_words, names, overlap, phrase
 from rubricem.memory.language import LETTER, is_foreign
@@ -29,7 +25,7 @@ _WHAT_KIN = re.compile(
     r"sibling|director|composer|performer|author)\b(?= of)"
 )
 """what a small model asks of somebody"""
-_IDENTIFIER = re.compile(
+IDENTIFIER = re.compile(
     rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
 )
 _COMPARES = re.compile(
@@ -87,7 +83,7 @@ def read_plan(text: str, question: str) -> list[Lookup]:
 
 def subjects(text: str) -> list[str]:
     """The identifiers that a text names, or else its names."""
-    named = [word.strip(".") for word in _IDENTIFIER.findall(text)]
+    named = [word.strip(".") for word in IDENTIFIER.findall(text)]
     return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
@@ -100,29 +96,9 @@ _NO_PARAMETER = frozenset(
 
 def parameters(text: str) -> list[str]:
     """The parameters that a text names: `max_depth`, or what it calls one ("the depth option")."""
-    named = [word for word in _IDENTIFIER.findall(text) if "." not in word]
+    named = [word for word in IDENTIFIER.findall(text) if "." not in word]
     called = [word for word in _PARAMETER.findall(text) if word.casefold() not in _NO_PARAMETER]
     return [*named, *called]
-
-
-def owners(text: str) -> list[frozenset[str]]:
-    """Of each dotted name of a text what stands before its last part, in lower case.
-
-    Of names in a module that can be imported here or in a builtin type alone: `df` of `df.merge`
-    is whatever somebody calls it.
-    """
-    dotted = (word.strip(".").split(".") for word in _IDENTIFIER.findall(text) if "." in word)
-    return [frozenset(p.casefold() for p in parts[:-1]) for parts in dotted if _is_owner(parts[0])]
-
-
-@cache
-def _is_owner(name: str) -> bool:
-    if hasattr(builtins, name) or name in sys.stdlib_module_names:
-        return True
-    try:
-        return len(name) > 2 and find_spec(name) is not None
-    except ValueError:  # of a module without a spec, as __main__
-        return False
 
 
 _DOMAINS = frozenset(("com", "org", "net", "edu", "gov"))
@@ -133,7 +109,7 @@ def objects(text: str) -> list[str]:
 
     Abbreviations (`U.S.`), short endings of files and domains are none.
     """
-    dotted = (word.rpartition(".")[2] for word in _IDENTIFIER.findall(text) if "." in word)
+    dotted = (word.rpartition(".")[2] for word in IDENTIFIER.findall(text) if "." in word)
     return [name for name in dotted if len(name) > 2 and name not in _DOMAINS]
 
 
