@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
-from rubricem.agent.research.plans import IDENTIFIER, objects, parameters
+from rubricem.agent.research.plans import IDENTIFIER
 from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
 from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, sentences, stands
 from rubricem.memory.schema import Source
@@ -575,8 +575,8 @@ def speaks_of(question: str, source: Source) -> bool:
     text = f"{source.title} {source.text}"
     if not _is_owned(question, source):
         return False
-    whole = [stands(name, text) for name in objects(question)]
-    if not all(stands(p, text) for p in parameters(question)) or (whole and not any(whole)):
+    whole = [stands(name, text) for name in _objects(question)]
+    if not all(stands(p, text) for p in _parameters(question)) or (whole and not any(whole)):
         return False
     if is_foreign(question):
         return any(_half_stand(names(question), question, text)) or not names(question)
@@ -587,13 +587,39 @@ def speaks_of(question: str, source: Source) -> bool:
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
 
 
+_PARAMETER = re.compile(r"\bthe (?:\w+ )?(\w+) (?:parameter|argument|option|flag)\b", re.I)
+_NO_PARAMETER = frozenset(
+    ("default", "first", "second", "last", "only", "same", "right", "optional", "positional",
+     "keyword", "line", "following")
+)  # fmt: skip
+
+
+def _parameters(text: str) -> list[str]:
+    """The parameters that a text names: `max_depth`, or what it calls one ("the depth option")."""
+    named = [word for word in IDENTIFIER.findall(text) if "." not in word]
+    called = [word for word in _PARAMETER.findall(text) if word.casefold() not in _NO_PARAMETER]
+    return [*named, *called]
+
+
+_DOMAINS = frozenset(("com", "org", "net", "edu", "gov"))
+
+
+def _objects(text: str) -> list[str]:
+    """The dotted names of a program in a text by their last part: `gather` of `asyncio.gather`.
+
+    Abbreviations (`U.S.`), short endings of files and domains are none.
+    """
+    dotted = (word.rpartition(".")[2] for word in IDENTIFIER.findall(text) if "." in word)
+    return [name for name in dotted if len(name) > 2 and name not in _DOMAINS]
+
+
 def _is_owned(question: str, source: Source) -> bool:
     """Whether a source is of a module or type that a question names a member of, if it does.
 
     A page that is no entry of an index may name it anywhere.
     """
     known = f"{source.title} {source.location}"
-    if not objects(source.title):
+    if not _objects(source.title):
         known = f"{known} {source.text}"
     there = set(re.findall(r"[^\W_](?:\w*[^\W_])?", known.casefold()))
     asked = _owners(question)

@@ -87,32 +87,6 @@ def subjects(text: str) -> list[str]:
     return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
-_PARAMETER = re.compile(r"\bthe (?:\w+ )?(\w+) (?:parameter|argument|option|flag)\b", re.I)
-_NO_PARAMETER = frozenset(
-    ("default", "first", "second", "last", "only", "same", "right", "optional", "positional",
-     "keyword", "line", "following")
-)  # fmt: skip
-
-
-def parameters(text: str) -> list[str]:
-    """The parameters that a text names: `max_depth`, or what it calls one ("the depth option")."""
-    named = [word for word in IDENTIFIER.findall(text) if "." not in word]
-    called = [word for word in _PARAMETER.findall(text) if word.casefold() not in _NO_PARAMETER]
-    return [*named, *called]
-
-
-_DOMAINS = frozenset(("com", "org", "net", "edu", "gov"))
-
-
-def objects(text: str) -> list[str]:
-    """The dotted names of a program in a text by their last part: `gather` of `asyncio.gather`.
-
-    Abbreviations (`U.S.`), short endings of files and domains are none.
-    """
-    dotted = (word.rpartition(".")[2] for word in IDENTIFIER.findall(text) if "." in word)
-    return [name for name in dotted if len(name) > 2 and name not in _DOMAINS]
-
-
 def numbered(steps: Sequence[Lookup]) -> str:
     """The plan's text, as `read_plan` reads it."""
     return "\n".join(f"{step.number}. {step.text}" for step in steps)
