@@ -9,7 +9,8 @@ so what a client needs beyond `turns * delay` is the client's own time.
 
 The first line it prints is its port. `GET /search` answers like a SearXNG instance. `GET /count`
 says how many calls came, how many of them were distinct and how many were answered in full, the
-same of searches, and how many pieces were sent: so a resume that repeats one is seen here.
+same of searches, and how many pieces were sent. `GET /asked` says how often each call and each
+search was asked for, in the order in which they first were: so a resume that repeats one is seen.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -55,18 +57,18 @@ CHECKED = '{"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supp
 
 @dataclass(slots=True)
 class Counts:
-    """What was asked so far; `seen` holds one hash per distinct request body."""
+    """What was asked so far; `seen` counts by the hash of a request's body, `queries` by path."""
 
     calls: int = 0
     finished: int = 0
     pieces: int = 0
     searches: int = 0
-    seen: set[bytes] = field(default_factory=set)
-    queries: set[str] = field(default_factory=set)
+    seen: Counter[str] = field(default_factory=Counter)
+    queries: Counter[str] = field(default_factory=Counter)
 
     def begin(self, body: bytes) -> None:
         self.calls += 1
-        self.seen.add(hashlib.sha256(body).digest())
+        self.seen[hashlib.sha256(body).hexdigest()] += 1
 
     def report(self) -> dict[str, int]:
         return {
@@ -81,7 +83,7 @@ class Counts:
     def search(self, path: str) -> dict[str, Any]:
         """Count a search; the reply has one row, whatever is asked."""
         self.searches += 1
-        self.queries.add(path)
+        self.queries[path] += 1
         row = {"title": "Rules", "url": "http://127.0.0.1/rules", "content": PASSAGE}
         return {"results": [row], "unresponsive_engines": []}
 
@@ -203,6 +205,9 @@ class Loopback:
             await self.complete(json.loads(body), body, writer)
         elif path == "/count":
             writer.write(json_response(self.counts.report()))
+        elif path == "/asked":
+            asked = {"calls": self.counts.seen, "searches": self.counts.queries}
+            writer.write(json_response(asked))
         elif path.startswith("/search?"):
             await asyncio.sleep(self.delay / 4)
             writer.write(json_response(self.counts.search(path)))

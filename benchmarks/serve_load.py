@@ -1,6 +1,7 @@
 """`rubricem serve` under load: 50 runs and 500 watchers who keep losing their connection.
 
-    python -m benchmarks.serve_load [--quick] [--looks N]
+    python -m benchmarks.serve_load [--quick] [--looks N] [--runs N --watchers N]
+    python -m benchmarks.serve_load --short N
 
 The model and a SearXNG are one loopback process, the server another, the watchers this one. All
 runs are asked at once and take a minute (12 s with --quick): three turns and a check of citations
@@ -12,7 +13,8 @@ the last event it has. Measured:
     delay                    from when an event is told to when a connected watcher has it
     events in a second       the most that one run told
 
-Median of several looks, since the machine does other work as well.
+Median of several looks, since the machine does other work as well. With --short as many short runs
+are asked instead, some at once: what of memory and open files does the server keep of each?
 """
 
 import argparse
@@ -41,6 +43,10 @@ TURNS = 4.5
 """turns that a run takes: three, a check, and two searches of a quarter each"""
 STAYS = 10.0
 MOST_DELAY_MS, MOST_EVENTS = 100.0, 5
+PARTS, AT_ONCE, SETTLING = 5, 10, 1.0
+"""of short runs: parts that are looked at, those asked at once, seconds before a look"""
+MOST_KB_A_RUN = 50.0
+"""what an allocator's noise comes to over some hundred runs"""
 ROOT = Path(__file__).parent.parent
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 CHANGING = {"X-Rubricem": "1"}
@@ -84,17 +90,19 @@ def server(model: str, data_dir: str) -> Iterator[tuple[str, int]]:
             process.terminate()
 
 
-async def look(address: str, pid: int, seconds: float, seed: int) -> Look:
+async def look(
+    address: str, pid: int, seconds: float, seed: int, count: int, watchers: int
+) -> Look:
     """Ask, watch to the end, and count."""
     drawn = random.Random(seed)
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
-        runs = [await asked(http, address, f"Which rule is number {n}?") for n in range(RUNS)]
+        runs = [await asked(http, address, f"Which rule is number {n}?") for n in range(count)]
         readers = [
             Reader(run, began, min(STAYS, seconds / 3), random.Random(drawn.random()))
             for run, began in runs
-            for _ in range(WATCHERS)
+            for _ in range(watchers)
         ]
         before = cpu_seconds(pid)
         start = asyncio.get_running_loop().time()
@@ -102,10 +110,12 @@ async def look(address: str, pid: int, seconds: float, seed: int) -> Look:
         took = asyncio.get_running_loop().time() - start
         used = (cpu_seconds(pid) - before) / took
         ends = [await status_of(http, address, run) for run, _ in runs]
-    return counted(readers, ends, used, resident_mb(pid))
+    return counted(readers, ends, used, resident_mb(pid), watchers)
 
 
-def counted(readers: list[Reader], ends: list[str], cpu: float, resident: float) -> Look:
+def counted(
+    readers: list[Reader], ends: list[str], cpu: float, resident: float, watchers: int
+) -> Look:
     told = {reader.run: max(reader.numbers) for reader in readers}
     return Look(
         lost=sum(end != "finished" for end in ends),
@@ -114,7 +124,7 @@ def counted(readers: list[Reader], ends: list[str], cpu: float, resident: float)
         events=sum(len(r.numbers) for r in readers),
         reconnects=sum(r.reconnects for r in readers),
         delays_ms=[delay * 1e3 for r in readers for delay in r.delays],
-        most_in_a_second=max(most_in_a_second(r.births) for r in readers[::WATCHERS]),
+        most_in_a_second=max(most_in_a_second(r.births) for r in readers[::watchers]),
         server_cpu=cpu,
         server_mb=resident,
     )
@@ -146,17 +156,61 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def looked(seconds: float, seed: int) -> Look:
-    delay = seconds / TURNS
+@contextmanager
+def served(delay: float) -> Iterator[tuple[str, int]]:
+    """A server over a model that takes so many seconds for a turn."""
     with (
         tempfile.TemporaryDirectory(prefix="serve_load.", dir=Path.cwd()) as folder,
-        serving(delay, round(delay * TOKENS_A_SECOND)) as model,
-        server(model, folder) as (address, pid),
+        serving(delay, max(round(delay * TOKENS_A_SECOND), 1)) as model,
+        server(model, folder) as one,
     ):
-        return asyncio.run(look(address, pid, seconds, seed))
+        yield one
 
 
-def report(looks: list[Look], seconds: float) -> None:
+def looked(seconds: float, seed: int, runs: int, watchers: int) -> Look:
+    with served(seconds / TURNS) as (address, pid):
+        return asyncio.run(look(address, pid, seconds, seed, runs, watchers))
+
+
+async def many_short(address: str, pid: int, count: int) -> list[tuple[float, int]]:
+    """Megabytes and open files of the server after each fifth of the runs."""
+    after = []
+    async with aiohttp.ClientSession() as http:
+        for part in range(PARTS):
+            for start in range(0, count // PARTS, AT_ONCE):
+                some = range(start, min(start + AT_ONCE, count // PARTS))
+                asked_now = (asked(http, address, f"Which rule is {part}.{n}?") for n in some)
+                runs = await asyncio.gather(*asked_now)
+                await asyncio.gather(*(ended(http, address, run) for run, _ in runs))
+            await asyncio.sleep(SETTLING)
+            after.append((resident_mb(pid), len(os.listdir(f"/proc/{pid}/fd"))))
+            print(f"{(part + 1) * (count // PARTS)} runs: {after[-1]}", flush=True)
+    return after
+
+
+async def ended(http: aiohttp.ClientSession, address: str, run: str) -> None:
+    while (status := await status_of(http, address, run)) not in ("finished", "partial"):
+        if status == "failed":
+            raise RuntimeError(f"the run {run} failed")
+        await asyncio.sleep(0.2)
+
+
+def report_short(count: int) -> None:
+    with served(0.02) as (address, pid):
+        after = asyncio.run(many_short(address, pid, count))
+    (first, files), (last, files_left) = after[0], after[-1]
+    kb = (last - first) * 1e3 / (count - count // PARTS)
+    values = {
+        "runs": count, "mb_after_a_fifth": round(first, 1), "mb_after_all": round(last, 1),
+        "kb_a_run": round(kb, 1), "files_after_a_fifth": files, "files_after_all": files_left,
+    }  # fmt: skip
+    targets = {"kb_a_run": f"<= {MOST_KB_A_RUN:g}", "files_after_all": f"<= {files} + {AT_ONCE}"}
+    how = f"{AT_ONCE} at once, {SETTLING:g} s after the last of each fifth; nobody watches"
+    holds = kb <= MOST_KB_A_RUN and files_left <= files + AT_ONCE
+    emit("serve_short", values, targets, holds, how)
+
+
+def report(looks: list[Look], seconds: float, runs: int, watchers: int) -> None:
     def median(name: str) -> float:
         return round(float(statistics.median(getattr(each, name) for each in looks)), 2)
 
@@ -186,7 +240,7 @@ def report(looks: list[Look], seconds: float) -> None:
         not faults
         and values["delay_p95_ms"] <= MOST_DELAY_MS
         and values["most_events_of_a_run_in_a_second"] <= MOST_EVENTS,
-        f"{RUNS} runs of {seconds:g} s and {RUNS * WATCHERS} event streams, reconnecting at random "
+        f"{runs} runs of {seconds:g} s and {runs * watchers} event streams, reconnecting at random "
         f"(seed 0 and on), {TOKENS_A_SECOND} tokens a second for each run; median of {len(looks)} "
         f"looks; load {os.getloadavg()[0]:.1f} at the end; {os.cpu_count()} cores, which model, "
         "server, watchers and whatever else ran shared",
@@ -197,9 +251,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="12 s instead of a minute")
     parser.add_argument("--looks", type=int, default=3, help="how often (3)")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"at once ({RUNS})")
+    parser.add_argument("--watchers", type=int, default=WATCHERS, help=f"of each ({WATCHERS})")
+    parser.add_argument("--short", type=int, metavar="N", help="so many short runs instead")
     options = parser.parse_args()
+    if options.short:
+        report_short(options.short)
+        return
     seconds = 12.0 if options.quick else 60.0
-    report([looked(seconds, seed) for seed in range(options.looks)], seconds)
+    size = options.runs, options.watchers
+    report([looked(seconds, seed, *size) for seed in range(options.looks)], seconds, *size)
 
 
 if __name__ == "__main__":

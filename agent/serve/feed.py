@@ -36,6 +36,7 @@ from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
 from rubricem.agent.transcript.words import content_words
+from rubricem.memory.runs import opened_plain
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
@@ -532,10 +533,10 @@ class EventLog(News):
         return True
 
     def _load(self) -> None:
-        with suppress(FileNotFoundError), self.path.open("r+b") as file:
+        with suppress(FileNotFoundError), opened_plain(self.path) as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    file.truncate(self._size)
+                    os.truncate(self.path, self._size)
                     break
                 self._add(_parsed(self.told + 1, line).name, len(line))
         self.last = self.told
@@ -543,7 +544,7 @@ class EventLog(News):
     def _read(self, after: int, last: int) -> list[Told]:
         numbers = range(after + 1, last + 1)
         try:
-            with self.path.open("rb") as file:
+            with opened_plain(self.path) as file:
                 file.seek(self._offsets[after])
                 return [_parsed(number, file.readline()) for number in numbers]
         except OSError:
@@ -559,7 +560,7 @@ def _parsed(number: int, line: bytes) -> Told:
     try:
         value = json.loads(line)
         return Told.of(number, str(value["event"]), value["data"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return Told.of(number, "note", {"message": "this event was damaged on disk"})
 
 
@@ -620,14 +621,14 @@ LAST = 4096
 def _goes_on(path: str) -> bool:
     end = f'"event":"{END}"'.encode()
     try:
-        with open(path, "rb", buffering=0) as file:
+        with opened_plain(Path(path)) as file:
             # Of thousands of old runs no more is read than how they ended.
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - LAST, 0))
             if end in file.read(LAST).rstrip().rpartition(b"\n")[2]:
                 return False
             file.seek(0)
-            lines = file.readall().splitlines()
+            lines = file.read().splitlines()
     except OSError:
         # A file that cannot be read keeps no other run from going on.
         return False

@@ -5,9 +5,10 @@ and the check of the answer's citation, in 20 pieces each) and its SearXNG, and 
 request. The process is killed (SIGKILL)
 when the server has sent the k-th piece, at points spread over the whole run, those at the end
 of each turn among them; then `rubricem ask --resume` goes on. A call is finished when its
-reply is in the journal. Calls after the kill, as the server counts them, beyond those that were
-not finished yet, are finished calls that were repeated. A call in flight at the kill is made
-again: that is no repetition, and is counted beside it.
+reply is in the journal. As calls are made one after another, those that are kept are the first
+that the server was asked for; it tells them apart by their bodies, and each that it is asked for
+again after the kill is repeated. A call in flight at the kill is made again: that is no
+repetition, whenever it reached the server, and is counted beside it.
 """
 
 import json
@@ -39,20 +40,25 @@ COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One kill: what the server and the journal had by then, and what the resume asked for."""
+    """One kill: how many finished calls and searches were repeated, how many others broken off."""
 
-    turns_kept: int
-    searches_kept: int
-    turns_after: int
-    searches_after: int
+    repeated: int
     in_flight: int
     finished: bool
 
-    @property
-    def repeated(self) -> int:
-        turns = self.turns_after - (CALLS - self.turns_kept)
-        searches = self.searches_after - (SEARCHES - self.searches_kept)
-        return max(turns, 0) + max(searches, 0)
+
+Asked = Mapping[str, Mapping[str, int]]
+"""by kind: how often each was asked for, in the order in which they first were"""
+
+
+def repetitions(kept: Mapping[str, int], before: Asked, after: Asked) -> int:
+    """How often what is kept, so many of each kind, was asked for again between two looks.
+
+    More than a run has are repetitions in other words.
+    """
+    first = ((kind, one) for kind in before for one in list(before[kind])[: kept[kind]])
+    other = max(len(after["calls"]) - CALLS, 0) + max(len(after["searches"]) - SEARCHES, 0)
+    return other + sum(after[kind][one] - before[kind][one] for kind, one in first)
 
 
 def points(count: int) -> list[int]:
@@ -69,14 +75,10 @@ def counts(address: str) -> dict[str, int]:
     return counted
 
 
-def settled(address: str) -> dict[str, int]:
-    """The counts once nothing more comes of a client that is gone: it may just have asked."""
-    before = counts(address)
-    while True:
-        time.sleep(DELAY)
-        if (now := counts(address)) == before:
-            return now
-        before = now
+def asked(address: str) -> Asked:
+    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/asked") as reply:
+        each: Asked = json.load(reply)
+    return each
 
 
 def kept(folder: Path) -> Counter[str]:
@@ -101,16 +103,12 @@ def trial(at: int, wait: float) -> Trial:
         time.sleep(wait)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
-        before, held = settled(address), kept(data / "runs" / "t")
+        before, held = asked(address), kept(data / "runs" / "t")
         resume = [*COMMAND, "ask", "--resume", "t", "--json"]
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
-        after = counts(address)
         return Trial(
-            turns_kept=held["calls"],
-            searches_kept=held["searches"],
-            turns_after=after["calls"] - before["calls"],
-            searches_after=after["searches"] - before["searches"],
-            in_flight=before["calls"] - held["calls"],
+            repeated=repetitions(held, before, asked(address)),
+            in_flight=len(before["calls"]) - held["calls"],
             finished=done.returncode == 0 and finished(json.loads(done.stdout)),
         )
 

@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.asking import COMMAND, counts, kept, settled, wait_for
+from benchmarks.faults.asking import COMMAND, counts, kept, wait_for
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
 from rubricem.memory.rubrics import BufferStore
@@ -52,6 +52,16 @@ class Bytes:
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return tuple(text.encode())
+
+
+def settled(address: str) -> dict[str, int]:
+    """The counts once nothing more comes of a client that is gone: it may just have asked."""
+    before = counts(address)
+    while True:
+        time.sleep(DELAY)
+        if (now := counts(address)) == before:
+            return now
+        before = now
 
 
 @dataclass(frozen=True, slots=True)

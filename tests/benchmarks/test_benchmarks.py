@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from benchmarks.faults.__main__ import FULL as KILLS
-from benchmarks.faults.asking import CALLS, PIECES, SEARCHES, Trial, points
+from benchmarks.faults.asking import CALLS, PIECES, points, repetitions
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.figures import Asked, Asking, askings, values
@@ -257,16 +257,15 @@ def test_kills_are_spread_over_the_whole_run_and_stand_at_each_calls_end():
         assert {PIECES // CALLS * call for call in range(1, CALLS + 1)} <= set(chosen)
 
 
-def after(turns: int, searches: int) -> Trial:
-    """A resume of a run with one finished turn and one finished search."""
-    return Trial(1, 1, turns, searches, in_flight=1, finished=True)
-
-
-def test_only_calls_beyond_those_that_were_left_are_repetitions():
-    left = CALLS - 1, SEARCHES - 1
-    assert after(*left).repeated == 0
-    assert after(left[0] + 1, left[1]).repeated == 1
-    assert after(left[0] + 1, left[1] + 2).repeated == 3
+def test_only_what_was_kept_and_is_asked_for_again_is_a_repetition():
+    kept = {"calls": 2, "searches": 1}
+    before = {"calls": {"plan": 1, "search": 1, "answer": 1}, "searches": {"rule": 1}}
+    again = {"plan": 1, "search": 1, "answer": 2, "check": 1}, {"rule": 1, "exception": 2}
+    after = dict(zip(("calls", "searches"), again, strict=True))
+    assert repetitions(kept, before, after) == 0, "what was on its way is made again"
+    assert repetitions(kept, before, {**after, "calls": {**again[0], "plan": 2}}) == 1
+    assert repetitions(kept, before, {**after, "searches": {**again[1], "rule": 3}}) == 2
+    assert repetitions(kept, before, {**after, "calls": {**again[0], "plan anew": 1}}) == 1
 
 
 def judged(kind: str, verdict: CitationSupport) -> Judged:

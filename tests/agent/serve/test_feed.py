@@ -5,6 +5,7 @@ Its log numbers events, keeps them and tells them without a gap or a double, how
 
 import asyncio
 import json
+import os
 import resource
 import time
 import tracemalloc
@@ -329,6 +330,20 @@ def test_a_checklist_of_hundreds_holds_nobody_up():
     assert time.process_time() - began < 6
     assert len(found) == feed.MOST and found[7]["note"].startswith("Item 7 ")
     assert {item["state"] for item in found} == {"met"}
+
+
+async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(tmp_path: Path):
+    for run in ("pipe", "nested", "going"):
+        (tmp_path / run).mkdir()
+    os.mkfifo(tmp_path / "pipe" / feed.FILE_NAME)
+    (tmp_path / "nested" / feed.FILE_NAME).write_bytes(b"[" * 200_000 + b"\n")
+    (tmp_path / "going" / feed.FILE_NAME).write_text('{"event":"note","data":{}}\n')
+    logs = feed.Logs(tmp_path)
+    assert sorted(logs.unfinished()) == ["going", "nested"]
+    assert (await logs.of("nested")).told == 1
+    with pytest.raises(OSError, match="no plain file"):
+        await logs.of("pipe")
+    logs.close()
 
 
 def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
