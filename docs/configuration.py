@@ -2,10 +2,12 @@
 
     python -m docs.configuration
 
-writes the tables of docs/configuration.md anew. What a key means is the docstring below its field;
-a field without one is an error here, so that no key goes unexplained.
+writes the tables of docs/configuration.md anew, and the list of all texts of the web page, which a
+translation begins with (agent/serve/static/texts/en.json). What a key means is the docstring below
+its field; a field without one is an error here, so that no key goes unexplained.
 """
 
+import json
 import re
 import sys
 from enum import Enum
@@ -26,6 +28,17 @@ from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.rounds_config import RoundsConfig
 
 PAGE = Path(__file__).with_suffix(".md")
+STATIC = Path(__file__).parent.parent / "agent" / "serve" / "static"
+TEXTS = STATIC / "texts" / "en.json"
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_SAID = re.compile(rf"\b(?:t|plural)\(\s*({_STRING}(?:\s*\+\s*{_STRING})*)")
+_CHOSEN = re.compile(rf"\bt\([^()\"]*\?\s*({_STRING})\s*:\s*({_STRING})")
+_COUNTED = re.compile(rf"\bcounted\([^\"]*?,\s*({_STRING})(?:,\s*({_STRING}))?,?\s*\)")
+_WRITTEN = re.compile(
+    r'<(?:a|h2)\b[^>]*?(?:href="#/[a-z]+"|href="#/"|id="[\w-]+")[^>]*>([A-Z][^<]*)<'
+)
+WORDS = ("Plan", "Research", "Review", "Answer", "Time", "Left", "Searches", "Tokens", "Cost")
+"""names of stages and counts, which the page makes of the server's words"""
 _BOUNDS = {Ge: "from {}", Gt: "above {}", Le: "to {}", Lt: "below {}"}
 _KINDS = {
     str: "text",
@@ -56,6 +69,29 @@ _MADE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 def renewed(text: str) -> str:
     """The page with every table as the models have it now; what stands around them is kept."""
     return _MADE.sub(lambda found: found[1] + _table(*TABLES[found[2]]) + found[3], text)
+
+
+def texts() -> dict[str, str]:
+    """Every text of the web page, by itself: the table that a translation fills in."""
+    found = dict.fromkeys(WORDS)
+    written = (STATIC / "index.html").read_text(encoding="utf-8")
+    found |= dict.fromkeys(_WRITTEN.findall(written))
+    for path in sorted(STATIC.glob("*.js")):
+        code = path.read_text(encoding="utf-8")
+        for said in _SAID.findall(code):
+            found["".join(json.loads(each) for each in re.findall(_STRING, said))] = None
+        for either in _CHOSEN.findall(code):
+            found |= dict.fromkeys(map(json.loads, either))
+        for one, many in _COUNTED.findall(code):
+            if not (single := json.loads(one)):
+                continue  # a noun of the server's
+            found[f"{single}|{json.loads(many) if many else f'{single}s'}"] = None
+    return {text: text for text in found}
+
+
+def table_of_texts() -> str:
+    """The file that lists them."""
+    return json.dumps(texts(), ensure_ascii=False, indent=1) + "\n"
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
@@ -147,4 +183,5 @@ def _number(value: float) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.stdout.write(f"written: {PAGE.name}\n")
+    TEXTS.write_text(table_of_texts(), encoding="utf-8")
+    sys.stdout.write(f"written: {PAGE.name}, {TEXTS.name}\n")

@@ -19,7 +19,18 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from docs import configuration
-from docs.configuration import PAGE, TABLES, default_of, kind_of, meanings, renewed
+from docs.configuration import (
+    PAGE,
+    STATIC,
+    TABLES,
+    TEXTS,
+    default_of,
+    kind_of,
+    meanings,
+    renewed,
+    table_of_texts,
+    texts,
+)
 from rubricem.agent.cli import main
 from rubricem.agent.cli.serve import PORT
 from rubricem.agent.serve.routes_mcp import PATH
@@ -45,6 +56,17 @@ JSON = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def test_every_text_of_the_page_is_in_the_table_that_a_translation_begins_with():
+    assert TEXTS.read_text(encoding="utf-8") == table_of_texts()
+    assert len(json.loads(TEXTS.read_text(encoding="utf-8"))) > 350
+    for path in STATIC.glob("*.js"):
+        code = re.sub(r"//.*|/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+        for said in texts():
+            code = code.replace(json.dumps(said, ensure_ascii=False), "")
+        alone = re.findall(r'"([A-Z][a-z]+ [a-z][^"]*)"', code)
+        assert not [each for each in alone if f"{each}" not in "".join(texts())], path.name
 
 
 def test_the_recorded_terminal_is_a_picture_that_fetches_nothing():

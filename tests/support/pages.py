@@ -3,11 +3,10 @@
 A real server on loopback answers over a scripted model, which chooses what it writes by words of
 the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `unmarked`:
 a review without marks; `rich`: a table, code and formulas, of which the last does not come with
-`halfway`; `hostile`: markup of every kind. It also plays the checker of claims and the stage judge.
-Further
-on: what is done in a browser in the words of who uses it, a client that reads a run's events,
-routers alone with errors told as the server tells them, and the whole behind clients of OpenAI's
-interface.
+`halfway`; `arabic`: an answer in Arabic; `hostile`: markup of every kind. It also plays the checker
+of claims and the stage judge. Further on: what is done in a browser in the words of who uses it, a
+client that reads a run's events, routers alone with errors told as the server tells them, and the
+whole behind clients of OpenAI's interface.
 """
 
 import asyncio
@@ -121,6 +120,10 @@ A hit rate of $h = \frac{n}{m}$ for $5.
 $$\sum_{i=1}^{n} x_i$$
 """
 """an answer with all that a report is made of"""
+ARABIC = (
+    '<cite id="S1">بدون حد أقصى تنمو الذاكرة المخبأة</cite> '
+    "كما في `lru_cache`.\n\n- أولاً\n- ثانياً\n"
+)
 CRITERIA = json.dumps(
     {
         stage: {
@@ -171,6 +174,7 @@ def _researcher(question: str, turn: int) -> Scripted:
     text = turns[min(turn, len(turns) - 1)]
     text = _MARK.sub("", text) if "unmarked" in question else text
     text = text.replace(ANSWER, RICH) if "rich" in question else text
+    text = text.replace(ANSWER, ARABIC) if "arabic" in question else text
     if "halfway" in question and turn == 2:
         return Reply(pieces=[text.partition("$$")[0]], hang_after=1)
     pieces = [text[i : i + 24] for i in range(0, len(text), 24)]

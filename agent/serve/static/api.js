@@ -1,4 +1,5 @@
 // What the page asks of its own server, and the stream of a run's events.
+import { t } from "./texts.js";
 
 export class ApiError extends Error {
   constructor(status, message, remedy) {
@@ -23,8 +24,8 @@ export async function call(method, path, body, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(
       0,
-      "The server cannot be reached.",
-      "Check that `rubricem serve` still runs.",
+      t("The server cannot be reached."),
+      t("Check that `rubricem serve` still runs."),
     );
   }
   const said = await reply.json().catch((error) => {
@@ -36,7 +37,7 @@ export async function call(method, path, body, options = {}) {
   if (reply.status === 401 && path !== "/api/login") window.dispatchEvent(new Event("locked"));
   const sentence = typeof said?.error === "string"
     ? said.error
-    : `The server answered ${reply.status}.`;
+    : t("The server answered {0}.", reply.status);
   throw new ApiError(reply.status, sentence, said?.remedy ?? "");
 }
 

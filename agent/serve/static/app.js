@@ -4,6 +4,7 @@ import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
 import { choices, dot, failure, select, stateOf } from "./parts.js";
+import { t } from "./texts.js";
 
 const VIEWS = {
   "": () => import("./ask.js"),
@@ -88,18 +89,18 @@ async function recent() {
   });
   replace(
     document.getElementById("recent"),
-    rows.length ? rows : el("li", { class: "soft small none" }, "Your runs will stand here."),
+    rows.length ? rows : el("li", { class: "soft small none" }, t("Your runs will stand here.")),
   );
 }
 
 function themes() {
   const chosen = localStorage.getItem("theme") ?? "auto";
   const options = [
-    ["auto", "Theme of the system", "auto"],
-    ["light", "Light theme", "sun"],
-    ["dark", "Dark theme", "moon"],
+    ["auto", t("Theme of the system"), "auto"],
+    ["light", t("Light theme"), "sun"],
+    ["dark", t("Dark theme"), "moon"],
   ];
-  return choices("Theme", options, chosen, (value) => {
+  return choices(t("Theme"), options, chosen, (value) => {
     if (value === "auto") {
       localStorage.removeItem("theme");
       delete document.documentElement.dataset.theme;
@@ -113,19 +114,25 @@ function themes() {
 
 async function foot() {
   const place = document.getElementById("side-foot");
-  const settings = el("a", { href: "#/settings", class: "settings-link" }, icon("settings"), "Settings");
+  const settings = el(
+    "a",
+    { href: "#/settings", class: "settings-link" },
+    icon("settings"),
+    t("Settings"),
+  );
   replace(place, settings, themes());
   mark(parts()[0]);
   const status = await get("/api/status").catch(() => null);
   if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
   const { users } = await get("/api/users").catch(() => ({ users: [] }));
   if (!users.length) return;
-  const whose = [["", "My own runs"], ...users.map(({ user }) => [user, `Runs of ${user}`])];
+  const others = users.map(({ user }) => [user, t("Runs of {0}", user)]);
+  const whose = [["", t("My own runs")], ...others];
   const change = async ({ target }) => {
     await post("/api/users/chosen", { user: target.value });
     location.reload();
   };
-  place.append(select(whose, status?.user, { "aria-label": "Whose runs", on: { change } }));
+  place.append(select(whose, status?.user, { "aria-label": t("Whose runs"), on: { change } }));
 }
 
 /** The link that the server printed brings its token; no address bar keeps it, no log sees it. */
@@ -137,6 +144,9 @@ async function enter() {
   await post("/api/login", { token: decoded(token) }).catch(() => null);
 }
 
+for (const named of document.querySelectorAll("#places a, #recent-title, #skip")) {
+  named.textContent = t(named.textContent);
+}
 document.querySelectorAll("#places a").forEach((link, i) => link.prepend(icon(ICONS[i])));
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -2,12 +2,13 @@
 import { path, post } from "./api.js";
 import { el, fresh, replace, say } from "./dom.js";
 import { attempt, button, field, input, notice, textarea } from "./parts.js";
+import { t } from "./texts.js";
 
 const SAID = {
-  approve: "The plan was approved.",
-  edit: "The plan was changed and is followed as it stands now.",
-  reject: "The plan was rejected; another one is being written.",
-  answer: "The question was answered.",
+  approve: t("The plan was approved."),
+  edit: t("The plan was changed and is followed as it stands now."),
+  reject: t("The plan was rejected; another one is being written."),
+  answer: t("The question was answered."),
 };
 
 export class AskPanel {
@@ -23,7 +24,7 @@ export class AskPanel {
     const title = el(
       "h2",
       { id: fresh("asked") },
-      asked.kind === "plan" ? "Is this the right plan?" : "The model asks you",
+      asked.kind === "plan" ? t("Is this the right plan?") : t("The model asks you"),
     );
     this.failed = el("div");
     this.body = el("div", { class: "stack" });
@@ -38,7 +39,9 @@ export class AskPanel {
     if (asked.kind === "plan") this.plan();
     else this.doubt();
     say(
-      asked.kind === "plan" ? "The plan waits for your approval." : "The model asks you a question."
+      asked.kind === "plan" ? t("The plan waits for your approval.") : t(
+        "The model asks you a question."
+      )
     );
     return this.element;
   }
@@ -47,7 +50,7 @@ export class AskPanel {
   answered(id, decision) {
     if (id !== this.asked?.id) return;
     this.asked = null;
-    replace(this.element, notice(SAID[decision] ?? "It was answered.", "", "good"));
+    replace(this.element, notice(SAID[decision] ?? t("It was answered."), "", "good"));
   }
 
   /** Bring into view what is still asked. */
@@ -64,12 +67,12 @@ export class AskPanel {
   plan() {
     const buttons = [
       button(
-        "Follow this plan",
+        t("Follow this plan"),
         (event) => this.answer(event, { decision: "approve" }),
         { kind: "primary" },
       ),
-      button("Change it", () => this.edit()),
-      button("Another plan", () => this.reject()),
+      button(t("Change it"), () => this.edit()),
+      button(t("Another plan"), () => this.reject()),
     ];
     replace(this.body, planShown(this.asked), el("div", { class: "row" }, buttons));
   }
@@ -87,12 +90,12 @@ export class AskPanel {
       query: first.value.trim(),
     });
     const fields = [
-      field("Rubric, one item in each line", items),
-      field("Research plan", steps),
-      field("First search", first),
+      field(t("Rubric, one item in each line"), items),
+      field(t("Research plan"), steps),
+      field(t("First search"), first),
     ];
     const send = button(
-      "Follow the changed plan",
+      t("Follow the changed plan"),
       (event) => this.answer(event, { decision: "edit", plan: plan() }),
       { kind: "primary" },
     );
@@ -100,17 +103,17 @@ export class AskPanel {
   }
 
   reject() {
-    const why = textarea({ placeholder: "What should be different?" });
+    const why = textarea({ placeholder: t("What should be different?") });
     const send = button(
-      "Write another plan",
+      t("Write another plan"),
       (event) => this.answer(event, { decision: "reject", text: why.value.trim() }),
       { kind: "primary" },
     );
-    this.form([field("Reason", why, "The model reads it before it plans again.")], send, why);
+    this.form([field(t("Reason"), why, t("The model reads it before it plans again."))], send, why);
   }
 
   form(fields, send, focused) {
-    const back = button("Back", () => {
+    const back = button(t("Back"), () => {
       this.plan();
       this.body.querySelector("button")?.focus();
     }, { kind: "plain" });
@@ -121,19 +124,19 @@ export class AskPanel {
   doubt() {
     const reply = textarea({ rows: 3 });
     const send = button(
-      "Answer",
+      t("Answer"),
       (event) => this.answer(event, { decision: "answer", text: reply.value.trim() }),
       { kind: "primary" },
     );
     const none = button(
-      "Go on without",
+      t("Go on without"),
       (event) => this.answer(event, { decision: "answer", text: "" }),
       { kind: "plain" },
     );
     replace(
       this.body,
       el("p", { class: "prose", dir: "auto" }, this.asked.text),
-      field("Your answer", reply),
+      field(t("Your answer"), reply),
       el("div", { class: "row" }, send, none),
     );
   }
@@ -157,7 +160,10 @@ export class AskPanel {
     this.asked = null;
     replace(
       this.element,
-      notice("This was answered already, in another window.", "The run goes on with that answer."),
+      notice(
+        t("This was answered already, in another window."),
+        t("The run goes on with that answer."),
+      ),
     );
   }
 }
@@ -167,9 +173,12 @@ function planShown({ rubric, research_plan, query, text }) {
   const part = (name, ...shown) => el("div", {}, el("h3", {}, name), shown);
   return el("div", { class: "plan stack" },
     rubric?.length > 0 && part(
-      "A good answer …",
+      t("A good answer …"),
       el("ul", { class: "bullets" }, rubric.map((item) => el("li", { dir: "auto" }, item))),
     ),
-    research_plan && part("Research plan", el("p", { class: "prose", dir: "auto" }, research_plan)),
-    query && part("First search", el("p", {}, el("q", {}, query))));
+    research_plan && part(
+      t("Research plan"),
+      el("p", { class: "prose", dir: "auto" }, research_plan),
+    ),
+    query && part(t("First search"), el("p", {}, el("q", {}, query))));
 }

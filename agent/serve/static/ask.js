@@ -6,27 +6,28 @@ import {
   attempt, button, choices, failure, field, input, select, textarea, toggle,
 } from "./parts.js";
 import { SourcePicker } from "./sources.js";
+import { t } from "./texts.js";
 
-const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
-const VERIFY = [["off", "Do not check"], ["mark", "Mark doubts"], ["repair", "Repair"]];
-const MEMORY = [["off", "Off"], ["read-only", "Use it"], ["on", "Use it and learn"]];
+const FORMATS = [["long", t("Report")], ["short", t("Short answer")], ["exact", t("Exact value")]];
+const VERIFY = [["off", t("Do not check")], ["mark", t("Mark doubts")], ["repair", t("Repair")]];
+const MEMORY = [["off", t("Off")], ["read-only", t("Use it")], ["on", t("Use it and learn")]];
 const DRAFT = "draft";
 const FINE = "(pointer: fine)";
 const LIMITS = [
-  ["tool_calls", "Searches", { min: 1, step: 1 }],
-  ["max_seconds", "Seconds", { min: 1, step: 1 }],
-  ["max_total_tokens", "Tokens", { min: 1, step: 1 }],
-  ["max_cost", "US dollars", { min: 0, step: "any" }],
+  ["tool_calls", t("Searches"), { min: 1, step: 1 }],
+  ["max_seconds", t("Seconds"), { min: 1, step: 1 }],
+  ["max_total_tokens", t("Tokens"), { min: 1, step: 1 }],
+  ["max_cost", t("US dollars"), { min: 0, step: "any" }],
 ];
 
 export function show() {
   const place = el("div", { class: "view ask" });
-  const title = el("h1", { tabindex: "-1" }, "What would you like to know?");
+  const title = el("h1", { tabindex: "-1" }, t("What would you like to know?"));
   const lead = el(
     "p",
     { class: "lead" },
-    "A plan with its own rubric, research in the sources you choose, and a report in which every " +
-      "citation was checked against the passage it stands on.",
+    t("A plan with its own rubric, research in the sources you choose, and a report in which every " +
+      "citation was checked against the passage it stands on."),
   );
   replace(place, el("header", { class: "view-head" }, title, lead), composer());
   return place;
@@ -41,14 +42,14 @@ export function composer(thread = null, began = open) {
     rows: 3,
     required: true,
     dir: "auto",
-    placeholder: thread ? "Ask what the report leaves open" : "Ask a question",
-    "aria-label": thread ? "Follow-up question" : "Question",
+    placeholder: thread ? t("Ask what the report leaves open") : t("Ask a question"),
+    "aria-label": thread ? t("Follow-up question") : t("Question"),
   });
   if (!thread) keepDraft(question);
   const options = fields(thread);
   const failed = el("div", { class: "failed" });
   const send = button(
-    thread ? "Ask in this thread" : "Ask",
+    thread ? t("Ask in this thread") : t("Ask"),
     null,
     { kind: "primary", type: "submit", drawn: "send" },
   );
@@ -98,13 +99,13 @@ function keepDraft(question) {
 
 function fields(thread) {
   const options = {
-    format: choices("Form of the answer", FORMATS, "long"),
-    verify: choices("Checking of the citations", VERIFY, "mark"),
+    format: choices(t("Form of the answer"), FORMATS, "long"),
+    verify: choices(t("Checking of the citations"), VERIFY, "mark"),
     sources: new SourcePicker(),
     model: select([], null),
-    memory: choices("Memory", MEMORY, "read-only"),
-    approve: toggle("Show me the plan before it is followed", false),
-    clarify: toggle("The model may ask me one question first", false),
+    memory: choices(t("Memory"), MEMORY, "read-only"),
+    approve: toggle(t("Show me the plan before it is followed"), false),
+    clarify: toggle(t("The model may ask me one question first"), false),
     limits: LIMITS.map(
       ([name, label, rules]) => [
         name,
@@ -117,23 +118,23 @@ function fields(thread) {
   const limits = el(
     "details",
     { class: "fold" },
-    el("summary", {}, "Budgets"),
+    el("summary", {}, t("Budgets")),
     limitFields(options.limits),
   );
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
-  options.models = el("div", { hidden: true }, field("Model", options.model));
+  options.models = el("div", { hidden: true }, field(t("Model"), options.model));
   const inner = [
     options.sources.element,
     options.models,
-    titled("Memory", options.memory),
-    titled("Checking of the citations", options.verify),
+    titled(t("Memory"), options.memory),
+    titled(t("Checking of the citations"), options.verify),
     switches,
     limits,
   ];
   options.shown = thread ? el(
     "details",
     { class: "fold options" },
-    el("summary", {}, "Options"),
+    el("summary", {}, t("Options")),
     el("div", { class: "stack" }, inner),
   ) : el("div", { class: "options stack" }, inner);
   return options;
@@ -153,8 +154,8 @@ function limitFields(limits) {
   const hint = el(
     "p",
     { class: "small soft" },
-    "Left empty, the server's own limits hold. " +
-      "A run that meets one ends with a report of what there is.",
+    t("Left empty, the server's own limits hold. " +
+      "A run that meets one ends with a report of what there is."),
   );
   return [grid, hint];
 }

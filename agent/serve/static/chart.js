@@ -1,5 +1,6 @@
 // A line chart: uPlot draws it and its axes; values are read by pointer, by key, and as a table.
 import { el, fresh, replace, svg } from "./dom.js";
+import { t } from "./texts.js";
 
 const HEIGHT = 165;
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000];
@@ -34,7 +35,7 @@ async function library() {
 
 export const shown = (value) => (
   value == null
-    ? "no value"
+    ? t("no value")
     : Number(value.toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4 })
 );
 
@@ -66,7 +67,7 @@ class LineChart {
     const slider = {
       role: "slider",
       tabindex: "0",
-      "aria-label": `${title}, value at each ${this.xName}`,
+      "aria-label": t("{0}, value at each {1}", title, this.xName),
       "aria-valuemin": "0",
       "aria-valuemax": String(this.xs.length - 1),
     };
@@ -207,10 +208,10 @@ function table(series, xName) {
   return el(
     "details",
     { class: "fold" },
-    el("summary", {}, "As a table"),
+    el("summary", {}, t("As a table")),
     el(
       "div",
-      { class: "table-wrap", tabindex: "0", role: "region", "aria-label": "Values" },
+      { class: "table-wrap", tabindex: "0", role: "region", "aria-label": t("Values") },
       el("table", { class: "table" }, el("thead", {}, head), el("tbody", {}, rows)),
     ),
   );

@@ -2,12 +2,13 @@
 import { el, fresh, replace } from "./dom.js";
 import { whereabouts } from "./format.js";
 import { badge, button, outward } from "./parts.js";
+import { t } from "./texts.js";
 
 export const VERDICTS = {
-  supported: ["Supported by this passage", "good"],
-  partial: ["Supported in part", "warn"],
-  unsupported: ["Not supported by this passage", "bad"],
-  unchecked: ["Not checked", ""],
+  supported: [t("Supported by this passage"), "good"],
+  partial: [t("Supported in part"), "warn"],
+  unsupported: [t("Not supported by this passage"), "bad"],
+  unchecked: [t("Not checked"), ""],
 };
 
 export class CitationSheet {
@@ -17,14 +18,14 @@ export class CitationSheet {
     this.sources = sources;
     this.title = el("h2", { id: fresh("citation") });
     this.body = el("div", { class: "stack" });
-    this.before = button("Previous", () => this.turn(-1), { kind: "small", drawn: "left" });
-    this.after = button("Next", () => this.turn(1), { kind: "small", drawn: "right" });
+    this.before = button(t("Previous"), () => this.turn(-1), { kind: "small", drawn: "left" });
+    this.after = button(t("Next"), () => this.turn(1), { kind: "small", drawn: "right" });
     this.doubtful = button(
-      "Next in doubt",
+      t("Next in doubt"),
       () => this.turn(1, doubtful),
       { kind: "small", drawn: "warn" },
     );
-    const close = button("Close", () => this.dialog.close(), { kind: "plain small" });
+    const close = button(t("Close"), () => this.dialog.close(), { kind: "plain small" });
     const head = el("div", { class: "row apart sheet-head" }, this.title, close);
     this.dialog = el(
       "dialog",
@@ -47,7 +48,7 @@ export class CitationSheet {
   show(place) {
     this.place = place;
     const citation = this.citations[place];
-    replace(this.title, `Citation ${place + 1} of ${this.citations.length}`);
+    replace(this.title, t("Citation {0} of {1}", place + 1, this.citations.length));
     replace(this.body, this.claim(citation), passageOf(citation, this.sources.get(citation.id)));
     this.dialog.scrollTop = 0;
     this.before.disabled = place === 0;
@@ -78,10 +79,10 @@ export class CitationSheet {
 export const doubtful = ({ verdict }) => verdict === "unsupported" || verdict === "partial";
 
 function passageOf(citation, source) {
-  if (!source) return el("p", { class: "soft" }, "The passage is not kept.");
+  if (!source) return el("p", { class: "soft" }, t("The passage is not kept."));
   const where = [
     whereabouts(source.url),
-    source.page ? `page ${source.page}` : "",
+    source.page ? t("page {0}", source.page) : "",
     source.place,
   ].filter(Boolean);
   const head = el(
@@ -92,7 +93,7 @@ function passageOf(citation, source) {
   );
   return el(
     "section",
-    { class: "stack tight", "aria-label": "Passage" },
+    { class: "stack tight", "aria-label": t("Passage") },
     head,
     el(
       "p",

@@ -5,9 +5,10 @@ import { icon } from "./icons.js";
 import { typeset } from "./maths.js";
 import { outward } from "./parts.js";
 import { sanitised } from "./sanitise.js";
+import { t } from "./texts.js";
 import { Writing } from "./writing.js";
 
-const TOOLS = { search: ["search", "Searched"], open_page: ["page", "Opened a page"] };
+const TOOLS = { search: ["search", t("Searched")], open_page: ["page", t("Opened a page")] };
 const NEAR = 120;
 const SHOWN = 4;
 
@@ -74,7 +75,7 @@ export class Feed {
   on_tool({ number, name, query }) {
     if (this.stage === "plan") this.on_stage({ stage: "research" });
     this.writing.end();
-    const [drawn, said] = TOOLS[name] ?? ["search", "Searched"];
+    const [drawn, said] = TOOLS[name] ?? ["search", t("Searched")];
     const state = el("span", { class: "soft small" }, "…");
     const found = el("ul", { class: "found" });
     this.calls.set(number, { state, found });
@@ -104,13 +105,17 @@ export class Feed {
     else replace(
       call.found,
       sources.slice(0, SHOWN).map(sourceRow),
-      sources.length > SHOWN && el("li", { class: "soft" }, `and ${sources.length - SHOWN} more`),
+      sources.length > SHOWN && el(
+        "li",
+        { class: "soft" },
+        t("and {0} more", sources.length - SHOWN),
+      ),
     );
   }
 
   on_retry({ reason }) {
     this.writing.end();
-    this.note("Asked again", reason, "warn");
+    this.note(t("Asked again"), reason, "warn");
   }
 
   /** A note takes the place of the one before it, if nothing stands between. */
@@ -122,13 +127,13 @@ export class Feed {
 
   on_recalled({ count, own, episodes = 0 }) {
     if (episodes) {
-      this.note("", `${counted(episodes, "episode")} of earlier runs may lead the searches.`);
+      this.note("", t("{0} of earlier runs may lead the searches.", counted(episodes, "episode")));
     }
     if (!count) return;
     const were = count === 1 ? "was" : "were";
-    const which = own ? ", one of them of this very question" : "";
+    const which = own ? t(", one of them of this very question") : "";
     const what = counted(count, "reflection");
-    this.note("", `${what} of earlier runs ${were} put before the question${which}.`);
+    this.note("", t("{0} of earlier runs {1} put before the question{2}.", what, were, which));
   }
 
   note(label, sentence, kind = "") {

@@ -1,6 +1,7 @@
 // Numbers and times in a reader's words.
+import { language, plural, t } from "./texts.js";
 
-export const number = (value) => (value ?? 0).toLocaleString("en");
+export const number = (value) => (value ?? 0).toLocaleString(language);
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds ?? 0));
@@ -17,20 +18,21 @@ export const money = (dollars) => (
   dollars == null ? "–" : `$${dollars.toFixed(dollars < 1 ? 4 : 2)}`
 );
 
+/** A number with its noun; `many` where the plural is not made by an s. */
 export const counted = (
   count,
   one,
   many = `${one}s`,
-) => `${number(count)} ${count === 1 ? one : many}`;
+) => `${number(count)} ${plural(`${one}|${many}`, count)}`;
 
-const TODAY = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hour12: false });
-const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
+const TODAY = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat(language, { day: "numeric", month: "short", year: "numeric" });
 
 export function when(stamp) {
   const date = new Date(stamp);
   if (Number.isNaN(date.getTime())) return "";
   const today = date.toDateString() === new Date().toDateString();
-  return today ? `today, ${TODAY.format(date)}` : DAY.format(date);
+  return today ? t("today, {0}", TODAY.format(date)) : DAY.format(date);
 }
 
 /** The address where it is safe to link (http or https), else null. */
@@ -47,4 +49,6 @@ export function whereabouts(location) {
 
 export const share = (value) => (value == null ? "–" : value.toFixed(2));
 
-export const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1).replaceAll("_", " ");
+export const capital = (word) => t(
+  word.charAt(0).toUpperCase() + word.slice(1).replaceAll("_", " ")
+);

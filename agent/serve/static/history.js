@@ -5,6 +5,7 @@ import { counted, duration, when } from "./format.js";
 import {
   attempt, button, confirmed, empty, failure, field, input, notice, stateBadge, view, waiting,
 } from "./parts.js";
+import { t } from "./texts.js";
 
 const PAGE = 30;
 const TYPED = 250;
@@ -30,9 +31,9 @@ class HistoryView {
     this.list = el("ul", { class: "list" });
     this.place = el("div");
     this.view = view(
-      "History",
-      "Every question that was asked here, with its report.",
-      field("Search in questions and reports", this.words),
+      t("History"),
+      t("Every question that was asked here, with its report."),
+      field(t("Search in questions and reports"), this.words),
       this.tags,
       this.count,
       this.place,
@@ -70,7 +71,9 @@ class HistoryView {
     const said = counted(found, "run");
     replace(
       this.count,
-      reading ? `${said} so far; ${counted(reading, "run")} still to be read for the search.` : said,
+      reading
+        ? t("{0} so far; {1} still to be read for the search.", said, counted(reading, "run"))
+        : said,
     );
     say(said);
     const chip = ([name, number]) => button(
@@ -86,7 +89,7 @@ class HistoryView {
 
   more(runs) {
     if (runs.length < PAGE) return null;
-    const next = button("Show more", () => this.goOn(next, runs.at(-1).run), { kind: "small" });
+    const next = button(t("Show more"), () => this.goOn(next, runs.at(-1).run), { kind: "small" });
     return next;
   }
 
@@ -103,11 +106,11 @@ class HistoryView {
 
   row(run) {
     const failed = el("div");
-    const change = button("Name and tags", () => this.edit(item, run, failed), {
+    const change = button(t("Name and tags"), () => this.edit(item, run, failed), {
       kind: "plain small",
       drawn: "pen",
     });
-    const drop = button("Delete", () => this.forget(item, run, failed, drop), {
+    const drop = button(t("Delete"), () => this.forget(item, run, failed, drop), {
       kind: "plain small danger",
       drawn: "trash",
     });
@@ -123,7 +126,7 @@ class HistoryView {
       el(
         "a",
         { class: "item", href: `#/run/${encodeURIComponent(run.run)}` },
-        el("strong", { dir: "auto" }, run.title || run.question || "A run that cannot be read"),
+        el("strong", { dir: "auto" }, run.title || run.question || t("A run that cannot be read")),
         run.preview && el("p", { class: "small", dir: "auto" }, run.preview),
         el("span", { class: "row" }, facts),
       ),
@@ -136,7 +139,7 @@ class HistoryView {
   edit(item, run, failed) {
     const title = input({ value: run.title, maxlength: 120 });
     const tags = input({ value: run.tags.join(", "), maxlength: 1000 });
-    const keep = button("Keep", null, { kind: "primary small", type: "submit" });
+    const keep = button(t("Keep"), null, { kind: "primary small", type: "submit" });
     const back = () => item.replaceWith(this.row(run));
     const submit = async (event) => {
       event.preventDefault();
@@ -154,9 +157,9 @@ class HistoryView {
     const form = el(
       "form",
       { class: "item", on: { submit } },
-      field("Name", title, "Left empty, the question names the run."),
-      field("Tags", tags, "Separated by commas."),
-      el("div", { class: "row" }, keep, button("Cancel", back, { kind: "plain small" })),
+      field(t("Name"), title, t("Left empty, the question names the run.")),
+      field(t("Tags"), tags, t("Separated by commas.")),
+      el("div", { class: "row" }, keep, button(t("Cancel"), back, { kind: "plain small" })),
       failed,
     );
     replace(item, form);
@@ -167,19 +170,19 @@ class HistoryView {
     const depends = await attempt(failed, drop, () => get(path("runs", run.run, "dependents")));
     if (!depends) return;
     const sentence = ["All files of this run are deleted for good.", ...depends.said].join(" ");
-    if (!(await confirmed("Delete this run?", sentence, "Delete"))) return;
+    if (!(await confirmed(t("Delete this run?"), sentence, t("Delete")))) return;
     const gone = await attempt(failed, drop, () => remove(path("runs", run.run)).then(() => true));
     if (!gone) return;
-    replace(item, notice("Deleted.", "", "good"));
-    say("The run was deleted");
+    replace(item, notice(t("Deleted."), "", "good"));
+    say(t("The run was deleted"));
     window.dispatchEvent(new Event("runs-changed"));
   }
 }
 
 function nothing({ q, tag }) {
-  return q || tag ? empty("Nothing was found", "No run holds all of these words.") : empty(
-    "No runs yet",
-    "Ask a question, and it will stand here.",
-    el("a", { class: "button primary", href: "#/" }, "Ask a question"),
+  return q || tag ? empty(t("Nothing was found"), t("No run holds all of these words.")) : empty(
+    t("No runs yet"),
+    t("Ask a question, and it will stand here."),
+    el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
   );
 }

@@ -5,6 +5,7 @@ import { capital, share, when } from "./format.js";
 import {
   attempt, button, empty, failure, field, notice, select, stateOf, view, waiting,
 } from "./parts.js";
+import { t } from "./texts.js";
 
 const STAGES = ["plan", "research", "review", "answer"];
 const ASK_AGAIN = 1500;
@@ -14,9 +15,9 @@ export function show([first = "", second = ""], signal) {
   const pickers = el("div", { class: "pickers" });
   const place = el("div", { class: second ? "side-by-side" : "" });
   const whole = view(
-    "Judge",
-    "The rubrics of each stage, what the judge gave for every criterion, and why. " +
-      "Choose a second run to compare.",
+    t("Judge"),
+    t("The rubrics of each stage, what the judge gave for every criterion, and why. " +
+      "Choose a second run to compare."),
     pickers,
     place,
   );
@@ -33,14 +34,14 @@ async function load(pickers, place, chosen, signal) {
     if (!ended.length) return replace(place, nothing());
     replace(
       pickers,
-      picker("Run", ended, chosen, 0),
-      chosen[0] && picker("Compared with", ended, chosen, 1),
+      picker(t("Run"), ended, chosen, 0),
+      chosen[0] && picker(t("Compared with"), ended, chosen, 1),
     );
     replace(
       place,
       chosen[0]
         ? chosen.filter(Boolean).map((run) => column(run, runs, signal))
-        : empty("Choose a run", "Its scores will stand here."),
+        : empty(t("Choose a run"), t("Its scores will stand here.")),
     );
   } catch (error) {
     if (error.name !== "AbortError") replace(place, failure(error));
@@ -49,14 +50,14 @@ async function load(pickers, place, chosen, signal) {
 
 const nothing = () =>
   empty(
-    "Nothing to judge yet",
-    "Runs that ended can be judged here.",
-    el("a", { class: "button primary", href: "#/" }, "Ask a question"),
+    t("Nothing to judge yet"),
+    t("Runs that ended can be judged here."),
+    el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
   );
 
 function picker(label, runs, chosen, place) {
   const options = [
-    ["", place ? "no other run" : "choose a run"],
+    ["", place ? t("no other run") : t("choose a run")],
     ...runs.map((run) => [run.run, `${run.question} · ${when(run.started_at)}`]),
   ];
   const known = !chosen[place] || runs.some((run) => run.run === chosen[place]);
@@ -103,7 +104,7 @@ async function fetchScores(name, body, signal) {
 }
 
 function offer(name, body, signal, failed = el("div")) {
-  const press = button("Judge this run", async () => {
+  const press = button(t("Judge this run"), async () => {
     const begun = await attempt(
       failed,
       press,
@@ -114,8 +115,8 @@ function offer(name, body, signal, failed = el("div")) {
   replace(
     body,
     empty(
-      "Not judged yet",
-      "The judge writes rubrics for every stage and scores the run by them.",
+      t("Not judged yet"),
+      t("The judge writes rubrics for every stage and scores the run by them."),
       press,
     ),
     failed,
@@ -123,7 +124,8 @@ function offer(name, body, signal, failed = el("div")) {
 }
 
 async function wait(name, body, signal) {
-  replace(body, el("p", { class: "waiting", role: "status" }, "The judge is reading the run …"));
+  const reading = t("The judge is reading the run …");
+  replace(body, el("p", { class: "waiting", role: "status" }, reading));
   while (!signal.aborted) {
     try {
       const { state, error, remedy } = await get(path("runs", name, "judge"), { signal });
@@ -147,8 +149,8 @@ function scores({ stages, judge, rubric_version, note }) {
       "p",
       { class: "soft small" },
       [
-        judge && `Judged by ${judge}`,
-        rubric_version && `rubrics ${rubric_version}`,
+        judge && t("Judged by {0}", judge),
+        rubric_version && t("rubrics {0}", rubric_version),
       ].filter(Boolean).join(" · "),
     ),
     order.map(stageCard),
@@ -160,7 +162,7 @@ function stageCard({ stage, score, reason, criteria = [] }) {
     "div",
     { class: "row apart" },
     el("h3", {}, capital(stage)),
-    el("span", { class: "score-number" }, score == null ? "unscored" : share(score)),
+    el("span", { class: "score-number" }, score == null ? t("unscored") : share(score)),
   );
   return el(
     "section",
@@ -180,15 +182,15 @@ function bar(score) {
       min: "0",
       max: "1",
       value: score,
-      "aria-label": `score ${share(score)} of 1`,
+      "aria-label": t("score {0} of 1", share(score)),
     },
   );
 }
 
-const POINTS = ["absent", "in part", "in full"];
+const POINTS = [t("absent"), t("in part"), t("in full")];
 
 function criterionRow({ title, text, weight, points, why, positive = true }) {
-  const said = POINTS[points] ?? `${points?.toFixed?.(1) ?? points} of 2`;
+  const said = POINTS[points] ?? t("{0} of 2", points?.toFixed?.(1) ?? points);
   const kind = positive ? [
     "bad",
     "warn",
@@ -196,8 +198,8 @@ function criterionRow({ title, text, weight, points, why, positive = true }) {
   ][Math.round(points)] : ["good", "warn", "bad"][Math.round(points)];
   const facts = [
     el("span", { class: `points ${kind}` }, said),
-    ` · weight ${weight}`,
-    positive ? "" : " · a flaw, if it holds",
+    t(" · weight {0}", weight),
+    positive ? "" : t(" · a flaw, if it holds"),
   ];
   return el(
     "li",

@@ -3,15 +3,16 @@ import { get, post } from "./api.js";
 import { el, replace, say } from "./dom.js";
 import { capital, counted } from "./format.js";
 import { attempt, badge, button } from "./parts.js";
+import { t } from "./texts.js";
 
 const ASK_AGAIN = 1500;
 const OUTCOMES = {
-  kept: ["Kept", "good"],
-  quarantined: ["In quarantine", "warn"],
-  "set aside": ["Set aside", ""],
-  nothing: ["Nothing kept", ""],
-  skipped: ["Skipped", ""],
-  queued: ["Failed; it waits", "bad"],
+  kept: [t("Kept"), "good"],
+  quarantined: [t("In quarantine"), "warn"],
+  "set aside": [t("Set aside"), ""],
+  nothing: [t("Nothing kept"), ""],
+  skipped: [t("Skipped"), ""],
+  queued: [t("Failed; it waits"), "bad"],
 };
 
 export class LearningPanel {
@@ -20,23 +21,23 @@ export class LearningPanel {
     Object.assign(this, { signal, learnt, came: null });
     this.said = el("p", { role: "status" });
     this.failed = el("div");
-    this.press = button("Learn from them now", () => this.change(this.press, "/api/learning"), {
+    this.press = button(t("Learn from them now"), () => this.change(this.press, "/api/learning"), {
       kind: "small primary", drawn: "memory",
     });
-    this.stop = button("Stop", () => this.change(this.stop, "/api/learning/stop"), {
+    this.stop = button(t("Stop"), () => this.change(this.stop, "/api/learning/stop"), {
       kind: "small", drawn: "stop",
     });
     this.lessons = el("ul", { class: "lessons" });
     this.past = el(
       "details",
       { class: "fold" },
-      el("summary", {}, "What the latest runs taught"),
+      el("summary", {}, t("What the latest runs taught")),
       this.lessons,
     );
     const acts = el("div", { class: "row" }, this.press, this.stop);
     this.element = el(
       "section",
-      { class: "card stack tight learning", "aria-label": "Learning", hidden: true },
+      { class: "card stack tight learning", "aria-label": t("Learning"), hidden: true },
       el("div", { class: "row apart" }, this.said, acts),
       this.failed,
       this.past,
@@ -91,16 +92,20 @@ export class LearningPanel {
 }
 
 function doing({ question, doing: step, left }) {
-  const more = left ? ` ${counted(left, "more run waits", "more runs wait")} for its turn.` : "";
+  const waits = counted(left, "more run waits", "more runs wait");
+  const more = left ? t(" {0} for its turn.", waits) : "";
   return `${capital(step)}: “${question}”.${more}`;
 }
 
 function waits(waiting, others, atOnce) {
   const own = waiting
-    ? `${counted(waiting, "run waits", "runs wait")} to be learnt from.`
-    : `Nothing waits to be learnt from.${atOnce ? " Runs are learnt from as they end." : ""}`;
+    ? t("{0} to be learnt from.", counted(waiting, "run waits", "runs wait"))
+    : t(
+      "Nothing waits to be learnt from.{0}",
+      atOnce ? t(" Runs are learnt from as they end.") : "",
+    );
   const rest = others
-    ? ` ${counted(others, "run")} of another model: rubricem learn.`
+    ? t(" {0} of another model: rubricem learn.", counted(others, "run"))
     : "";
   return own + rest;
 }
@@ -111,7 +116,7 @@ function lesson({ run, question, outcome, said, reflection }) {
   const kept = reflection && el(
     "a",
     { href: `#/memory/${encodeURIComponent(reflection)}` },
-    "what it taught",
+    t("what it taught"),
   );
   return el(
     "li",

@@ -2,6 +2,7 @@
 import { post } from "./api.js";
 import { el, fresh } from "./dom.js";
 import { attempt, button, field, input } from "./parts.js";
+import { t } from "./texts.js";
 
 let shown = null;
 
@@ -9,7 +10,7 @@ export function login(done) {
   if (shown) return;
   const token = input({ type: "password", autocomplete: "current-password", required: true });
   const failed = el("div");
-  const enter = button("Enter", null, { kind: "primary", type: "submit" });
+  const enter = button(t("Enter"), null, { kind: "primary", type: "submit" });
   const submit = async (event) => {
     event.preventDefault();
     const said = await attempt(
@@ -19,19 +20,19 @@ export function login(done) {
     );
     if (said) shown.close();
   };
-  const title = el("h2", { id: fresh("title") }, "Enter the token");
+  const title = el("h2", { id: fresh("title") }, t("Enter the token"));
   const lead = el(
     "p",
     { class: "soft" },
-    "It was printed where the server was first started, and is kept in serve-token of the data " +
-      "directory. The link that the server prints at each start enters without it, once.",
+    t("It was printed where the server was first started, and is kept in serve-token of the data " +
+      "directory. The link that the server prints at each start enters without it, once."),
   );
   const form = el(
     "form",
     { class: "stack", on: { submit } },
     title,
     lead,
-    field("Token", token),
+    field(t("Token"), token),
     failed,
     el("div", { class: "row" }, enter),
   );

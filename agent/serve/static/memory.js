@@ -4,14 +4,15 @@ import { el, replace } from "./dom.js";
 import { LearningPanel } from "./learning.js";
 import { button, choices, empty, failure, input, notice, view } from "./parts.js";
 import { one, row } from "./reflection.js";
+import { t } from "./texts.js";
 
 const STATES = [
-  ["", "All"],
-  ["active", "Active"],
-  ["quarantine", "Quarantine"],
-  ["disabled", "Disabled"],
+  ["", t("All")],
+  ["active", t("Active")],
+  ["quarantine", t("Quarantine")],
+  ["disabled", t("Disabled")],
 ];
-const KINDS = [["reflection", "Lessons"], ["episode", "Episodes"]];
+const KINDS = [["reflection", t("Lessons")], ["episode", t("Episodes")]];
 const PAGE = 30;
 const PAUSE = 250;
 
@@ -24,11 +25,11 @@ class BankView {
     this.signal = signal;
     this.search = input({
       type: "search",
-      placeholder: "Search by meaning",
-      "aria-label": "Search the bank",
+      placeholder: t("Search by meaning"),
+      "aria-label": t("Search the bank"),
     });
-    this.state = choices("State", STATES, "", () => this.load());
-    this.kind = choices("Kind", KINDS, "reflection", () => this.load());
+    this.state = choices(t("State"), STATES, "", () => this.load());
+    this.kind = choices(t("Kind"), KINDS, "reflection", () => this.load());
     this.list = el("ul", { class: "list" });
     this.rest = el("div", { class: "more" });
     this.stats = el("p", { class: "soft small", role: "status" });
@@ -43,9 +44,9 @@ class BankView {
     });
     const tools = el("div", { class: "bank-tools" }, this.search, this.kind, this.state);
     this.element = view(
-      "Memory",
-      "What runs taught and found. Lessons of judged runs are put before similar questions, and " +
-        "episodes lead searches; what looks like an attack waits in quarantine.",
+      t("Memory"),
+      t("What runs taught and found. Lessons of judged runs are put before similar questions, and " +
+        "episodes lead searches; what looks like an attack waits in quarantine."),
       learning.element,
       tools,
       this.stats,
@@ -84,12 +85,14 @@ class BankView {
 
   after(wanted, next) {
     if (!this.list.children.length) return wanted.query || wanted.state
-      ? empty("Nothing found", "Nothing is like that. Try other words, or all states.")
+      ? empty(t("Nothing found"), t("Nothing is like that. Try other words, or all states."))
       : empty(
-        "Nothing learnt yet",
-        "Runs that were judged leave a reflection here: `rubricem learn`, or ask with memory on.",
+        t("Nothing learnt yet"),
+        t(
+          "Runs that were judged leave a reflection here: `rubricem learn`, or ask with memory on."
+        ),
       );
-    return next ? button("Show more", () => this.load(next)) : null;
+    return next ? button(t("Show more"), () => this.load(next)) : null;
   }
 }
 
@@ -98,7 +101,11 @@ function statsSaid(stats) {
     (name) => typeof stats[name] === "number" && stats[name] > 0
   );
   return [
-    ...shown.map((name) => `${stats[name]} ${name === "quarantine" ? "in quarantine" : name}`),
-    stats.lessons && `${stats.lessons_held} of ${stats.lessons} lessons held up when asked again`,
+    ...shown.map((name) => `${stats[name]} ${name === "quarantine" ? t("in quarantine") : name}`),
+    stats.lessons && t(
+      "{0} of {1} lessons held up when asked again",
+      stats.lessons_held,
+      stats.lessons,
+    ),
   ].filter(Boolean).join(" · ");
 }

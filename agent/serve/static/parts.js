@@ -3,6 +3,7 @@ import { ApiError } from "./api.js";
 import { classes, el, fresh, replace } from "./dom.js";
 import { capital, webAddress } from "./format.js";
 import { icon } from "./icons.js";
+import { t } from "./texts.js";
 
 /** A view's frame: its heading gets the focus after a change of view. */
 export function view(title, lead, ...children) {
@@ -105,7 +106,7 @@ export function failure(error) {
   return notice(error.message, error.remedy, "bad");
 }
 
-export const waiting = (sentence = "Loading …") => el("p", { class: "waiting" }, sentence);
+export const waiting = (sentence = t("Loading …")) => el("p", { class: "waiting" }, sentence);
 
 export function empty(title, sentence, action = null) {
   return el("div", { class: "empty" }, el("h2", {}, title), el("p", {}, worded(sentence)), action);
@@ -153,7 +154,7 @@ export function confirmed(title, sentence, label) {
   dialog.append(el(
     "div",
     { class: "row" },
-    button("Cancel", () => dialog.close("")),
+    button(t("Cancel"), () => dialog.close("")),
     button(label, () => dialog.close("yes"), { kind: "danger" }),
   ));
   document.body.append(dialog);
@@ -162,16 +163,16 @@ export function confirmed(title, sentence, label) {
 }
 
 const STATES = {
-  waiting: ["Waiting", ""],
-  running: ["Researching", "live"],
-  asking: ["Waits for you", "warn"],
-  finished: ["Finished", "good"],
-  partial: ["Partial", "warn"],
-  no_evidence: ["No evidence", "warn"],
-  failed: ["Failed", "bad"],
-  unfinished: ["Interrupted", "warn"],
-  elsewhere: ["Worked on elsewhere", "live"],
-  unreadable: ["Unreadable", "bad"],
+  waiting: [t("Waiting"), ""],
+  running: [t("Researching"), "live"],
+  asking: [t("Waits for you"), "warn"],
+  finished: [t("Finished"), "good"],
+  partial: [t("Partial"), "warn"],
+  no_evidence: [t("No evidence"), "warn"],
+  failed: [t("Failed"), "bad"],
+  unfinished: [t("Interrupted"), "warn"],
+  elsewhere: [t("Worked on elsewhere"), "live"],
+  unreadable: [t("Unreadable"), "bad"],
 };
 
 /** Words and colour of a run's state, or of its status once it ended. */

@@ -6,13 +6,14 @@ import { icon } from "./icons.js";
 import {
   attempt, badge, button, confirmed, fact, failure, field, notice, textarea, toggle, waiting,
 } from "./parts.js";
+import { t } from "./texts.js";
 
 function marks(item) {
   return [
-    item.pinned && badge([icon("pin"), "Pinned"], "live"),
-    item.state === "quarantine" && badge("Quarantine", "warn"),
-    item.state === "replaced" && badge("Replaced"),
-    (item.disabled || item.state === "disabled") && badge("Disabled"),
+    item.pinned && badge([icon("pin"), t("Pinned")], "live"),
+    item.state === "quarantine" && badge(t("Quarantine"), "warn"),
+    item.state === "replaced" && badge(t("Replaced")),
+    (item.disabled || item.state === "disabled") && badge(t("Disabled")),
   ];
 }
 
@@ -20,9 +21,9 @@ function marks(item) {
 function found({ pointers, searches, missing }) {
   const hits = searches.filter(({ hit }) => hit).length;
   return [
-    `${hits} of ${counted(searches.length, "search", "searches")} found ` +
+    t("{0} of {1} found ", hits, counted(searches.length, "search", "searches")) +
       pointers.map(({ title }) => title).join(", "),
-    missing.length && `not found: ${missing.join("; ")}`,
+    missing.length && t("not found: {0}", missing.join("; ")),
   ].filter(Boolean).join(" · ");
 }
 
@@ -34,7 +35,9 @@ const lines = (label, texts) => texts.length > 0 && el(
 );
 
 const OFFERED = {
-  pointer: "Passages offered", query: "Queries tried", miss: "Searches left out", plan: "Plans followed",
+  pointer: t("Passages offered"), query: t("Queries tried"), miss: t("Searches left out"), plan: t(
+    "Plans followed"
+  ),
 };
 
 /** What a run asked, found and missed: a record, to be read. */
@@ -42,29 +45,32 @@ function record({ names, lookups, searches, pointers, missing, counts, note }) {
   const passages = (count) => counted(count, "passage");
   return [
     note && notice(capital(note)),
-    lines("Looked up", lookups.map(({ asked, answer }) => `${asked} ${answer || "(not found)"}`)),
-    lines("Searched", searches.map(
+    lines(
+      t("Looked up"),
+      lookups.map(({ asked, answer }) => `${asked} ${answer || t("(not found)")}`),
+    ),
+    lines(t("Searched"), searches.map(
       ({ query, hit, passages: all, new: fresh }) =>
-        `${query} (${hit ? "hit" : "miss"}: ${passages(all)}, ${fresh} new)`
+        t("{0} ({1}: {2}, {3} new)", query, hit ? "hit" : "miss", passages(all), fresh)
     )),
-    lines("Sources", pointers.map(
+    lines(t("Sources"), pointers.map(
       ({ title, location, place }) => [title, location, place].filter(Boolean).join(" · ")
     )),
-    lines("Not found", missing),
-    lines("What came of it", counts.map(
+    lines(t("Not found"), missing),
+    lines(t("What came of it"), counts.map(
       ({ use, shown, runs, used, failed }) =>
-        `${OFFERED[use] ?? use}: ${shown} in ${counted(runs, "run")}, ${used} of use` +
-          (failed ? `, ${failed} led nowhere` : "")
+        t("{0}: {1} in {2}, {3} of use", OFFERED[use] ?? use, shown, counted(runs, "run"), used) +
+          (failed ? t(", {0} led nowhere", failed) : "")
     )),
-    lines("Names", names),
+    lines(t("Names"), names),
   ];
 }
 
 /** An item as one of a list. */
 export function row(item) {
   const facts = [
-    el("span", {}, `${item.kind === "episode" ? "found" : "score"} ${share(item.score)}`),
-    item.similarity != null && el("span", {}, `likeness ${share(item.similarity)}`),
+    el("span", {}, t(item.kind === "episode" ? "found {0}" : "score {0}", share(item.score))),
+    item.similarity != null && el("span", {}, t("likeness {0}", share(item.similarity))),
     el("span", {}, when(item.written_at)),
   ];
   const head = el(
@@ -90,14 +96,14 @@ export function one(name, signal) {
   const place = el(
     "div",
     { class: "view" },
-    el("h1", { tabindex: "-1", class: "unseen" }, "Reflection"),
+    el("h1", { tabindex: "-1", class: "unseen" }, t("Reflection")),
     waiting(),
   );
   get(path("bank", name), { signal }).then(
     (item) => signal.aborted || new ItemView(place, item),
     (error) => signal.aborted || replace(
       place,
-      el("h1", { tabindex: "-1" }, "This reflection cannot be shown"),
+      el("h1", { tabindex: "-1" }, t("This reflection cannot be shown")),
       failure(error),
     ),
   );
@@ -114,7 +120,7 @@ class ItemView {
   draw(item) {
     this.item = item;
     replace(this.failed);
-    const back = el("p", { class: "kicker" }, el("a", { href: "#/memory" }, "Memory"));
+    const back = el("p", { class: "kicker" }, el("a", { href: "#/memory" }, t("Memory")));
     const head = el(
       "header",
       { class: "view-head" },
@@ -141,14 +147,14 @@ class ItemView {
   quarantine() {
     const { flags = [], state } = this.item;
     if (state !== "quarantine") return null;
-    const release = button("Release it", (event) => this.release(event), { kind: "small" });
+    const release = button(t("Release it"), (event) => this.release(event), { kind: "small" });
     const why = el("ul", { class: "bullets" }, flags.map((flag) => el("li", {}, flag)));
     return el(
       "section",
-      { class: "card stack tight quarantine", "aria-label": "Quarantine" },
+      { class: "card stack tight quarantine", "aria-label": t("Quarantine") },
       notice(
-        "It is in quarantine and put before no question.",
-        "Read it, then release it if it is harmless.",
+        t("It is in quarantine and put before no question."),
+        t("Read it, then release it if it is harmless."),
       ),
       why,
       el("div", {}, release),
@@ -161,30 +167,30 @@ class ItemView {
     this.said = el("div", { role: "status" });
     if (kind === "episode") {
       const kept = state === "replaced"
-        ? notice("It was replaced by another run on this question.")
+        ? notice(t("It was replaced by another run on this question."))
         : this.switches();
       return el("div", { class: "stack" }, record(this.item), this.said, kept);
     }
     if (state === "replaced") {
       const read = (text) => el("p", { class: "prose", dir: "auto" }, text);
-      const said = "It was replaced by another reflection on this question.";
+      const said = t("It was replaced by another reflection on this question.");
       return [notice(said), read(takeaways), read(rubrics)];
     }
     const [judged, taught] = [textarea({ rows: 4 }, rubrics), textarea({ rows: 4 }, takeaways)];
-    const keep = button("Keep the changes", null, { kind: "primary", type: "submit" });
+    const keep = button(t("Keep the changes"), null, { kind: "primary", type: "submit" });
     const submit = (event) => {
       event.preventDefault();
       this.change(
         keep,
         { rubrics: judged.value, takeaways: taught.value },
-        "Kept. It stands in the bank as you wrote it.",
+        t("Kept. It stands in the bank as you wrote it."),
       );
     };
     return el(
       "form",
       { class: "stack", on: { submit } },
-      field("Takeaways", taught, "What carries over to other questions."),
-      field("Rubrics", judged, "What a good answer to such a question holds."),
+      field(t("Takeaways"), taught, t("What carries over to other questions.")),
+      field(t("Rubrics"), judged, t("What a good answer to such a question holds.")),
       el("div", { class: "row" }, keep),
       this.said,
       this.switches(),
@@ -194,12 +200,14 @@ class ItemView {
   switches() {
     const { kind, pinned, disabled } = this.item;
     const pin = toggle(
-      "Pinned: never pushed out by others",
+      t("Pinned: never pushed out by others"),
       Boolean(pinned),
       ({ checked }) => this.set(pin.box, { pinned: checked }),
     );
     const off = toggle(
-      kind === "episode" ? "Disabled: leads no search" : "Disabled: not put before any question",
+      kind === "episode" ? t("Disabled: leads no search") : t(
+        "Disabled: not put before any question"
+      ),
       Boolean(disabled),
       ({ checked }) => this.set(off.box, { disabled: checked }),
     );
@@ -245,9 +253,9 @@ class ItemView {
   }
 
   removal() {
-    const forget = button("Delete it", async () => {
-      const what = "It leaves the bank. The run that taught it stays.";
-      if (!(await confirmed("Delete this reflection?", what, "Delete"))) return;
+    const forget = button(t("Delete it"), async () => {
+      const what = t("It leaves the bank. The run that taught it stays.");
+      if (!(await confirmed(t("Delete this reflection?"), what, t("Delete")))) return;
       const gone = await attempt(this.failed, forget, () => remove(path("bank", this.item.id)));
       if (gone) location.hash = "#/memory";
     }, { kind: "small danger", drawn: "trash" });
@@ -256,9 +264,9 @@ class ItemView {
 }
 
 const ORIGINS = {
-  run: "a run that was judged",
-  hand: "edited by hand",
-  import: "imported from another bank",
+  run: t("a run that was judged"),
+  hand: t("edited by hand"),
+  import: t("imported from another bank"),
 };
 
 function provenance(item) {
@@ -266,12 +274,12 @@ function provenance(item) {
   const parts = item.reflection_score;
   const rests = item.rests_on?.map(({ kind, name }) => `${kind} ${name}`).join("; ");
   const tested = item.counts?.filter(({ use }) => use === "lesson").map(
-    ({ shown, used }) => `${used} of ${shown} held up when asked again`
+    ({ shown, used }) => t("{0} of {1} held up when asked again", used, shown)
   );
   const run = item.run ?? item.thread;
   const stages = item.stage_scores?.length ? item.stage_scores.map(share).join(" · ") : "";
   const facts = [
-    [episode ? "Found of what it looked up" : "Score", share(item.score)],
+    [episode ? t("Found of what it looked up") : t("Score"), share(item.score)],
     ...(
       parts ? [
         "diagnostic_accuracy",
@@ -279,31 +287,34 @@ function provenance(item) {
         "scope_and_balance",
       ].map((name) => [capital(name), share(parts[name])]) : []
     ),
-    ["Came from", episode && item.origin === "run" ? "a run" : ORIGINS[item.origin] ?? item.origin],
-    ["Written", when(item.written_at)],
-    ["Model", item.policy],
-    ["Judge", item.judge],
-    ["Stages of its run", stages],
-    ["Its lessons rest on", rests],
-    ["Its lessons", tested?.join()],
     [
-      episode ? "Recalled by" : "Put before",
+      t("Came from"),
+      episode && item.origin === "run" ? t("a run") : ORIGINS[item.origin] ?? item.origin,
+    ],
+    [t("Written"), when(item.written_at)],
+    [t("Model"), item.policy],
+    [t("Judge"), item.judge],
+    [t("Stages of its run"), stages],
+    [t("Its lessons rest on"), rests],
+    [t("Its lessons"), tested?.join()],
+    [
+      episode ? t("Recalled by") : t("Put before"),
       item.uses == null ? "" : counted(
         typeof item.uses === "number" ? item.uses : item.uses.length,
         episode ? "run" : "question",
       ),
     ],
-    ["Replaces", item.replaces],
-    ["Id", item.id],
+    [t("Replaces"), item.replaces],
+    [t("Id"), item.id],
   ];
   const source = run ? fact(
-    "Run",
+    t("Run"),
     el("a", { href: `#/run/${encodeURIComponent(run)}` }, run),
-  ) : item.trajectory_id && fact("Run", item.trajectory_id);
+  ) : item.trajectory_id && fact(t("Run"), item.trajectory_id);
   return el(
     "section",
     { class: "part" },
-    el("h2", {}, "Where it comes from"),
+    el("h2", {}, t("Where it comes from")),
     el(
       "dl",
       { class: "facts" },
@@ -320,7 +331,7 @@ function earlier({ history }) {
   return el(
     "section",
     { class: "part" },
-    el("h2", {}, "Others on this question"),
+    el("h2", {}, t("Others on this question")),
     el("ul", { class: "list" }, history.map(row)),
   );
 }

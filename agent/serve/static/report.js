@@ -7,9 +7,10 @@ import { icon } from "./icons.js";
 import { typeset } from "./maths.js";
 import { attempt, badge, button, choices, empty, field, input, notice, outward } from "./parts.js";
 import { sanitised } from "./sanitise.js";
+import { t } from "./texts.js";
 
 const EXPORTS = [
-  ["md", "Markdown"], ["html", "Page"], ["pdf", "PDF"], ["docx", "Word"], ["json", "JSON"],
+  ["md", "Markdown"], ["html", t("Page")], ["pdf", "PDF"], ["docx", t("Word")], ["json", "JSON"],
   ["bib", "BibTeX"], ["ris", "RIS"],
 ];
 const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
@@ -28,8 +29,8 @@ export function answerOf(report) {
     if (mark && report.citations[place]) sheet.open(place);
   });
   const none = () => empty(
-    "No answer was written",
-    report.reason || "The run ended before it came to one.",
+    t("No answer was written"),
+    report.reason || t("The run ended before it came to one."),
   );
   return { article: article.textContent.trim() ? article : none(), sheet };
 }
@@ -58,10 +59,10 @@ function ended({ status, reason }) {
 }
 
 const COUNTED = {
-  supported: "supported",
-  partial: "in part",
-  unsupported: "not supported",
-  unchecked: "not checked",
+  supported: t("supported"),
+  partial: t("in part"),
+  unsupported: t("not supported"),
+  unchecked: t("not checked"),
 };
 
 /** How many citations hold, and what else a reader should know first; doubts are a press away. */
@@ -80,7 +81,7 @@ function verdicts({ citations, html, notes, reason }, sheet) {
   const bare = sanitised(html).querySelectorAll("sup.cite > i").length;
   const first = citations.findIndex(doubtful);
   const look = first >= 0 && button(
-    "Show doubts",
+    t("Show doubts"),
     () => sheet.open(first),
     { kind: "small", drawn: "warn" },
   );
@@ -89,12 +90,12 @@ function verdicts({ citations, html, notes, reason }, sheet) {
     { class: "row" },
     el("span", { class: "verdicts-title" }, counted(citations.length, "citation")),
     shown,
-    bare > 0 && badge(`${counted(bare, "claim")} without a source`, "bad"),
+    bare > 0 && badge(t("{0} without a source", counted(bare, "claim")), "bad"),
     look,
   );
   return el(
     "section",
-    { class: "verdicts stack tight", "aria-label": "Citations checked" },
+    { class: "verdicts stack tight", "aria-label": t("Citations checked") },
     row,
     below,
   );
@@ -107,7 +108,7 @@ function sources({ sources: found, citations }) {
   const rest = found.filter((source) => !cited.includes(source));
   if (!found.length) return null;
   return section(
-    "Sources",
+    t("Sources"),
     cited.length > 0 && el(
       "ol",
       { class: "sources" },
@@ -116,7 +117,7 @@ function sources({ sources: found, citations }) {
     rest.length > 0 && el(
       "details",
       { class: "fold" },
-      el("summary", {}, `${counted(rest.length, "passage")} found and not cited`),
+      el("summary", {}, t("{0} found and not cited", counted(rest.length, "passage"))),
       el("ol", { class: "sources" }, rest.map((source) => sourceRow(source, source.id))),
     ),
   );
@@ -125,13 +126,13 @@ function sources({ sources: found, citations }) {
 function sourceRow(source, number) {
   const where = [
     whereabouts(source.url),
-    source.page ? `page ${source.page}` : "",
+    source.page ? t("page {0}", source.page) : "",
     source.place,
   ].filter(Boolean);
   const passage = el(
     "details",
     { class: "fold" },
-    el("summary", {}, "Passage"),
+    el("summary", {}, t("Passage")),
     el("p", { class: "passage", dir: "auto" }, source.passage),
   );
   return el(
@@ -156,21 +157,25 @@ function repaired({ verified }) {
       "li",
       {},
       el("p", {}, el("del", { dir: "auto" }, claim)),
-      el("p", { class: "small soft", dir: "auto" }, became ? `Rewritten: ${became}` : "Removed"),
+      el(
+        "p",
+        { class: "small soft", dir: "auto" },
+        became ? t("Rewritten: {0}", became) : t("Removed"),
+      ),
     )
   );
-  return section("Claims that no source holds", el("ul", { class: "list plain-list" }, rows));
+  return section(t("Claims that no source holds"), el("ul", { class: "list plain-list" }, rows));
 }
 
 function recalled({ recalled: items }) {
   if (!items?.length) return null;
   const row = ({ id, kind, why, question, own, similarity, score, changed }) => {
-    const which = own ? "this very question" : "a similar question";
+    const which = own ? t("this very question") : t("a similar question");
     const episode = kind === "episode";
     const facts = [
-      episode ? `a run on ${which}` : which,
-      similarity != null && `likeness ${share(similarity)}`,
-      score != null && !episode && `score ${share(score)}`,
+      episode ? t("a run on {0}", which) : which,
+      similarity != null && t("likeness {0}", share(similarity)),
+      score != null && !episode && t("score {0}", share(score)),
       why,
       changed,
     ].filter(Boolean);
@@ -185,17 +190,17 @@ function recalled({ recalled: items }) {
       ),
     );
   };
-  return section("Recalled from earlier runs", el("ul", { class: "list" }, items.map(row)));
+  return section(t("Recalled from earlier runs"), el("ul", { class: "list" }, items.map(row)));
 }
 
 /** The report goes to the clipboard as Markdown, where the browser lets the page have one. */
 function copying(report) {
   const copy = async () => {
     await navigator.clipboard.writeText(report.markdown);
-    say("Copied.");
-    replace(pressed, icon("check"), "Copied");
+    say(t("Copied."));
+    replace(pressed, icon("check"), t("Copied"));
   };
-  const pressed = button("Copy", copy, { kind: "small", drawn: "page" });
+  const pressed = button(t("Copy"), copy, { kind: "small", drawn: "page" });
   return Boolean(navigator.clipboard) && pressed;
 }
 
@@ -211,19 +216,21 @@ function foot(run, report) {
   return el(
     "div",
     { class: "report-foot" },
-    section("Take it with you", el("div", { class: "row" }, copying(report), links)),
+    section(t("Take it with you"), el("div", { class: "row" }, copying(report), links)),
     rating(run),
   );
 }
 
 function rating(run) {
   const said = el("div");
-  const score = choices("Rating, from 1 of no use to 5 just what was asked for", RATINGS, null);
-  const note = input({ placeholder: "What was good or bad about it (optional)", maxlength: 2000 });
-  const send = button("Rate", null, { type: "submit" });
+  const score = choices(t("Rating, from 1 of no use to 5 just what was asked for"), RATINGS, null);
+  const note = input(
+    { placeholder: t("What was good or bad about it (optional)"), maxlength: 2000 }
+  );
+  const send = button(t("Rate"), null, { type: "submit" });
   const submit = async (event) => {
     event.preventDefault();
-    if (!score.value()) return replace(said, notice("Choose a number from 1 to 5 first."));
+    if (!score.value()) return replace(said, notice(t("Choose a number from 1 to 5 first.")));
     const kept = await attempt(
       said,
       send,
@@ -232,17 +239,17 @@ function rating(run) {
         { rating: Number(score.value()), note: note.value.trim() },
       ),
     );
-    if (kept) replace(said, notice("Thank you.", kept.said, "good"));
+    if (kept) replace(said, notice(t("Thank you."), kept.said, "good"));
   };
   const scale = el(
     "div",
     { class: "row" },
-    el("span", { class: "small soft" }, "of no use"),
+    el("span", { class: "small soft" }, t("of no use")),
     score,
-    el("span", { class: "small soft" }, "just right"),
+    el("span", { class: "small soft" }, t("just right")),
   );
   return section(
-    "How good is it?",
+    t("How good is it?"),
     el(
       "form",
       { class: "stack tight", on: { submit } },
@@ -250,7 +257,7 @@ function rating(run) {
       el(
         "div",
         { class: "row rate-row" },
-        el("div", { class: "grow" }, field("Remark", note)),
+        el("div", { class: "grow" }, field(t("Remark"), note)),
         send,
       ),
       said,

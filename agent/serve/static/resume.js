@@ -2,13 +2,14 @@
 import { el } from "./dom.js";
 import { number } from "./format.js";
 import { button, field, input } from "./parts.js";
+import { t } from "./texts.js";
 
 const BUDGETS = {
-  max_seconds: ["Seconds in all", 1, ({ seconds }) => seconds],
-  max_total_tokens: ["Tokens in all", 1, ({ usage }) => (
+  max_seconds: [t("Seconds in all"), 1, ({ seconds }) => seconds],
+  max_total_tokens: [t("Tokens in all"), 1, ({ usage }) => (
     (usage?.prompt_tokens ?? 0) + (usage?.completion_tokens ?? 0)
   )],
-  max_cost: ["US dollars in all", "any", ({ usage }) => usage?.cost],
+  max_cost: [t("US dollars in all"), "any", ({ usage }) => usage?.cost],
 };
 
 /** The budget that a run met, by its setting; null where none ended it. */
@@ -29,17 +30,17 @@ export function largerBudget(name, run, send, cancel) {
     value: step === 1 ? Math.ceil(twice) : Number(twice.toPrecision(2)),
     required: true,
   });
-  const press = button("Go on with that", null, { kind: "primary small", type: "submit" });
+  const press = button(t("Go on with that"), null, { kind: "primary small", type: "submit" });
   const submit = (event) => {
     event.preventDefault();
     send(press, { [name]: Number(control.value) });
   };
-  const hint = `Its budget was ${number(limit)}. What it took so far counts; 0: no limit.`;
+  const hint = t("Its budget was {0}. What it took so far counts; 0: no limit.", number(limit));
   return el(
     "form",
-    { class: "card row", "aria-label": "A larger budget", on: { submit } },
+    { class: "card row", "aria-label": t("A larger budget"), on: { submit } },
     el("div", { class: "grow" }, field(label, control, hint)),
     press,
-    button("Cancel", cancel, { kind: "plain small" }),
+    button(t("Cancel"), cancel, { kind: "plain small" }),
   );
 }

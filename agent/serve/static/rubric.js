@@ -2,12 +2,13 @@
 import { el, replace } from "./dom.js";
 import { counted } from "./format.js";
 import { icon } from "./icons.js";
+import { t } from "./texts.js";
 
 const STATES = {
-  met: ["check", "met"],
-  partly: ["half", "met in part"],
-  missing: ["cross", "missing"],
-  open: ["open", "open"],
+  met: ["check", t("met")],
+  partly: ["half", t("met in part")],
+  missing: ["cross", t("missing")],
+  open: ["open", t("open")],
   unmarked: ["", ""],
 };
 const WIDE = "(min-width: 72.01rem)";
@@ -16,8 +17,8 @@ export class RubricPanel {
   constructor() {
     this.count = el("span", { class: "soft small" });
     this.list = el("ul", { class: "rubric" });
-    this.empty = el("p", { class: "soft small" }, "The run writes it with its plan.");
-    const summary = el("summary", {}, el("span", { class: "panel-name" }, "Rubric"), this.count);
+    this.empty = el("p", { class: "soft small" }, t("The run writes it with its plan."));
+    const summary = el("summary", {}, el("span", { class: "panel-name" }, t("Rubric")), this.count);
     this.element = el(
       "details",
       { class: "card rubric-card fold", open: matchMedia(WIDE).matches },
@@ -33,7 +34,7 @@ export class RubricPanel {
     const met = items.filter((item) => item.state === "met").length;
     const marked = items.some((item) => item.state !== "open" && item.state !== "unmarked");
     const all = items.length ? counted(items.length, "item") : "";
-    replace(this.count, marked ? `${met} of ${items.length} met` : all);
+    replace(this.count, marked ? t("{0} of {1} met", met, items.length) : all);
     replace(this.list, items.map(row));
   }
 }

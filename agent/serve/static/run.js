@@ -12,12 +12,13 @@ import { largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
 import { sharing } from "./share.js";
+import { t } from "./texts.js";
 import { around, folded, turn } from "./turns.js";
 
 export function show([name, tab], signal) {
-  const unseen = el("h1", { tabindex: "-1", class: "unseen" }, "Run");
+  const unseen = el("h1", { tabindex: "-1", class: "unseen" }, t("Run"));
   const place = el("div", { class: "view wide run" }, unseen, waiting());
-  const refused = el("h1", { tabindex: "-1" }, "This run cannot be shown");
+  const refused = el("h1", { tabindex: "-1" }, t("This run cannot be shown"));
   get(path("runs", name), { signal }).then(
     (run) => signal.aborted || new RunPage(place, run, tab === "steps" ? tab : "report", signal),
     (error) => signal.aborted || replace(place, refused, failure(error)),
@@ -54,7 +55,7 @@ class RunPage {
     const head = el(
       "div",
       { class: "row apart" },
-      el("h2", { id: "follow-title" }, "Follow up"),
+      el("h2", { id: "follow-title" }, t("Follow up")),
       several && sharing(run.thread, run.question),
     );
     this.next = el(
@@ -121,8 +122,8 @@ class RunView {
     this.report = el("div", { class: "report-panel stack" });
     this.limits = el("p", { class: "small soft limits-said" });
     if (this.run.limits?.length) this.on_budget(this.run);
-    this.tabs = el("nav", { class: "tabs", "aria-label": "Parts of this run", hidden: true });
-    const beside = { class: "run-aside stack", "aria-label": "Rubric and limits" };
+    this.tabs = el("nav", { class: "tabs", "aria-label": t("Parts of this run"), hidden: true });
+    const beside = { class: "run-aside stack", "aria-label": t("Rubric and limits") };
     this.told = el("div", { class: "small" }, notifying());
     const aside = el("aside", beside, this.rubric.element, this.limits, this.told);
     const parts = [this.failed, this.lost, this.feed.element, this.report];
@@ -139,7 +140,7 @@ class RunView {
 
   on_stage({ stage }) {
     this.head.reached(stage);
-    if (stage !== this.stage) say(`Stage: ${stage}`);
+    if (stage !== this.stage) say(t("Stage: {0}", stage));
     this.stage = stage;
     this.at("running");
   }
@@ -154,7 +155,7 @@ class RunView {
   }
 
   on_budget({ limits }) {
-    replace(this.limits, `May take ${limits.join(", ")}.`);
+    replace(this.limits, t("May take {0}.", limits.join(", ")));
   }
 
   on_usage(usage) {
@@ -193,7 +194,7 @@ class RunView {
     try {
       this.state(await get(path("runs", this.run.run), { signal: this.signal }));
       if (live) {
-        say(`The run ended: ${stateOf(this.run)[0]}.`);
+        say(t("The run ended: {0}.", stateOf(this.run)[0]));
         if (document.hidden) notify(this.run.question, stateOf(this.run)[0]);
       }
       await this.showEnd();
@@ -205,7 +206,7 @@ class RunView {
   async showEnd() {
     this.showTabs();
     this.feed.element.hidden = this.tab !== "steps";
-    if (this.tab === "report") replace(this.report, waiting("Loading the report …"));
+    if (this.tab === "report") replace(this.report, waiting(t("Loading the report …")));
     const report = await get(path("runs", this.run.run, "report"), { signal: this.signal });
     if (report.rubric.length) this.rubric.show(report.rubric);
     if (!this.stage) this.feed.retell(report.stages);
@@ -216,9 +217,9 @@ class RunView {
   showTabs() {
     const run = encodeURIComponent(this.run.run);
     const links = [
-      ["report", `#/run/${run}`, "Report"],
-      ["steps", `#/run/${run}/steps`, "How it was found"],
-      ["scores", `#/judge/${run}`, "Scores"],
+      ["report", `#/run/${run}`, t("Report")],
+      ["steps", `#/run/${run}/steps`, t("How it was found")],
+      ["scores", `#/judge/${run}`, t("Scores")],
     ];
     const current = (name) => (name === this.tab ? "page" : null);
     const link = ([name, href, label]) => el("a", { href, "aria-current": current(name) }, label);
@@ -252,7 +253,7 @@ class RunView {
     const stopping = () => post(path("runs", this.run.run, "stop"));
     if (!(await attempt(this.failed, currentTarget, stopping))) return;
     currentTarget.disabled = true;
-    say("Stopping; a report of what there is will follow.");
+    say(t("Stopping; a report of what there is will follow."));
   }
 
   /** Go on; where a budget was met, with more of it. */
@@ -278,8 +279,8 @@ class RunView {
 
   connected(up) {
     if (this.run.state === "ended") return;
-    const said = "The connection was lost; the run goes on.";
-    replace(this.lost, up ? null : notice(said, "This page takes it up again by itself."));
+    const said = t("The connection was lost; the run goes on.");
+    replace(this.lost, up ? null : notice(said, t("This page takes it up again by itself.")));
   }
 }
 
@@ -287,6 +288,6 @@ class RunView {
 function left({ state, usual_seconds: usual, budgets }, passed) {
   const most = budgets?.max_seconds;
   if (state !== "running") return "";
-  if (usual > passed) return `about ${duration(usual - passed)}`;
-  return most > passed ? `at most ${duration(most - passed)}` : "";
+  if (usual > passed) return t("about {0}", duration(usual - passed));
+  return most > passed ? t("at most {0}", duration(most - passed)) : "";
 }

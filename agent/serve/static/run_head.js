@@ -3,6 +3,7 @@ import { el, replace } from "./dom.js";
 import { capital, duration, money, number, when } from "./format.js";
 import { icon } from "./icons.js";
 import { badge, button, stateOf } from "./parts.js";
+import { t } from "./texts.js";
 
 const STAGES = ["plan", "research", "review", "answer"];
 const COUNTS = ["time", "left", "searches", "tokens", "cost"];
@@ -14,9 +15,9 @@ export class RunHead {
   constructor(run, stop, goOn, nested) {
     this.badge = el("span");
     this.counts = new Map(COUNTS.map((name) => [name, el("dd", { data: { count: name } })]));
-    const title = "End now, with a report of what there is";
-    this.stop = button("Stop", stop, { kind: "small", drawn: "stop", title });
-    this.resume = button("Go on", goOn, { kind: "small primary" });
+    const title = t("End now, with a report of what there is");
+    this.stop = button(t("Stop"), stop, { kind: "small", drawn: "stop", title });
+    this.resume = button(t("Go on"), goOn, { kind: "small primary" });
     this.steps = STAGES.map(step);
     this.kicker = el("p", { class: "kicker" });
     this.place(run, nested);
@@ -32,15 +33,15 @@ export class RunHead {
         el("dl", { class: "run-counts" }, [...this.counts].map(count)),
         el("div", { class: "row" }, this.stop, this.resume),
       ),
-      el("ol", { class: "stages", "aria-label": "Stages" }, this.steps),
+      el("ol", { class: "stages", "aria-label": t("Stages") }, this.steps),
     );
     this.tell(run.usage ?? {});
   }
 
   /** Where the run belongs, when it was asked, and of what. */
   place(run, nested = false) {
-    const [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, "By itself"]
-      : [`#/threads/${encodeURIComponent(run.thread)}`, "Thread"];
+    const [to, label] = nested ? [`#/run/${encodeURIComponent(run.run)}`, t("By itself")]
+      : [`#/threads/${encodeURIComponent(run.thread)}`, t("Thread")];
     const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
     replace(this.kicker, run.thread && [el("a", { href: to }, label), " · "], facts);
   }

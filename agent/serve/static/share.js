@@ -1,6 +1,7 @@
-// A thread as one file that opens anywhere: given to the system where that shares files, else saved.
+// A thread as one file for anywhere: given to the system where that shares files, or saved.
 import { say } from "./dom.js";
 import { button } from "./parts.js";
+import { t } from "./texts.js";
 
 const TYPE = "text/html";
 
@@ -9,7 +10,7 @@ export function sharing(thread, title) {
   const address = `/api/threads/${encodeURIComponent(thread)}/export/html`;
   const share = async () => {
     const reply = await fetch(address);
-    if (!reply.ok) return say("The thread could not be written.");
+    if (!reply.ok) return say(t("The thread could not be written."));
     const name = `rubricem-${thread}.html`;
     const file = new File([await reply.blob()], name, { type: TYPE });
     if (navigator.canShare?.({ files: [file] })) {
@@ -18,9 +19,9 @@ export function sharing(thread, title) {
     } else {
       save(file);
     }
-    say("The thread was shared as one file.");
+    say(t("The thread was shared as one file."));
   };
-  return button("Share as one file", share, { kind: "small", drawn: "down" });
+  return button(t("Share as one file"), share, { kind: "small", drawn: "down" });
 }
 
 function save(file) {

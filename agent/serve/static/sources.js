@@ -3,13 +3,14 @@ import { call, get, path, remove } from "./api.js";
 import { el, replace } from "./dom.js";
 import { counted } from "./format.js";
 import { attempt, button, confirmed, failure } from "./parts.js";
+import { t } from "./texts.js";
 
 const NAMES = {
-  python: "Python documentation",
-  web: "Web",
-  scholar: "Papers",
-  wikipedia: "Wikipedia",
-  auto: "Automatic",
+  python: t("Python documentation"),
+  web: t("Web"),
+  scholar: t("Papers"),
+  wikipedia: t("Wikipedia"),
+  auto: t("Automatic"),
 };
 const UPLOADED = /^upload:/;
 
@@ -24,13 +25,13 @@ export class SourcePicker {
     this.uploads = el(
       "details",
       { class: "fold", hidden: true, on: { toggle: () => this.uploads.open && this.list() } },
-      el("summary", {}, "Uploaded documents"),
+      el("summary", {}, t("Uploaded documents")),
       this.kept,
     );
     this.element = el(
       "fieldset",
       { class: "stack tight" },
-      el("legend", { class: "legend" }, "Sources"),
+      el("legend", { class: "legend" }, t("Sources")),
       this.place,
       this.uploads,
       this.failed,
@@ -80,12 +81,12 @@ export class SourcePicker {
         type: "file",
         multiple: true,
         class: "unseen",
-        "aria-label": "Documents to search",
+        "aria-label": t("Documents to search"),
         accept: ".pdf,.md,.txt,.html,.docx,.pptx,.xlsx,.epub,.csv,.rst",
       },
     );
     this.press = button(
-      "Add documents",
+      t("Add documents"),
       () => files.click(),
       { kind: "plain small", drawn: "ask" },
     );
@@ -113,8 +114,8 @@ export class SourcePicker {
   }
 
   folder({ name, source, documents }) {
-    const press = button("Delete", () => this.forget(name, source, documents.length, press), {
-      kind: "plain small danger", drawn: "trash", "aria-label": `Delete ${name}`,
+    const press = button(t("Delete"), () => this.forget(name, source, documents.length, press), {
+      kind: "plain small danger", drawn: "trash", "aria-label": t("Delete {0}", name),
     });
     const row = el("div", { class: "row apart" }, el("strong", { dir: "auto" }, name), press);
     const names = documents.map((each) => el("li", { dir: "auto" }, each.name));
@@ -122,9 +123,9 @@ export class SourcePicker {
   }
 
   async forget(name, source, count, press) {
-    const what = `${counted(count, "document")} of ${name} will be deleted on the server. ` +
-      "Reports that cite them keep the passages.";
-    if (!(await confirmed("Delete these documents?", what, "Delete"))) return;
+    const what = t("{0} of {1} will be deleted on the server. ", counted(count, "document"), name) +
+      t("Reports that cite them keep the passages.");
+    if (!(await confirmed(t("Delete these documents?"), what, t("Delete")))) return;
     const gone = await attempt(this.failed, press, () => remove(path("uploads", name)));
     if (!gone) return;
     this.drop(source);

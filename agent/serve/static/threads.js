@@ -8,6 +8,7 @@ import {
 } from "./parts.js";
 import { LiveTurn } from "./run.js";
 import { sharing } from "./share.js";
+import { t } from "./texts.js";
 import { turn } from "./turns.js";
 
 export function show([thread], signal) {
@@ -23,8 +24,8 @@ function all(signal) {
     signal,
   );
   return view(
-    "Threads",
-    "Every question begins a thread; a follow-up knows the reports and sources before it.",
+    t("Threads"),
+    t("Every question begins a thread; a follow-up knows the reports and sources before it."),
     place,
   );
 }
@@ -32,16 +33,16 @@ function all(signal) {
 function listed(threads) {
   if (!threads.length) {
     return empty(
-      "No threads yet",
-      "Ask a question, and its thread will stand here.",
-      el("a", { class: "button primary", href: "#/" }, "Ask a question"),
+      t("No threads yet"),
+      t("Ask a question, and its thread will stand here."),
+      el("a", { class: "button primary", href: "#/" }, t("Ask a question")),
     );
   }
   const row = (thread) => {
     const facts = [
       el("span", {}, counted(thread.runs.length, "question")),
       el("span", {}, when(thread.updated_at)),
-      thread.parent && el("span", {}, "a branch"),
+      thread.parent && el("span", {}, t("a branch")),
     ];
     return el(
       "li",
@@ -59,20 +60,20 @@ function listed(threads) {
 
 const address = (id) => `#/threads/${encodeURIComponent(id)}`;
 
-const nameOf = ({ title }) => title || "A thread without a question";
+const nameOf = ({ title }) => title || t("A thread without a question");
 
 function one(name, signal) {
   const place = el(
     "div",
     { class: "view" },
-    el("h1", { tabindex: "-1", class: "unseen" }, "Thread"),
+    el("h1", { tabindex: "-1", class: "unseen" }, t("Thread")),
     waiting(),
   );
   get(path("threads", name), { signal }).then(
     (thread) => signal.aborted || new ThreadView(place, thread, signal),
     (error) => signal.aborted || replace(
       place,
-      el("h1", { tabindex: "-1" }, "This thread cannot be shown"),
+      el("h1", { tabindex: "-1" }, t("This thread cannot be shown")),
       failure(error),
     ),
   );
@@ -89,22 +90,22 @@ class ThreadView {
       "div",
       { class: "row" },
       sharing(thread.id, nameOf(thread)),
-      button("Rename", () => this.rename(), { kind: "small", drawn: "pen" }),
-      button("Delete", () => this.forget(), { kind: "small danger", drawn: "trash" }),
+      button(t("Rename"), () => this.rename(), { kind: "small", drawn: "pen" }),
+      button(t("Delete"), () => this.forget(), { kind: "small danger", drawn: "trash" }),
     );
     const parent = thread.parent && el(
       "p",
       { class: "kicker" },
-      "Branched from ",
-      el("a", { href: address(thread.parent.conversation) }, "an earlier thread"),
+      t("Branched from "),
+      el("a", { href: address(thread.parent.conversation) }, t("an earlier thread")),
     );
     this.runs = el("ol", { class: "list turns" }, thread.runs.map((run) => this.turn(run)));
-    this.none = el("p", { class: "soft" }, "Nothing was asked in this thread yet.");
+    this.none = el("p", { class: "soft" }, t("Nothing was asked in this thread yet."));
     this.none.hidden = thread.runs.length > 0;
     const next = el(
       "section",
       { class: "follow-up", "aria-labelledby": "next" },
-      el("h2", { id: "next" }, "Ask the next question"),
+      el("h2", { id: "next" }, t("Ask the next question")),
       composer(async () => thread.id, (started) => this.asked(started)),
     );
     replace(
@@ -119,7 +120,7 @@ class ThreadView {
 
   turn(run) {
     const branch = button(
-      "Branch from here",
+      t("Branch from here"),
       (event) => this.branch(event, run.run),
       { kind: "plain small", drawn: "branch" },
     );
@@ -136,7 +137,7 @@ class ThreadView {
 
   rename() {
     const title = input({ value: this.thread.title, maxlength: 120 });
-    const send = button("Keep", null, { kind: "primary small", type: "submit" });
+    const send = button(t("Keep"), null, { kind: "primary small", type: "submit" });
     const back = () => {
       form.replaceWith(this.actions);
       this.actions.querySelector("button").focus();
@@ -159,10 +160,10 @@ class ThreadView {
       el(
         "div",
         { class: "grow" },
-        field("Title", title, "Left empty, the first question names the thread."),
+        field(t("Title"), title, t("Left empty, the first question names the thread.")),
       ),
       send,
-      button("Cancel", back, { kind: "plain small" }),
+      button(t("Cancel"), back, { kind: "plain small" }),
     );
     this.actions.replaceWith(form);
     title.focus();
@@ -178,8 +179,8 @@ class ThreadView {
   }
 
   async forget() {
-    const what = "The thread is forgotten. Its runs and their reports stay on disk.";
-    if (!(await confirmed("Delete this thread?", what, "Delete"))) return;
+    const what = t("The thread is forgotten. Its runs and their reports stay on disk.");
+    if (!(await confirmed(t("Delete this thread?"), what, t("Delete")))) return;
     const gone = await attempt(
       this.failed,
       this.actions.lastChild,

@@ -4,6 +4,7 @@ import { lineChart, shown } from "./chart.js";
 import { classes, el, replace } from "./dom.js";
 import { capital, counted, duration, number, share, when } from "./format.js";
 import { empty, fact, failure, into, view, waiting } from "./parts.js";
+import { t } from "./texts.js";
 
 const AGAIN = 4000;
 const STAGES = ["plan", "research", "review", "answer"];
@@ -22,8 +23,8 @@ function all(signal) {
     ({ collected: runs }) => rows(
       "collected",
       runs,
-      "No rollouts were collected yet",
-      "`rubricem collect` gathers groups of scored rollouts.",
+      t("No rollouts were collected yet"),
+      t("`rubricem collect` gathers groups of scored rollouts."),
     ),
     signal,
   );
@@ -33,16 +34,16 @@ function all(signal) {
     ({ trained: runs }) => rows(
       "trained",
       runs,
-      "Nothing was trained yet",
-      "`rubricem train` improves a policy on what was collected.",
+      t("Nothing was trained yet"),
+      t("`rubricem train` improves a policy on what was collected."),
     ),
     signal,
   );
   return view(
-    "Training",
-    "Groups of rollouts that were collected, and what training made of them.",
-    el("section", {}, el("h2", {}, "Collected"), first),
-    el("section", { class: "part" }, el("h2", {}, "Trained"), second),
+    t("Training"),
+    t("Groups of rollouts that were collected, and what training made of them."),
+    el("section", {}, el("h2", {}, t("Collected")), first),
+    el("section", { class: "part" }, el("h2", {}, t("Trained")), second),
   );
 }
 
@@ -88,7 +89,7 @@ function one(kind, name, draw, signal) {
   const head = el(
     "header",
     { class: "view-head" },
-    el("p", { class: "kicker" }, el("a", { href: "#/training" }, "Training")),
+    el("p", { class: "kicker" }, el("a", { href: "#/training" }, t("Training"))),
     el("h1", { tabindex: "-1" }, name),
   );
   const body = el("div", { class: "stack" });
@@ -135,11 +136,11 @@ const over = (steps, name, value) => ({
 function collected(run) {
   const { steps } = run;
   if (!run.grid.length) {
-    return empty("No group is judged yet", "They appear here one by one, as they are.");
+    return empty(t("No group is judged yet"), t("They appear here one by one, as they are."));
   }
   const facts = [
-    ["Groups", run.groups],
-    ["Rollouts", run.rollouts],
+    [t("Groups"), run.groups],
+    [t("Rollouts"), run.rollouts],
   ].filter(([, value]) => value != null);
   const failures = Object.values(run.failures ?? {}).reduce((sum, count) => sum + count, 0);
   return [
@@ -147,41 +148,45 @@ function collected(run) {
       "dl",
       { class: "facts" },
       facts.map(([name, value]) => fact(name, number(value))),
-      fact("Time", duration(run.seconds)),
-      fact("Failed", number(failures)),
-      fact("Unscored stages", percent(run.unscored_share)),
-      fact("Malformed", percent(run.malformed_share)),
-      fact("Reflections", number(run.reflections)),
-      fact("Accepted", number(run.accepted)),
+      fact(t("Time"), duration(run.seconds)),
+      fact(t("Failed"), number(failures)),
+      fact(t("Unscored stages"), percent(run.unscored_share)),
+      fact(t("Malformed"), percent(run.malformed_share)),
+      fact(t("Reflections"), number(run.reflections)),
+      fact(t("Accepted"), number(run.accepted)),
     ),
     groups(run.grid),
     charts(chart(
-      "Score of each stage",
-      "mean score",
+      t("Score of each stage"),
+      t("mean score"),
       STAGES.map((stage) => over(steps, capital(stage), (step) => step.scores?.[stage])),
       { low: 0, high: 1 },
     ),
     chart(
-      "What went wrong",
+      t("What went wrong"),
       "share",
       [
-        over(steps, "Unscored stages", (step) => step.unscored_share),
-        over(steps, "Malformed rollouts", (step) => step.malformed_share),
+        over(steps, t("Unscored stages"), (step) => step.unscored_share),
+        over(steps, t("Malformed rollouts"), (step) => step.malformed_share),
       ],
       { low: 0 },
     ),
-    chart("Searches", "mean of a rollout", [over(steps, "Searches", (step) => step.tool_calls)]),
     chart(
-      "Tokens written",
-      "mean of a rollout",
-      [over(steps, "Tokens", (step) => step.tokens_written)],
+      t("Searches"),
+      t("mean of a rollout"),
+      [over(steps, t("Searches"), (step) => step.tool_calls)],
     ),
     chart(
-      "Criteria of the rubrics",
-      "changed in the step",
+      t("Tokens written"),
+      t("mean of a rollout"),
+      [over(steps, t("Tokens"), (step) => step.tokens_written)],
+    ),
+    chart(
+      t("Criteria of the rubrics"),
+      t("changed in the step"),
       [
-        over(steps, "Added", (step) => step.criteria_added),
-        over(steps, "Retired", (step) => step.criteria_retired),
+        over(steps, t("Added"), (step) => step.criteria_added),
+        over(steps, t("Retired"), (step) => step.criteria_retired),
       ],
     )),
   ];
@@ -193,21 +198,26 @@ const charts = (...drawn) => el("div", { class: "charts" }, drawn);
 function groups(grid) {
   const rows = new Map();
   for (const group of grid) rows.set(group.step, [...(rows.get(group.step) ?? []), group]);
-  const heading = el("h2", { id: "groups-title" }, "Groups");
+  const heading = el("h2", { id: "groups-title" }, t("Groups"));
   const told = el(
     "p",
     { class: "small soft" },
-    "By step, the mean score of each group's answers; hatched where nothing is scored, dashed "
-      + "where the step goes on.",
+    t("By step, the mean score of each group's answers; hatched where nothing is scored, dashed "
+      + "where the step goes on."),
   );
   const row = ([step, found]) => el(
     "tr",
     {},
-    el("th", { scope: "row" }, `step ${step}`),
+    el("th", { scope: "row" }, t("step {0}", step)),
     found.map((group) => el("td", {}, groupCell(group))),
   );
   const table = el("table", { class: "groups" }, el("tbody", {}, [...rows].map(row)));
-  const region = { class: "table-wrap", tabindex: "0", role: "region", "aria-label": "All groups" };
+  const region = {
+    class: "table-wrap",
+    tabindex: "0",
+    role: "region",
+    "aria-label": t("All groups"),
+  };
   return el(
     "section",
     { class: "stack tight", "aria-labelledby": heading.id },
@@ -219,14 +229,17 @@ function groups(grid) {
 
 function groupCell({ question, scores, rollouts, failed, finished }) {
   const answer = scores.answer;
-  const stages = STAGES.map((stage) => `${stage} ${scores[stage] == null ? "unscored" : share(scores[stage])}`);
+  const stages = STAGES.map(
+    (stage) => `${stage} ${scores[stage] == null ? t("unscored") : share(scores[stage])}`
+  );
   const said = [
     question,
-    `${counted(rollouts, "rollout")}${failed ? `, ${failed} failed` : ""}`,
+    `${counted(rollouts, "rollout")}${failed ? t(", {0} failed", failed) : ""}`,
     stages.join(", "),
-    finished ? "" : "its step goes on",
+    finished ? "" : t("its step goes on"),
   ].filter(Boolean).join("\n");
-  const kind = answer == null ? "unscored" : `part-${Math.round(10 * Math.max(0, Math.min(1, answer)))}`;
+  const tenths = Math.round(10 * Math.max(0, Math.min(1, answer)));
+  const kind = answer == null ? "unscored" : `part-${tenths}`;
   return el(
     "span",
     { class: classes("cell", kind, !finished && "running"), title: said },
@@ -252,14 +265,14 @@ function trained({ steps, rounds, changed_at, ...rest }) {
     ([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== ""
   );
   if (!steps.length && !rounds.length) {
-    return empty("No step was finished", "The curves begin with the first finished step.");
+    return empty(t("No step was finished"), t("The curves begin with the first finished step."));
   }
   return [
     el(
       "dl",
       { class: "facts" },
-      fact("Steps", number(steps.length)),
-      changed_at && fact("Last change", when(changed_at)),
+      fact(t("Steps"), number(steps.length)),
+      changed_at && fact(t("Last change"), when(changed_at)),
       facts.map(
         ([key, value]) => fact(
           capital(key),
@@ -274,7 +287,7 @@ function trained({ steps, rounds, changed_at, ...rest }) {
   ];
 }
 
-const metric = (name) => (name === "kl" ? "KL divergence" : capital(name));
+const metric = (name) => (name === "kl" ? t("KL divergence") : capital(name));
 
 /** How the rollouts collected between the updates scored. */
 function roundChart(rounds) {
@@ -283,8 +296,8 @@ function roundChart(rounds) {
     points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]),
   });
   return rounds.length > 0 && charts(chart(
-    "Score of each stage, by round",
-    "mean score",
+    t("Score of each stage, by round"),
+    t("mean score"),
     STAGES.map(scores),
     { x: "round", low: 0, high: 1 },
   ));

@@ -4,6 +4,7 @@ import { el, replace } from "./dom.js";
 import { counted, duration, when } from "./format.js";
 import { into, stateBadge } from "./parts.js";
 import { answerOf } from "./report.js";
+import { t } from "./texts.js";
 
 /** What was asked in a run's thread before it and after it. */
 export async function around(run, signal) {
@@ -20,7 +21,7 @@ export function folded(before) {
   return before.length ? el(
     "details",
     { class: "fold", on: { toggle: open } },
-    el("summary", {}, `${counted(before.length, "question")} before this one`),
+    el("summary", {}, t("{0} before this one", counted(before.length, "question"))),
     turns,
   ) : null;
 }
@@ -32,12 +33,12 @@ export function turn(run, more = null) {
     { class: "row" },
     stateBadge(run),
     el("span", {}, when(run.started_at)),
-    el("span", {}, `took ${duration(run.seconds)}`),
+    el("span", {}, t("took {0}", duration(run.seconds))),
   );
   const link = el(
     "a",
     { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` },
-    el("strong", { dir: "auto" }, run.question || "A run that is not there any more"),
+    el("strong", { dir: "auto" }, run.question || t("A run that is not there any more")),
   );
   const answer = el("div");
   if (run.state === "ended" && run.question) {

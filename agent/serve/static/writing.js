@@ -2,18 +2,19 @@
 //
 // The tags of the scaffold open and close blocks that have a name for people; whatever else looks
 // like a tag is text. A tag may arrive in several pieces, so an unfinished one is held back.
+import { t } from "./texts.js";
 
 const LABELS = {
-  think: "Thinking",
-  deep_analysis: "Analysis",
-  rubric: "Rubric",
-  research_plan: "Research plan",
+  think: t("Thinking"),
+  deep_analysis: t("Analysis"),
+  rubric: t("Rubric"),
+  research_plan: t("Research plan"),
   call_tool: "",
-  tool_output: "Found",
-  state_evaluation: "Where it stands",
-  rubric_review: "Rubric, item by item",
-  writing_plan: "Writing plan",
-  answer: "Answer, as it is written",
+  tool_output: t("Found"),
+  state_evaluation: t("Where it stands"),
+  rubric_review: t("Rubric, item by item"),
+  writing_plan: t("Writing plan"),
+  answer: t("Answer, as it is written"),
 };
 const SILENT = new Set(["structured_plan", "review", "cite", "snippet"]);
 const TAG = /<(\/?)([a-z_]+)((?:\s[^<>]*)?)>/g;

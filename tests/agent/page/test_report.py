@@ -6,12 +6,14 @@ So are threads, the memory, the judge and the curves, as somebody finds and chan
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
 from tests.support import pages
+from tests.support.waiting import PATIENCE
 
 HOSTILE = f"What does the hostile page say? {' '.join(pages.PAYLOADS)}"
 
@@ -93,7 +95,7 @@ def follow_up(report: Page, run: str) -> None:
     heading = below.get_by_role("heading", level=2, name="And lru_cache with 128, slowly?")
     expect(heading).to_be_focused()
     assert run in report.url
-    expect(below.locator(".feed")).to_contain_text("measured hits")
+    expect(below.locator(".feed")).to_contain_text("Look for a measurement.")
     expect(below.get_by_role("article")).to_contain_text("can grow without bound")
     expect(asking).to_have_value("")
     assert not faults(report)
@@ -230,6 +232,52 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
         expect(article.locator(".c-keyword")).to_have_text("return")
         expect(article.get_by_role("listitem")).to_have_text("\u2611 Size told")
         assert not faults(page)
+
+
+@pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
+def test_a_question_and_its_answer_stand_in_the_direction_of_their_language(
+    browser: Browser, site: pages.Site, size: ViewportSize
+):
+    asked = "ماذا يحدث عندما تكون maxsize فارغة؟ arabic lru_cache"
+    run = pages.finished(site, asked)["run"]
+    way = "it => getComputedStyle(it).direction"
+    with pages.opened(browser, site, viewport=size, reduced_motion="reduce") as page:
+        question = page.get_by_role("textbox", name="Question")
+        question.fill(asked)
+        assert question.evaluate(way) == "rtl"
+        page.goto(f"{site.url}{pages.run_address(run)}")
+        article = page.get_by_role("article")
+        expect(article).to_contain_text("الذاكرة")
+        assert [article.evaluate(way), page.locator("h1").evaluate(way)] == ["rtl", "rtl"]
+        inside, item = article.bounding_box(), article.get_by_role("listitem").first.bounding_box()
+        assert inside and item and item["x"] + item["width"] < inside["x"] + inside["width"]
+        assert page.locator("html").evaluate(way) == "ltr", "the interface stays as it is"
+        assert not faults(page)
+    html = httpx.get(f"{site.url}api/runs/{run}/export/html", timeout=PATIENCE).text
+    assert '<article class="answer" dir="auto" lang="ar">' in html
+
+
+def test_the_page_speaks_the_language_that_it_has_a_table_for(browser: Browser, site: pages.Site):
+    german = {
+        "What would you like to know?": "Was möchten Sie wissen?",
+        "Ask": "Fragen",
+        "Recent": "Zuletzt",
+        "question|questions": "Frage|Fragen",
+    }
+    with pages.opened(browser, site, locale="de-DE") as page:
+        page.route("**/texts/de.json", lambda route: route.fulfill(json=german))
+        page.reload()
+        pages.has_heading(page, "Was möchten Sie wissen?")
+        expect(page.get_by_role("link", name="Fragen")).to_be_visible()
+        expect(page.get_by_role("heading", name="Zuletzt")).to_be_visible()
+        expect(page.get_by_text("Short answer")).to_be_visible()
+        assert page.locator("html").get_attribute("lang") == "de"
+        said = "async () => (await import('/static/format.js')).counted(1200, 'question')"
+        assert page.evaluate(said) == "1.200 Fragen"
+        assert not faults(page)
+    with pages.opened(browser, site, locale="de-DE") as page:
+        pages.has_heading(page, "What would you like to know?")
+        assert page.locator("html").get_attribute("lang") == "en"
 
 
 def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
