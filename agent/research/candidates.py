@@ -111,6 +111,8 @@ def told(text: str, question: str) -> list[str]:
     if _COUNTRY.search(question):
         return _told_country(text)
     if asked in ("date", "place"):
+        if _relation(question):  # "When was Ada's husband born?" asks for another's life
+            return []
         return (_told_dates if asked == "date" else _told_places)(text, question)
     if not _WHO.match(question):
         return []

@@ -285,12 +285,17 @@ _STEMS = {
 }  # fmt: skip
 """what somebody is to a work or to another -> how a look-up may put that"""
 _ROLE = "|".join(_STEMS)
-_CALLED = r"(?P<name>[A-Z0-9\"'\u201c]\S*(?: (?:\([^)]*\)|(?:[a-z]{1,3} ){0,2}[A-Z0-9&]\S*))*)"
+_CALLED = (
+    r"(?P<name>\[\d+\]|[A-Z0-9\"'\u201c]\S*"
+    r"(?: (?:\([^)]*\)|(?:[a-z]{1,3} ){0,2}[A-Z0-9&]\S*))*)"
+)
 _ROLE_OF = re.compile(rf"\b(?:the )?(?P<role>{_ROLE}) of (?:the )?(?P<work>[a-z]+ )?{_CALLED}")
 _S_ROLE = re.compile(
     rf"(?<!\S)(?!(?:Wh[a-z]+|How|Is|Was|Are|Were|Did|Do|Does|In|On|From) )"
     rf"{_CALLED}['\u2019]s (?P<role>{_ROLE})\b(?!-)"
 )
+_THEM = "[0]"
+"""whoever is looked up, in what is asked of them"""
 _CASES = tuple(map(re.compile, (
     r"\b(?:born|birth\w*)\b", r"\b(?:die[ds]?|death)\b", r"\b(?:buried|burial)\b",
     r"\b(?:nation\w*|countr\w*|citizen\w*)\b",
@@ -313,7 +318,7 @@ def _bridged(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     asked = next((case for case in _CASES if case.search(rest)), re.compile(""))
     if any(asked.search(step.text) for step in last):
         return list(steps)
-    return [Lookup(1, person), Lookup(2, rest, (1,))]
+    return [Lookup(1, person), Lookup(2, rest.replace(_THEM, "[1]"), (1,))]
 
 
 def _bridge(question: str) -> tuple[str, str, str] | None:
@@ -329,8 +334,8 @@ def _bridge(question: str) -> tuple[str, str, str] | None:
     else:
         return None
     person = f"Who is the {found['role']} of {work}{found['name'].rstrip('?.! ')}?"
-    rest = f"{question[: found.start()]}[1]{question[end:]}"
-    if re.fullmatch(r"\W*who (?:is|was) \[1\]\W*", rest, re.I):
+    rest = f"{question[: found.start()]}{_THEM}{question[end:]}"
+    if re.fullmatch(rf"\W*who (?:is|was) {re.escape(_THEM)}\W*", rest, re.I):
         return None
     return found["role"], person, rest
 
@@ -357,7 +362,7 @@ _KIN = re.compile(
 
 
 def _through_persons(steps: Sequence[Lookup], question: str) -> list[Lookup]:
-    """The plan with two look-ups for kin that is named through another person."""
+    """The plan with two look-ups for whoever one of them names through another person."""
     new, numbers = list[Lookup](), dict[int, int]()
     for step in [Lookup(1, question)] if _KIN.search(question) else steps:
         text = REFERENCE.sub(lambda n: f"[{numbers.get(int(n[1]), n[1])}]", step.text)
@@ -367,6 +372,9 @@ def _through_persons(steps: Sequence[Lookup], question: str) -> list[Lookup]:
             person = f"Who is the {through} of {kin['p1'] or kin['p2']}?"
             new.append(Lookup(len(new) + 1, person, refers))
             text, refers = f"Who is the {then} of [{len(new)}]?", (len(new),)
+        elif not step.compares and (bridge := _bridge(text)):
+            new.append(Lookup(len(new) + 1, bridge[1], refers))
+            text, refers = bridge[2].replace(_THEM, f"[{len(new)}]"), (len(new),)
         numbers[step.number] = len(new) + 1
         new.append(Lookup(len(new) + 1, text, refers, step.compares))
     return new

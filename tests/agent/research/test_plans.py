@@ -171,6 +171,13 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
          "1. Who directed the film In A Kite, Up!?\n2. Where is [1] from?",
          "1. Who is the director of film In A Kite, Up! (1920 Film)?\n"
          "2. Which country [1] is from?"),
+        ("Where did the director of The Kite die, and when was his wife born?",
+         "1. Who directed The Kite?\n2. Where did [1] die?\n3. When was [1]'s wife born?",
+         "1. Who directed The Kite?\n2. Where did [1] die?\n3. Who is the wife of [1]?\n"
+         "4. When was [3] born?"),
+        ("Where is the wife of the director of The Kite buried?",
+         "1. Who directed The Kite?\n2. Where is the wife of [1] buried?",
+         "1. Who directed The Kite?\n2. Who is the wife of [1]?\n3. Where is [2] buried?"),
         ("Who is Ada's mother?", "1. Who is Ada's mother?", "1. Who is Ada's mother?"),
         ("Who is the author of Ada, and is it the same as of Bo?", "1. Who wrote Ada?",
          "1. Who wrote Ada?"),
@@ -178,7 +185,7 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
     ids=["other side", "what is asked", "not the question", "as it was made", "nationality",
          "through a spouse", "in a chain", "what nobody asked", "two parts",
          "no sides", "a chain", "another case", "nobody in between", "no word of its own",
-         "nothing of them", "compared"],
+         "another's wife", "three in a row", "nothing of them", "compared"],
 )  # fmt: skip
 def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, thought: str, plan: str):
     steps = complete(read_plan(thought, question), question)
