@@ -73,6 +73,7 @@ class LineChart {
     };
     this.slider = el("div", { class: "plot", ...slider }, this.hues);
     this.slider.addEventListener("keydown", (event) => this.key(event));
+    this.slider.addEventListener("pointermove", (event) => this.follow(event));
     this.show(this.at);
     const sized = new ResizeObserver(([{ contentRect }]) => this.draw(contentRect.width));
     sized.observe(this.slider);
@@ -88,7 +89,6 @@ class LineChart {
     const data = [this.xs, ...this.series.map(({ points }) => points.map(([, y]) => y ?? null))];
     this.plot = new Plot(this.options(width), data, this.slider);
     for (const canvas of this.slider.querySelectorAll("canvas")) canvas.ariaHidden = "true";
-    this.point();
     PLOTS.add(this.plot);
   }
 
@@ -111,7 +111,7 @@ class LineChart {
         { ...plain, label: this.yName, size: 52, values: (_, found) => found.map(shown) },
       ],
       series: [{}, ...this.series.map(({ name }, i) => this.line(name, i))],
-      hooks: { setCursor: [(plot) => plot.cursor.idx != null && this.show(plot.cursor.idx)] },
+      hooks: { ready: [(plot) => this.point(plot)] },
     };
   }
 
@@ -151,9 +151,15 @@ class LineChart {
     this.point();
   }
 
+  /** A pointer that moves reads; one that a chart appeared under does not. */
+  follow({ clientX, movementX, movementY }) {
+    if (!this.plot || !(movementX || movementY)) return;
+    this.show(this.plot.posToIdx(clientX - this.plot.over.getBoundingClientRect().left));
+  }
+
   /** The cursor stands where the values are read. */
-  point() {
-    this.plot?.setCursor({ left: this.plot.valToPos(this.xs[this.at], "x"), top: 0 }, false);
+  point(plot = this.plot) {
+    plot?.setCursor({ left: plot.valToPos(this.xs[this.at], "x"), top: 0 }, false);
   }
 
   show(at) {

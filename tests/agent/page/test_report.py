@@ -429,6 +429,12 @@ def test_curves_are_read_by_key_and_as_a_table(page: Page):
     expect(figure.get_by_role("row")).to_have_count(7)
     canvas = figure.locator("canvas")
     expect(canvas).to_be_visible()
+    expect(loss).to_have_attribute("aria-valuetext", "step 2: Loss 0.5")
+    box = canvas.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] - 40, box["y"] + 60)
+    page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 60)
+    expect(loss).to_have_attribute("aria-valuetext", "step 6: Loss 0.1667")
     colours = """canvas => {
         const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
         const found = new Set();
