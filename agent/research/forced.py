@@ -225,7 +225,7 @@ class ForcedDecoder:
             )
         plan = f"\n</rubric>\n<research_plan>\n{neutralise(numbered(steps))}"
         await run.prompt(Stage.PLAN, f"{plan}\n</research_plan>\n</structured_plan>\n")
-        run.lookups = Lookups(others=[s.text for s in thoughts if not s.refers])
+        run.lookups = Lookups(others=[s.text for s in thoughts if _rewords(s, alone)])
         self._follow(run)
         return await self._call(run, self._question(run, run.lookups.steps[0]))
 
@@ -543,6 +543,12 @@ _OPEN = re.compile(
     r"\W*(?:(?:in|from|by|of|to|at|on) )?(?:wh(?:o|om|ose|at|ich|en|ere|y)|how)\b", re.I
 )
 """a question that is answered by a thing, not by yes or no"""
+
+
+def _rewords(step: Lookup, question: str) -> bool:
+    """Whether a look-up may ask what the question asks; "What is the answer?" does not."""
+    own = content_words(step.text) - content_words(" ".join(names(f"{step.text} {question}")))
+    return not step.refers and (not own or bool(own & content_words(question)))
 
 
 def _own_items(rubric: str, about: frozenset[str]) -> str:

@@ -212,6 +212,18 @@ def _hoped(source: Source, said: str, question: str, guess: str) -> float:
     return len(hoped & content_words(said, language)) / len(hoped)
 
 
+_COUNT = re.compile(
+    r"\d|\b(?:no|none|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|dozen|hundred|"
+    r"thousand|single|both|twice|once|unlimited|unbounded|any number)\b",
+    re.I,
+)
+
+
+def _may_count(said: str, question: str) -> bool:
+    """Whether a sentence has a number, where a question asks how many there are of something."""
+    return not re.match(r"\W*how many\b", question, re.I) or bool(_COUNT.search(said))
+
+
 def _may_explain(source: Source, said: str, question: str, guess: str) -> bool:
     """Whether a sentence has a word of what is to be explained, beside its page's title.
 
@@ -360,6 +372,7 @@ class AnswerReader:
             related = [s for s in standing if _relates(s, question, guess)]
             standing = related if self._embedder is None else []
         bare = not adds(text, [question, "yes no"]) or _only_signature(text, question)
+        bare = bare or not _may_count(text, question)
         if NOT_FOUND in text.casefold() or not standing or bare:
             if self._embedder is not None:
                 return await self._nearest_of(run, about, question, guess)
@@ -381,7 +394,7 @@ class AnswerReader:
             await self.nearest(run, about, question, guess), question, guess
         ):
             text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
-            if not _may_explain(source, said, question, guess):
+            if not (_may_explain(source, said, question, guess) and _may_count(said, question)):
                 continue
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):

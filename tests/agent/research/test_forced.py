@@ -299,6 +299,25 @@ def test_what_says_little_alone_is_told_with_what_it_belongs_to(text: str, told:
     assert list(told_sentences(text)) == told
 
 
+@pytest.mark.parametrize(("text", "quoted"), [("two modes", True), ("its modes", False)])
+async def test_how_many_there_are_is_told_by_a_number_alone(
+    tmp_path: Path, text: str, quoted: bool
+):
+    text = f"Nothing of {text} changes with reset --soft."
+    policy = SmallModel(Filling(reading=" not found"))
+    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How many modes does git undo have?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert ("Nothing of" in answer_of(run)) is quoted
+
+
+async def test_a_look_up_that_asks_nothing_of_the_question_is_not_searched(tmp_path: Path):
+    search = Library((KITE, MIRA))
+    filling = Filling(plan=" How many kites had Mira Holt?\n2. What is the answer?", reading="")
+    await forced(tmp_path, filling, search, "How many kites had Mira Holt?")
+    assert not any("answer" in query for query in search.queries)
+
+
 @pytest.mark.parametrize(("said", "quoted"), [("changes", True), ("grows", False)])
 async def test_why_something_is_so_is_not_told_by_a_sentence_on_nothing_of_it(
     tmp_path: Path, said: str, quoted: bool
