@@ -39,6 +39,13 @@ LONGEST_TOLD = 20_000
 """characters of a text that are read for what they tell"""
 
 
+_PLACE_ASKED = re.compile(
+    r"\W*(?:(?:from|in|at|to) )?where\b|.*\bplace of\b|"
+    r".*\b(?:which|what)(?: is| was)?(?: the)? (?:\w+ )?(?:place|city|town|country|village)\b"
+)
+"""not "Which river does the city lie on?\""""
+
+
 def asks_for(question: str) -> Asked:
     """What kind of answer a look-up wants, by its question word; of other languages "words"."""
     if is_foreign(question):
@@ -53,7 +60,7 @@ def asks_for(question: str) -> Asked:
         return "date"
     # "Where do I put it?", "What takes the place of it?" ask for what a manual says.
     of_somebody = named and not re.search(r"\bwhere (?:do|does|can|should)\b", text)
-    if of_somebody and re.match(r"\W*(?:from )?where\b|.*\b(?:place|city|town|country)\b", text):
+    if of_somebody and _PLACE_ASKED.match(text):
         return "place"
     first = re.match(r"\W*(?:in |from |by |of |to |at )?(who|whose|whom)\b", text)
     called = re.match(
