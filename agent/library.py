@@ -38,7 +38,9 @@ class Options(TypedDict, total=False):
     """The settings by their names, as `research` takes them; docs/configuration.md has each."""
 
     model: str | None
+    models: str | Sequence[str]
     base_url: str | None
+    more_servers: str | Sequence[str]
     api_key: "str | SecretStr | None"
     dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None
     source: str | Sequence[str]

@@ -188,9 +188,10 @@ TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who d
 
 def of_question(each: str) -> None:
     for read in (language.read_query, language.names, language.content_words, plans.two_sides,
-                 plans.subjects, plans.parameters, plans.objects, candidates.asks_for,
-                 candidates.moment, threads.leans, language.phrase):  # fmt: skip
+                 plans.subjects, candidates.asks_for, candidates.moment, candidates.nation,
+                 threads.leans, language.phrase):  # fmt: skip
         read(each)
+    candidates.speaks_of(each, source(1, each[:4000], each[:80]))
     plans.complete(plans.read_plan(each, each), each)
     part_about(each, 60, each[:200])
     for asked in TOLD:

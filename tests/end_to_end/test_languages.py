@@ -144,4 +144,4 @@ async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):
 
 def test_a_report_takes_the_direction_of_its_answer():
     shown = page(trajectory(question="متى بنيت المنارة؟"))
-    assert '<article class="answer" dir="auto">' in shown and '<h1 dir="auto">' in shown
+    assert '<article class="answer" dir="auto" lang="ar">' in shown and '<h1 dir="auto">' in shown

@@ -146,9 +146,10 @@ def test_a_thread_is_shared_as_one_file_saved_or_given_to_the_system(page: Page,
         }"""
     )
     share.click()
-    page.wait_for_function("window.shared")
     name = f"rubricem-{asked['thread']}.html"
-    assert page.evaluate("shared") == [name, pages.QUESTION]
+    # A function: the page allows no text to be run as a program.
+    page.wait_for_function("() => window.shared")
+    assert page.evaluate("() => window.shared") == [name, pages.QUESTION]
 
 
 def test_a_report_is_copied_as_markdown(browser: Browser, site: pages.Site, run: str):

@@ -109,8 +109,8 @@ def test_money_ends_it_at_its_limit_and_no_price_is_no_limit(
         refused = run("distil", path, "--rows")
         assert "max_run_cost under [distil] cannot be kept" in refused.output
         # 100 tokens read and 20 written: 0.3 dollars a call.
-        prices = "".join(f"{n} = [1000.0, 1000.0, 10000.0]\n" for n in ("first", "second"))
-        (tmp_path / "rubricem.toml").write_text(f"[prices]\n{prices}")
+        prices = dict.fromkeys(("first", "second"), (1000.0, 1000.0, 10000.0))
+        monkeypatch.setenv("RUBRICEM_PRICES", json.dumps(prices))
         ended = run("distil", path, "--rows")
         assert ended.exit_code == 3 and "Allow it more by max_run_cost" in ended.output
         assert len(server.requests) == 1

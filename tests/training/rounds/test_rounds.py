@@ -738,11 +738,6 @@ def replies(out: Path) -> list[Usage]:
     return [usage for one in used if one for usage in [Usage.model_validate(one)] if usage.calls]
 
 
-def priced(folder: Path) -> None:
-    """Ten dollars for a thousand tokens written, of the first weights; checkpoints cost as much."""
-    (folder / "rubricem.toml").write_text("[prices]\npolicy = [0.0, 0.0, 10000.0]\n")
-
-
 def test_money_ends_all_rounds_at_its_limit_and_more_goes_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -752,7 +747,8 @@ def test_money_ends_all_rounds_at_its_limit_and_more_goes_on_elsewhere(
         shape["source"] = [f"searxng:{address.removesuffix('/v1')}"]
         refused = train(on_server(tmp_path, address, **shape, max_run_cost=1.0))
         assert refused.exit_code == 2 and f"{LIMIT} cannot be kept" in refused.stderr
-        priced(tmp_path)
+        # Ten dollars for a thousand tokens written, of the first weights; checkpoints cost as much.
+        monkeypatch.setenv("RUBRICEM_PRICES", '{"policy": [0.0, 0.0, 10000.0]}')
         ended = train(on_server(tmp_path, address, **shape, max_run_cost=40.0))
         said = " ".join(ended.stderr.split())
         assert ended.exit_code == 3, ended.output
