@@ -247,11 +247,11 @@ def _trusted(trust_env: bool) -> ssl.SSLContext:
 class _Bounded(httpx2.AsyncByteStream):
     """A body that breaks off above so many bytes."""
 
-    def __init__(self, body: httpx2.AsyncByteStream) -> None:
-        self._body = body
+    def __init__(self, body: httpx2.AsyncByteStream, most: int) -> None:
+        self._body, self._most = body, most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = MOST_BYTES
+        left = self._most
         async for piece in self._body:
             left -= len(piece)
             if left < 0:
@@ -262,15 +262,24 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._body.aclose()
 
 
+def bounded(response: httpx2.Response, most: int) -> httpx2.Response:
+    """The response, whose body is read up to so many bytes.
+
+    Raises httpx2.DecodingError where it is packed, which was not asked for.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("the reply is packed, which was not asked for")
+    if isinstance(response.stream, httpx2.AsyncByteStream):
+        response.stream = _Bounded(response.stream, most)
+    return response
+
+
 async def _bound(response: httpx2.Response) -> None:
     """Bound what is read whole: all but a reply that is being written."""
     # Whatever type a server declares: what is written is asked for without a time for each read.
     written = response.request.extensions["timeout"]["read"] is None
     if not (response.is_success and written):
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.DecodingError("the reply is packed, which was not asked for")
-        if isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _Bounded(response.stream)
+        bounded(response, MOST_BYTES)
 
 
 async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:

@@ -128,8 +128,8 @@ async def test_headers_of_the_settings_are_sent_and_hosts_keep_their_name() -> N
 @pytest.mark.parametrize(
     ("headers", "body", "said"),
     [
-        ([], b"x" * 1_000_000, "what it sent is too large"),
-        ([(b"content-encoding", b"gzip")], b"x", "what it sent is packed"),
+        ([], b"x" * 1_000_000, "the reply is too large"),
+        ([(b"content-encoding", b"gzip")], b"x", "the reply is packed"),
     ],
 )
 async def test_a_reply_without_end_and_one_that_is_packed_are_not_read(
