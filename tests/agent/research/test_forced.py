@@ -299,18 +299,6 @@ def test_what_says_little_alone_is_told_with_what_it_belongs_to(text: str, told:
     assert list(told_sentences(text)) == told
 
 
-@pytest.mark.parametrize(("text", "quoted"), [("two modes", True), ("its modes", False)])
-async def test_how_many_there_are_is_told_by_a_number_alone(
-    tmp_path: Path, text: str, quoted: bool
-):
-    text = f"Nothing of {text} changes with reset --soft."
-    policy = SmallModel(Filling(reading=" not found"))
-    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question="How many modes does git undo have?")
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert ("Nothing of" in answer_of(run)) is quoted
-
-
 async def test_a_look_up_that_asks_nothing_of_the_question_is_not_searched(tmp_path: Path):
     search = Library((KITE, MIRA))
     filling = Filling(plan=" How many kites had Mira Holt?\n2. What is the answer?", reading="")
@@ -318,14 +306,22 @@ async def test_a_look_up_that_asks_nothing_of_the_question_is_not_searched(tmp_p
     assert not any("answer" in query for query in search.queries)
 
 
-@pytest.mark.parametrize(("said", "quoted"), [("changes", True), ("grows", False)])
-async def test_why_something_is_so_is_not_told_by_a_sentence_on_nothing_of_it(
-    tmp_path: Path, said: str, quoted: bool
+@pytest.mark.parametrize(
+    ("question", "what", "does", "quoted"),
+    [
+        ("Why does git undo change the clock?", "the working tree", "changes", True),
+        ("Why does git undo change the clock?", "the working tree", "grows", False),
+        ("How many modes does git undo have?", "two modes", "changes", True),
+        ("How many modes does git undo have?", "its modes", "changes", False),
+    ],
+)
+async def test_a_why_is_told_by_a_sentence_on_it_and_a_count_by_a_number_alone(
+    tmp_path: Path, question: str, what: str, does: str, quoted: bool
 ):
-    text = f"Nothing of the working tree {said} with reset --soft."
+    text = f"Nothing of {what} {does} with reset --soft."
     policy = SmallModel(Filling(reading=" not found"))
     run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question="Why does git undo change the clock?")
+    run.ask = replace(run.ask, question=question)
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     assert ("Nothing of" in answer_of(run)) is quoted
 
