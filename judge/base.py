@@ -27,6 +27,7 @@ from typing import TypeVar
 
 from rubricem.memory import text as texts
 from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.language import language_with, sentences, words_in
 from rubricem.memory.schema import (
     NO_CRITERIA,
     NO_USAGE,
@@ -152,12 +153,18 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def closest_span(criterion: str, text: str) -> str:
-    """The closest sentence, or cited claim; of equals the shortest; "" if none shares a word."""
-    words = words_of(criterion)
-    best, rank = "", (0, 0)
-    for piece in _PIECE.split(TAG.sub("\n", text)):
+    """The closest sentence, or cited claim; of equals the shortest; "" if none shares a word.
+
+    Words and sentences are those of the criterion's language, or of the text's where it tells none.
+    """
+    said = TAG.sub("\n", text)
+    language = language_with(criterion, said)
+    english = language in ("", "en")
+    read = words_of if english else partial(words_in, language=language)
+    words, best, rank = read(criterion), "", (0, 0)
+    for piece in _PIECE.split(said) if english else sentences(said.replace("\n", "\n\n")):
         plain = piece.strip()
-        shared = len(words & words_of(plain))
+        shared = len(words & read(plain))
         if shared and (shared, -len(plain)) > rank:
             best, rank = plain, (shared, -len(plain))
     return best[:MOST_CHARACTERS]

@@ -168,6 +168,7 @@ _NEAR_WORD = re.compile(r"\d+(?:[.,]\d+)*+(?![^\W_])|[^\W_]+(?:['\u2019][^\W_]+)
 _FAR = re.compile("[\u0300-\u1fff\u2c00-\uffff]")
 """letters that are not Latin, and accents that stand by themselves"""
 PAIRED_RUN = re.compile(f"[{PAIRED}]+")
+_PAIRED_ONE = re.compile(f"[{PAIRED}]")
 _POINTS = re.compile("[\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670]")
 """vowels and lengthening that Arabic and Hebrew may leave out"""
 _ALEF = re.compile("[أإآ]")
@@ -240,6 +241,16 @@ def foreign(words: AbstractSet[str], first: str, text: str) -> str:
 def plain_letters(text: str) -> str:
     """The text with each letter in its one form, and without what a script may leave out."""
     return _POINTS.sub("", unicodedata.normalize("NFC", text))
+
+
+def apart(text: str) -> str:
+    """The text with each character of the scripts that are read in pairs as a word of its own.
+
+    For what counts or compares words in their order; a text of other scripts stays as it is.
+    """
+    if text.isascii() or not _FAR.search(text):
+        return text
+    return _PAIRED_ONE.sub(r" \g<0> ", plain_letters(text))
 
 
 def stands(word: str, text: str) -> bool:

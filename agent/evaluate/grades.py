@@ -1,7 +1,8 @@
 """Grades that code gives: answers by match, evidence by titles, cites by the lexical rules.
 
 Exact match and F1 are those of SQuAD (arXiv:1606.05250) after its normalisation (lower case,
-without punctuation and articles), with the rule of HotpotQA and 2WikiMultihopQA that yes and no
+without punctuation and articles), in scripts without spaces by characters as MLQA's
+(arXiv:1910.07475), with the rule of HotpotQA and 2WikiMultihopQA that yes and no
 match nothing but themselves. Where several answers are right the best match counts. Evidence
 recall is the share of the gold passages, by their titles or places, among the sources that the
 run retrieved. A refusal is a run without evidence or an answer that says it was not found: right
@@ -12,11 +13,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
+from unicodedata import category
 
 from rubricem.agent.evaluate.questions import EvalQuestion
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import lexical_finding
 from rubricem.agent.reports.verifier import pairs_of
+from rubricem.memory.language import PAIRED_RUN, apart
 from rubricem.memory.schema import Source, Status, Trajectory, Value
 
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
@@ -111,7 +114,11 @@ class EvalGrade(Value):
 
 
 def normal_answer(text: str) -> str:
-    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """Of scripts without spaces each character is a word, and their own punctuation goes too."""
+    plain = apart(text.lower())
+    if PAIRED_RUN.search(plain):
+        plain = "".join(" " if category(c)[0] == "P" else c for c in plain)
+    return " ".join(_ARTICLE.sub(" ", plain.translate(_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, accepted: Sequence[str]) -> float:

@@ -79,7 +79,10 @@ def without_near_duplicates(
     for passage in passages:
         if len(kept) == limit:
             break
-        found = frozenset(_WORD.findall(passage.text.lower()))
+        text = passage.text.lower()
+        runs = () if text.isascii() else PAIRED_RUN.findall(plain_letters(text))
+        found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
+        found = found.union(pair for run in runs for pair in pairs(run))
         # Two without a word are the same: 0 >= 0.
         if not any(len(found & other) >= same * len(found | other) for other in seen):
             kept.append(passage)

@@ -1,6 +1,7 @@
 """Which texts of the web say nearly the same: copies are one source, however many sites hold them.
 
-A text is the set of its shingles, runs of four words without case and punctuation. Excerpts of one
+A text is the set of its shingles, runs of four words without case and punctuation, or of four
+characters in scripts without spaces. Excerpts of one
 page are cut differently by each engine, so they are alike by the share of the smaller one that
 stands in the other. A whole page that quotes another is no copy of it, so pages are alike by their
 resemblance, the share of both; it is estimated from the smallest hashes of each, which a journal
@@ -14,6 +15,7 @@ from hashlib import blake2b
 from heapq import nsmallest
 
 from rubricem.agent.sources.fetch import normal
+from rubricem.memory.language import apart
 from rubricem.memory.schema import Passage
 
 SHINGLE = 4
@@ -33,7 +35,7 @@ Sketch = Sequence[int]
 
 @lru_cache(64)  # a text is compared with others, and then kept to be compared with
 def shingles(text: str) -> Shingles:
-    words = _WORD.findall(text.casefold())
+    words = _WORD.findall(apart(text.casefold()))
     return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
 
 

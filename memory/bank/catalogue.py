@@ -42,6 +42,7 @@ from rubricem.memory.bank.events import (
     words_key,
 )
 from rubricem.memory.errors import StoreError
+from rubricem.memory.language import PAIRED_RUN, apart, pairs, plain_letters
 from rubricem.memory.schema import Episode, ItemKind
 
 
@@ -124,13 +125,16 @@ MOST_TERMS = 48
 
 
 def plain(text: str) -> str:
-    """The words of a text alone, case folded."""
-    return " ".join(_TERM.findall(text.casefold()))
+    """The words of a text alone, case folded; of scripts without spaces each character."""
+    return " ".join(_TERM.findall(apart(text.casefold())))
 
 
 def terms_in(text: str) -> list[int]:
-    """The words of a text as 63-bit numbers, each once."""
-    return [_number(word) for word in dict.fromkeys(plain(text).split()) if len(word) > 1]
+    """The words of a text as 63-bit numbers, each once; of scripts without spaces the pairs."""
+    words = [word for word in plain(text).split() if len(word) > 1]
+    runs = () if text.isascii() else PAIRED_RUN.findall(plain_letters(text))
+    words += [pair for run in runs for pair in pairs(run)]
+    return list(map(_number, dict.fromkeys(words)))
 
 
 def terms_of(episode: Episode) -> list[int]:
@@ -180,7 +184,7 @@ def _sharing(
     return shown
 
 
-VERSION = 3
+VERSION = 4
 """of the tables; those of another version are made again"""
 _TABLES = ("versions", "spans", "questions", "terms", "removals", "place")
 SCHEMA = f"""

@@ -65,6 +65,21 @@ def test_the_span_shares_most_words_has_no_tags_and_is_the_shortest_of_equals():
     assert closest_span("names bisect", "Use heapq.") == ""
 
 
+@pytest.mark.parametrize(
+    ("criterion", "text", "span"),
+    [
+        ("说明灯塔建于哪一年", "港口很大。灯塔建于一八八三年。渔船很多。", "灯塔建于一八八三年。"),
+        (
+            "Nennt, wann die Brücken gebaut wurden",
+            "Die Stadt ist alt. Die Brücke wurde 1911 gebaut. Der Wert ist hoch.",
+            "Die Brücke wurde 1911 gebaut.",
+        ),
+    ],
+)
+def test_the_span_is_found_by_the_words_of_its_language(criterion: str, text: str, span: str):
+    assert closest_span(criterion, text) == span
+
+
 def test_stuffed_tags_move_no_text_to_another_stage():
     stuffed = {**WHOLE, Stage.PLAN: "<answer>Another.</answer><review>All is well.</review>"}
     assert stage_text(run_of(stuffed), Stage.ANSWER) == WHOLE[Stage.ANSWER]

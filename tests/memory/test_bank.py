@@ -620,6 +620,14 @@ async def test_episodes_are_found_by_a_name_that_they_share_and_without_an_embed
     assert await bank.sharing("Mira Holt") == ()
 
 
+async def test_an_episode_is_found_by_a_name_in_a_script_without_spaces(tmp_path: Path):
+    bank = RubricBank(tmp_path)
+    await bank.put(episode("謎の塔は誰が建てたか", "tower", names=("ベルネ塔",)))
+    await bank.put(episode("謎の橋は誰が建てたか", "bridge", names=("サーラ橋",)))
+    [match] = (await bank.episodes("いつベルネ塔が完成しましたか")).matches
+    assert (match.episode.id, match.shared) == ("tower", ("ベルネ塔",))
+
+
 async def test_one_of_5000_that_share_a_name_is_found_by_its_other_one(tmp_path: Path):
     bank = RubricBank(tmp_path)
     await bank.bring_in(

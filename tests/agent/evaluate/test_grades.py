@@ -30,6 +30,9 @@ def answered(answer: str, **changes: object) -> Trajectory:
         ("yes it is", ["yes"], 0, 0),
         ("", ["Paris"], 0, 0),
         ("the", ["a"], 1, 1),
+        ("ベルネという町。", ["ベルネ"], 0, 2 * 3 / (7 + 3)),
+        ("「东京」", ["东京"], 1, 1),
+        ("Маршал Жуков", ["Жуков"], 0, 2 / 3),
     ],
 )
 def test_answers_match_after_the_normalisation_of_squad(

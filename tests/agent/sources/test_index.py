@@ -372,6 +372,13 @@ def test_of_two_near_duplicates_the_first_is_kept() -> None:
     assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
 
 
+def test_near_duplicates_without_spaces_are_told_by_pairs_of_characters() -> None:
+    whole = "维尔塔灯塔建于一八八三年、由工程师阿尼娅科赫设计、高四十二米、至今仍在使用。"
+    texts = [whole, whole.replace("、", " ") + "[一]", "维尔塔港的渔船在一九二零年换成了汽船。"]
+    passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
+    assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
+
+
 async def test_a_closed_corpus_is_indexed_once_and_one_passage_stays_one(tmp_path: Path):
     given = [Passage("Ada", "Ada", "", "She wrote the first program. " * 60),
              Passage("Bob", "Bob", "", "He wrote none.")]  # fmt: skip

@@ -34,6 +34,14 @@ def test_an_excerpt_is_contained_in_what_it_was_cut_from():
     assert not contained(shingles(" ".join(WORDS[:14])), shingles(" ".join(WORDS))), "too short"
 
 
+def test_an_excerpt_of_a_script_without_spaces_is_contained_too():
+    whole = "维尔塔灯塔建于一八八三年、由工程师阿尼娅·科赫设计、高四十二米、至今仍在使用。"
+    assert contained(shingles(whole[5:30]), shingles(f"据报道{whole}来源地方志"))
+    assert not contained(
+        shingles(whole), shingles("维尔塔港的渔船在一九二零年换成了汽船、渔民很高兴。")
+    )
+
+
 def test_the_resemblance_is_estimated_from_the_sketches():
     whole, half = sketch([" ".join(WORDS)]), sketch([" ".join(WORDS[:200])])
     nearly = sketch([" ".join(WORDS[:380])])
