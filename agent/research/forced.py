@@ -52,6 +52,7 @@ from rubricem.agent.research.reading import (
     may_say,
 )
 from rubricem.agent.research.run import Run
+from rubricem.agent.sources.choice import PYTHON
 from rubricem.agent.sources.offers import (
     CLOSING,
     NAMED,
@@ -194,6 +195,9 @@ class ForcedDecoder:
                 "context_tokens.",
             )
         asked = f"Question: {question}"
+        if PYTHON in run.search_tool.name.split("+"):
+            # Else what it expects of the manual is the shell's ("rm -rf").
+            asked += "\nSearched: the documentation of Python and its libraries."
         if is_foreign(question):
             asked += f"\nWrite in {NAMES[language_of(question)]}, the language of the question."
         return asked

@@ -264,7 +264,11 @@ class LexicalIndex:
             # Openings are of one length.
             self._score(f"^{word}", times, opening, self._pages)
         scores += _OPENING_SHARE * np.where(scores > 0, opening[self._page], 0)
-        return best(scores * self._weights, limit)
+        return best(scores * self.weights(query), limit)
+
+    def weights(self, query: str) -> NDArray[np.float32]:
+        """What the score of each passage is multiplied by, (n,)."""
+        return self._weights
 
     def _languages(self, query: str) -> list[str]:
         """Those, beside English (""), that the words of a query may stand in."""

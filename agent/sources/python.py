@@ -49,7 +49,7 @@ _NAMES_LEFT_OUT = """
     test tests testing _testing conftest _vendor vendor vendored typeshed externals extern examples
     example benchmarks benchmark docs doc migrations __main__ setup site-packages
 """
-_LEFT_OUT = frozenset(_NAMES_LEFT_OUT.split())
+LEFT_OUT = frozenset(_NAMES_LEFT_OUT.split())
 
 
 def module_files(distribution: Distribution) -> dict[str, ModuleSource]:
@@ -64,7 +64,7 @@ def module_files(distribution: Distribution) -> dict[str, ModuleSource]:
         stem, _, suffix = location.rpartition(".")
         parts, package = _module_parts(stem.split("/"))
         documented = all(
-            part.isidentifier() and part not in _LEFT_OUT and not part.startswith("test_")
+            part.isidentifier() and part not in LEFT_OUT and not part.startswith("test_")
             for part in parts
         )
         if suffix in ("py", "pyi") and parts and documented:

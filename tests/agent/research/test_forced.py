@@ -98,6 +98,17 @@ async def test_a_run_is_valid_by_construction(tmp_path: Path):
     assert [b.tag for b in parse(later).blocks] == ["state_evaluation", "review", "answer"]
 
 
+@pytest.mark.parametrize(("source", "told"), [("python", True), ("a+python", True), ("a", False)])
+async def test_whoever_asks_the_python_documentation_is_told_so(
+    tmp_path: Path, source: str, told: bool
+):
+    search = FixedSearch()
+    search.name = source
+    run = new_run(tmp_path, SmallModel(), search, Decoding.FORCED)
+    said = ForcedDecoder().message(run)
+    assert ("the documentation of Python and its libraries" in said) == told
+
+
 @given(slot=st.text(alphabet="ab <>/.\n&thinkanswcrt\"'[]1", max_size=60), missing=st.booleans())
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

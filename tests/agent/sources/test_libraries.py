@@ -12,6 +12,7 @@ import pytest
 from rubricem.agent.sources.index import write_segment
 from rubricem.agent.sources.libraries import STANDARD, Library, PythonDocs, Shelf
 from rubricem.memory.runs import folder_locked
+from rubricem.memory.schema import Passage
 
 COLOURS = [f"{shade}{colour}" for shade in ("pale", "dark") for colour in ("red", "blue", "grey")]
 
@@ -108,6 +109,33 @@ def test_of_two_processes_at_once_each_library_is_read_by_one(cache: Path, path:
     assert len(read) == len(set(read))
     assert sorted([*read, *read_all(cache, path)]) == sorted(COLOURS)
     assert all(process.returncode == 0 for process in both)
+
+
+FLIGHT = "How high does it fly?"
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        (FLIGHT, "kites.fly"),
+        (f"{FLIGHT} With palered", "palered.fly"),
+        (f"{FLIGHT} After the tests", "kites.fly"),
+    ],
+    ids=["none is named", "a library", "no library's name"],
+)
+def test_the_standard_library_comes_first_unless_another_is_named(
+    tmp_path: Path, path: list[str], query: str, first: str
+) -> None:
+    record = Path(path[0]) / "palered.dist-info" / "RECORD"
+    record.write_text(record.read_text() + "tests/test_palered.py,sha256=1,\n")
+    shelf = Shelf(tmp_path / "cache", path)
+    standard = Passage("kites.fly", "lib/python3/kites.py", "kites.fly", "Says how high kites fly.")
+    write_segment([standard], shelf.place(shelf.libraries[0]))
+    for name in ("palered", "darkblue"):
+        text = f"{name}.fly()\n\nSays how high {name} kites fly, and how high it can fly."
+        each = next(library for library in shelf.libraries if library.name == name)
+        write_segment([Passage(f"{name}.fly", name, f"{name}.fly", text)], shelf.place(each))
+    assert shelf.index().search(query, 1)[0].title == first
 
 
 async def test_what_a_search_names_is_read_first_and_the_rest_behind(
