@@ -199,6 +199,8 @@ class PastSearch(Value):
     """of them, that nothing before had brought"""
     hit: bool
     """something that it brought first stands behind a supported claim"""
+    vain: tuple[str, ...] = ()
+    """of one without a hit: how the SHA-256 begins of each passage that no claim rests on"""
 
 
 class Episode(Kept):
@@ -252,12 +254,13 @@ class Contribution(Value):
     """What a recalled episode did in a run.
 
     `pointer`: a passage it leads to was offered; `query`: a query of it was searched in the place
-    of one that brought nothing; `miss`: a search that had brought nothing was left out; `plan`: its
-    look-ups were made again, on the very question.
+    of one that brought nothing; `miss`: a search that had brought nothing was left out; `vain`:
+    what a search had brought in vain was passed over; `plan`: its look-ups were made again, on the
+    very question.
     """
 
     item: str
-    use: Literal["pointer", "query", "miss", "plan"]
+    use: Literal["pointer", "query", "miss", "vain", "plan"]
     what: str
     """the source's id, the query, or the question; of a pointer that leads nowhere its title"""
     outcome: Literal["offered", "changed", "gone", "barred"] = "offered"

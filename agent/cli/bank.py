@@ -163,6 +163,7 @@ OFFERED = {
     "pointer": "passages offered",
     "query": "queries tried",
     "miss": "searches left out",
+    "vain": "searches read on",
     "plan": "plans followed",
 }
 

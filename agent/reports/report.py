@@ -263,6 +263,7 @@ def contributed(trajectory: Trajectory, item: Recollection) -> str:
     parts += [f"{count} of its sources {what}" for what, count in lost.items()]
     parts += [f'searched "{one_line(c.what, 80)}"' for c in told if c.use == "query"]
     parts += [f'left out "{one_line(c.what, 80)}"' for c in told if c.use == "miss"]
+    parts += [f'read on for "{one_line(c.what, 80)}"' for c in told if c.use == "vain"]
     return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
 
 

@@ -4,7 +4,8 @@ An accepted run leaves one: its question and the names in it, its queries with w
 what it looked up, and where the passages stood that its answer was found to rest on. A later run
 on the same question, or on one that shares a name or is like it, is led by it. Where a search asks
 for what a pointer answered, the passage it points to is a candidate of that search; where a query
-is known to bring nothing, it is not made, and one that worked is tried in its place. The plan that
+is known to bring nothing, it is not made, and one that worked is tried in its place; what a query
+brought in vain stands behind what was not read yet. The plan that
 answered the very question before is followed again, and the model need not think of one.
 
 What is recalled is data and stays it. Four walls stand around it: none of an episode's texts is
@@ -52,6 +53,8 @@ BORNE = 0.5
 """share of a claim's words that a passage must hold, where nobody checked or it has changed"""
 MOST_NAMES, LONGEST = 24, 300
 """names kept of a run; characters of a text in its episode"""
+MARK = 12
+"""digits of the hash of what was read in vain; one that is the same by chance is passed over"""
 
 
 def digest_of(text: str) -> str:
@@ -145,17 +148,21 @@ def _pointers(run: Trajectory, tools: Collection[str]) -> tuple[Pointer, ...]:
 def _searches(run: Trajectory, cited: Collection[str]) -> tuple[PastSearch, ...]:
     written = [q for look in run.lookups for q in look.queries] + [s.query for s in run.sources]
     as_asked = {folded(query): query for query in reversed(written)}
+    texts = {source.id: source.text for source in run.sources}
     known: set[str] = set()
     searches = []
     for use in run.searched:
         new = set(use.sources) - known
+        hit = bool(new & set(cited))
+        vain = [] if hit else [texts[i] for i in use.sources if i in texts and i not in cited]
         searches.append(
             PastSearch(
                 tool=use.tool,
                 query=_short(as_asked.get(use.asked, use.asked)),
                 passages=len(use.sources),
                 new=len(new),
-                hit=bool(new & set(cited)),
+                hit=hit,
+                vain=tuple(digest_of(text)[:MARK] for text in vain),
             )
         )
         known |= new
@@ -342,6 +349,19 @@ class Remembered:
             "",
         )
 
+    def vain(self, query: str) -> dict[str, str]:
+        """Beginnings of the hashes of what the query brought in vain for this very question, each
+        with its episode.
+        """
+        asked = folded(query)
+        return {
+            mark: match.episode.id
+            for match in self.matches.values()
+            for search in match.episode.searches
+            if match.own and folded(search.query) == asked
+            for mark in search.vain
+        }
+
     def instead(self, asked: str, tried: Collection[str]) -> tuple[str, str] | None:
         """A query that found what is asked, and its episode; None where none is left to try."""
         before = set(map(folded, tried))
@@ -405,7 +425,7 @@ async def search(
     known = replace(remembered, matches={**remembered.matches, **every})
     offers, missed, due = known.offers(query), known.missed(query), known.due
     skips = bool(missed and (offers or due))
-    own = [] if skips else await ways.search(query, ways.most)
+    own = [] if skips else await _unread(ways, query, known, brought)
     led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
     worked: list[Passage] = []
     if not led and (due or not own) and (due := due or known.instead(query, (query,))):
@@ -416,13 +436,24 @@ async def search(
     if skips and (led or worked):
         brought.contributions.append(Contribution(item=missed, use="miss", what=query))
     elif skips:
-        own = await ways.search(query, ways.most)
+        own = await _unread(ways, query, known, brought)
     brought.own = own
     brought.led |= {passage: (offer.item, "pointer") for offer, passage in led}
     ahead = [passage for offer, passage in led if offer.first]
     after = [passage for offer, passage in led if not offer.first]
     brought.passages = list(dict.fromkeys([*ahead, *worked, *own[:1], *after, *own[1:]]))
     return brought
+
+
+async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -> list[Passage]:
+    """What a search finds; what an earlier run read for the same in vain comes last."""
+    vain = known.vain(query)
+    found = await ways.search(query, ways.most + len(vain))
+    items = [vain.get(digest_of(passage.text)[:MARK], "") for passage in found]
+    told = (Contribution(item=item, use="vain", what=query) for item in dict.fromkeys(items))
+    brought.contributions += [each for each in told if each.item]
+    pairs = [*zip(found, items, strict=True)]
+    return [p for p, item in pairs if not item] + [p for p, item in pairs if item]
 
 
 async def _found(

@@ -35,9 +35,8 @@ const lines = (label, texts) => texts.length > 0 && el(
 );
 
 const OFFERED = {
-  pointer: t("Passages offered"), query: t("Queries tried"), miss: t("Searches left out"), plan: t(
-    "Plans followed"
-  ),
+  pointer: t("Passages offered"), query: t("Queries tried"), miss: t("Searches left out"),
+  vain: t("Searches read on"), plan: t("Plans followed"),
 };
 
 /** What a run asked, found and missed: a record, to be read. */

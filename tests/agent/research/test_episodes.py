@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.episodes import Remembered, digest_of, episode_of
+from rubricem.agent.research.episodes import MARK, Remembered, Ways, digest_of, episode_of, search
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -20,6 +20,7 @@ from rubricem.memory.schema import (
     Episode,
     Passage,
     PastLookup,
+    PastSearch,
     Pointer,
     Status,
     Trajectory,
@@ -100,6 +101,45 @@ async def test_a_second_asking_is_led_at_its_first_search_and_makes_no_known_mis
     [item] = [i for i in await kept.bank.items(kind="episode", every=True) if i.record == left]
     counts = [(u.use, u.shown, u.used) for u in item.counts]
     assert counts == [("plan", 1, 1), ("miss", 1, 1), ("pointer", 1, 1)]
+
+
+async def test_what_a_query_brought_in_vain_is_kept_with_it(tmp_path: Path):
+    other = page("Mira Holt", "Mira Holt kept a small shop by the sea for most of her years.")
+    kept = Kept(tmp_path, [KITE, other])
+    run = await kept.ask(plan=DIRECTED)
+    [left] = await kept.episodes()
+    vain = {s.query: s.vain for s in left.searches if s.vain}
+    assert vain == {"Where did Mira Holt die?": (digest_of(other.text)[:MARK],)}
+    assert other.text in [s.text for s in run.sources]
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "read"),
+    [(True, MISS, [2, 0, 1]), (False, MISS, [0, 1, 2]), (True, CHAIN, [0, 1, 2])],
+    ids=["the very question", "another question", "another query"],
+)
+async def test_a_search_reads_on_behind_what_it_brought_in_vain(
+    own: bool, asked: str, read: list[int]
+):
+    pages = [page(f"Page {n}", f"What stands on page {n} of them.") for n in range(3)]
+    vain = tuple(digest_of(p.text)[:MARK] for p in pages[:2])
+    past = PastSearch(tool="search", query=MISS, passages=2, new=2, hit=False, vain=vain)
+    match = EpisodeMatch(episode(CHAIN, "own", searches=(past,)), own, None, ())
+    limits = list[int]()
+
+    async def find(query: str, limit: int) -> list[Passage]:
+        limits.append(limit)
+        return pages[:limit]
+
+    ways = Ways(find, "search", None, limit=1, seen=0)
+    brought = await search(ways, asked, Remembered({"own": match}), ())
+    passed = own and asked == MISS
+    assert limits == [3 if passed else 1]
+    assert brought.passages == [pages[n] for n in read][: limits[0]]
+    told = [Contribution(item="own", use="vain", what=MISS)] if passed else []
+    assert brought.contributions == told
+    pages.pop()  # where there is nothing else, it is read once more
+    assert (await search(ways, asked, Remembered({"own": match}), ())).passages[0] == pages[0]
 
 
 @pytest.mark.parametrize(
