@@ -146,7 +146,7 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 MOST_CHARACTERS = 300
 
 
-def words_of(text: str) -> frozenset[str]:
+def key_words(text: str) -> frozenset[str]:
     """Words that carry content, without case and a plural's s."""
     words = (word.casefold() for word in WORD.findall(text))
     return frozenset(w.removesuffix("s") if len(w) > 3 else w for w in words if w not in _COMMON)
@@ -160,7 +160,7 @@ def closest_span(criterion: str, text: str) -> str:
     said = TAG.sub("\n", text)
     language = language_with(criterion, said)
     english = language in ("", "en")
-    read = words_of if english else partial(words_in, language=language)
+    read = key_words if english else partial(words_in, language=language)
     words, best, rank = read(criterion), "", (0, 0)
     for piece in _PIECE.split(said) if english else sentences(said.replace("\n", "\n\n")):
         plain = piece.strip()

@@ -18,10 +18,10 @@ A chat server's model, and a local one that was trained to, write a chain of rub
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
 inside `<answer>`. Only the verdict is required; the other parts are read where they stand. One
-parser serves training and evaluation; the two rules of the published code, which differ, are
-here for comparison. Of the forms `full` is this one, `no-types` leaves out the kind and always
-writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A judge
-is trained to write one of them, and is asked in that one, as it was in training.
+parser serves training and evaluation; the published code has two rules, which differ
+(`judge/evaluation/report`). Of the forms `full` is this one, `no-types` leaves out the kind and
+always writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A
+judge is trained to write one of them, and is asked in that one, as it was in training.
 
 Of a local model that was not trained the probability is read that it goes on with A, or with B.
 A small model may prefer a place to any reply, so that one order says little: over both orders the
@@ -71,8 +71,6 @@ from rubricem.memory.text import cut, fenced, without_markers
 
 Side = Literal["A", "B"]
 
-TAIL = 80
-"""characters at the end of a text that the published reward looks at"""
 _THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.S | re.I)
 _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
@@ -145,27 +143,6 @@ def verdict_of(text: str) -> Side | None:
 def reward(text: str, better: Side) -> float:
     """+1 where the verdict names the better reply, else -1: what a pairwise judge is trained on."""
     return 1.0 if verdict_of(text) == better else -1.0
-
-
-def published_reward(text: str, better: Side) -> float:
-    """The published training rule: the exact tag, and only the right one, in the last characters.
-
-    White space, case and a verdict further from the end count as wrong there.
-    """
-    tail = text[-TAIL:]
-    said = {side for side in "AB" if f"<answer>[[{side}]]</answer>" in tail}
-    return 1.0 if said == {better} else -1.0
-
-
-def published_verdict(text: str) -> Side | None:
-    """The published evaluation rule: one of the two letters anywhere in the text, not both.
-
-    No tag is needed, and a letter that was only quoted spoils the verdict.
-    """
-    first, second = "[[A]]" in text, "[[B]]" in text
-    if first == second:
-        return None
-    return "A" if first else "B"
 
 
 def real_quotes(chain: Chain, first: str, second: str) -> tuple[Quote, ...]:

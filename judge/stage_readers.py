@@ -36,12 +36,12 @@ from rubricem.judge.base import (
     expected,
     fit_messages,
     instructed,
+    key_words,
     prompt,
     shown,
     shown_stage,
     stage_segments,
     stage_text,
-    words_of,
     written,
 )
 from rubricem.judge.stage import Proposed, Scored, Standard
@@ -459,7 +459,7 @@ EXAMPLES = {
     ),
 }
 """one for each of `KINDS`; every line has the question's own names in it, which a model copies"""
-EXAMPLE_NAMES = words_of("os.replace os.rename atomic platforms overwrites target copied")
+EXAMPLE_NAMES = key_words("os.replace os.rename atomic platforms overwrites target copied")
 _END = re.compile(r"[.!?](?=\s)|\n")
 _UNCHECKABLE = re.compile(
     r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)|weak(?:er|est))\b", re.I
@@ -547,14 +547,14 @@ def criteria_of(
     lines: Sequence[Line], question: str, material: str, *, persistent: bool
 ) -> tuple[Criterion, ...]:
     """The lines that say something checkable about the question, each once."""
-    asked, found = words_of(question), dict[str, Criterion]()
-    foreign = EXAMPLE_NAMES - asked - words_of(material)
+    asked, found = key_words(question), dict[str, Criterion]()
+    foreign = EXAMPLE_NAMES - asked - key_words(material)
     for kind, line in lines:
         words = line.split()
         if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
         # A line that shares nothing with the question speaks of any; some copy the example.
-        content = words_of(" ".join(words[1:]))
+        content = key_words(" ".join(words[1:]))
         if content == asked or not content & asked or content & foreign:
             continue
         criterion = Criterion(

@@ -180,11 +180,6 @@ def printable(text: str) -> str:
     return _UNSEEN.sub("", _LINE_END.sub("\n", _ESCAPE_SEQUENCE.sub("", text)))
 
 
-def printable_json(json_text: str) -> str:
-    """JSON that says the same, with an escape for whatever a terminal would act on or not show."""
-    return "".join(c if c.isprintable() or c in "\n " else _escaped(c) for c in json_text)
-
-
 def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """A value of JSON with each text, number, truth and null in it as `change` gives it."""
     if isinstance(value, dict):
@@ -192,11 +187,6 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, list | tuple):
         return [with_leaves(held, change) for held in value]
     return change(value)
-
-
-def _escaped(character: str) -> str:
-    code = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
 
 
 def one_line(text: str, limit: int = 0) -> str:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import click
 
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.text import printable_json
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -169,7 +168,14 @@ def confirmed(question: str, yes: bool) -> bool:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    click.echo(printable_json(json.dumps(value, ensure_ascii=False, indent=1)))
+    """With an escape for whatever a terminal would act on or not show."""
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    click.echo("".join(c if c.isprintable() or c in "\n " else _escaped(c) for c in text))
+
+
+def _escaped(character: str) -> str:
+    code = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
 
 
 def counted(number: int, what: str) -> str:

@@ -16,7 +16,7 @@ row is broken, with the number of the row.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -105,11 +105,8 @@ class LabelledMark(Value):
     usage: Usage = NO_USAGE
 
 
-def mirrored(winner: Winner | None) -> Winner | None:
-    """The winner in the numbering of the other order."""
-    if winner == "first":
-        return "second"
-    return "first" if winner == "second" else winner
+MIRRORED: Mapping[Winner | None, Winner] = {"first": "second", "second": "first"}
+"""the winner in the numbering of the other order; others stay as they are"""
 
 
 Labelled = LabelledPair | LabelledCriterion | ListedAnswer
@@ -457,7 +454,7 @@ def _judgebench(rows: Sequence[object], path: Path) -> list[LabelledComparison]:
         parsed = validated(_JudgeBenchRow, row, path, place)
         for swapped, judgement in zip((False, True), parsed.judgments, strict=False):
             said = NAMED.get(judgement.decision) if judgement else None
-            winner = mirrored(said) if swapped else said
+            winner = MIRRORED.get(said, said) if swapped else said
             read.append(_comparison(parsed.pair_id, swapped, winner))
     return read
 

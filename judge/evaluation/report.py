@@ -52,7 +52,7 @@ from rubricem.judge.evaluation.data import (
     ListedAnswer,
 )
 from rubricem.judge.evaluation.run import items_of
-from rubricem.judge.pairwise import Side, published_reward, published_verdict, reward, verdict_of
+from rubricem.judge.pairwise import Side, reward, verdict_of
 from rubricem.memory.schema import NO_USAGE, Usage, Value
 
 Z = 1.959964
@@ -386,6 +386,31 @@ def _known_mean(values: Sequence[float | None]) -> float | None:
     """None as soon as one is unknown, or where there is none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
+
+
+TAIL = 80
+"""characters at the end of a text that the published reward looks at"""
+
+
+def published_reward(text: str, better: Side) -> float:
+    """The published training rule: the exact tag, and only the right one, in the last characters.
+
+    White space, case and a verdict further from the end count as wrong there.
+    """
+    tail = text[-TAIL:]
+    said = {side for side in "AB" if f"<answer>[[{side}]]</answer>" in tail}
+    return 1.0 if said == {better} else -1.0
+
+
+def published_verdict(text: str) -> Side | None:
+    """The published evaluation rule: one of the two letters anywhere in the text, not both.
+
+    No tag is needed, and a letter that was only quoted spoils the verdict.
+    """
+    first, second = "[[A]]" in text, "[[B]]" in text
+    if first == second:
+        return None
+    return "A" if first else "B"
 
 
 class PublishedRules(Value):

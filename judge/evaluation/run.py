@@ -27,6 +27,7 @@ from rubricem.judge.build import (
 )
 from rubricem.judge.checklist import ChecklistItem, ItemChecker
 from rubricem.judge.evaluation.data import (
+    MIRRORED,
     LabelledComparison,
     LabelledCriterion,
     LabelledMark,
@@ -34,7 +35,6 @@ from rubricem.judge.evaluation.data import (
     ListedAnswer,
     Winner,
     conversation_text,
-    mirrored,
     read_comparisons,
     read_marks,
 )
@@ -212,7 +212,7 @@ async def shown(comparer: Comparer, pair: LabelledPair, swapped: bool) -> Labell
         pair=pair.id,
         judge=comparer.name,
         swapped=swapped,
-        winner=mirrored(winner) if swapped else winner,
+        winner=MIRRORED.get(winner, winner) if swapped else winner,
         share=1 - share if swapped and share is not None else share,
         reason=said.reason,
         text=said.text,

@@ -14,10 +14,7 @@ from rubricem.judge.pairwise import (
     consistency,
     parse_chain,
     preferred,
-    published_reward,
-    published_verdict,
     real_quotes,
-    reward,
     verdict_of,
     without_tags,
 )
@@ -237,19 +234,6 @@ def test_the_last_well_formed_verdict_outside_quotes_and_thinking_counts(
     text: str, winner: str | None
 ):
     assert verdict_of(text) == winner
-
-
-def test_rewards_and_verdicts_are_read_by_our_rule_and_by_the_published_ones():
-    assert [reward(t, "A") for t in (TAG_A, TAG_B, "neither")] == [1, -1, -1]
-    assert reward("<answer> [[B]] </answer>", "B") == 1
-    assert published_reward(TAG_A + " " * 58, "A") == 1
-    assert published_reward(TAG_A + " " * 59, "A") == -1
-    assert published_reward(TAG_B + " " * 80 + TAG_A, "A") == 1
-    assert published_reward(TAG_B + TAG_A, "A") == -1, "both are there"
-    assert published_reward("<answer> [[A]] </answer>", "A") == -1
-    assert [published_verdict(t) for t in ("so [[A]]", f"[[A]] {TAG_B}", "A", "[[B]")] == [
-        "A", None, None, None,
-    ]  # fmt: skip
 
 
 def test_a_quote_that_its_reply_does_not_hold_is_not_real():

@@ -28,7 +28,9 @@ from rubricem.judge.evaluation.report import (
     domain_scores,
     longest_wins,
     pair_measures,
+    published_reward,
     published_rules,
+    published_verdict,
     rm_bench_scores,
     section_scores,
     sections_weighed,
@@ -36,6 +38,7 @@ from rubricem.judge.evaluation.report import (
     shares_of,
     tag_scores,
 )
+from rubricem.judge.pairwise import reward
 from tests.conftest import ROOT
 from tests.support.values import pair, said
 
@@ -269,10 +272,24 @@ def test_a_class_that_nobody_speaks_of_has_no_f1_and_there_is_no_balance():
 
 PAIR = LabelledPair(id="p", prompt="q", first="x", second="y", better="first")
 TAG_A = "<answer>[[A]]</answer>"
+TAG_B = "<answer>[[B]]</answer>"
 
 
 def verdicts(text: str, *, swapped: bool = False) -> LabelledComparison:
     return LabelledComparison(pair="p", swapped=swapped, text=text)
+
+
+def test_rewards_and_verdicts_are_read_by_our_rule_and_by_the_published_ones():
+    assert [reward(t, "A") for t in (TAG_A, TAG_B, "neither")] == [1, -1, -1]
+    assert reward("<answer> [[B]] </answer>", "B") == 1
+    assert published_reward(TAG_A + " " * 58, "A") == 1
+    assert published_reward(TAG_A + " " * 59, "A") == -1
+    assert published_reward(TAG_B + " " * 80 + TAG_A, "A") == 1
+    assert published_reward(TAG_B + TAG_A, "A") == -1, "both are there"
+    assert published_reward("<answer> [[A]] </answer>", "A") == -1
+    assert [published_verdict(t) for t in ("so [[A]]", f"[[A]] {TAG_B}", "A", "[[B]")] == [
+        "A", None, None, None,
+    ]  # fmt: skip
 
 
 def test_texts_are_held_against_both_rules_by_the_order_they_were_written_in():
