@@ -39,7 +39,7 @@ from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import Manifest, Question, RunDirectory, RunTally, hash_of
-from rubricem.training.collect.gate import Flow, GatedPolicy, Meter
+from rubricem.training.collect.gate import GatedPolicy, Meter, RunGate
 
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4
@@ -87,14 +87,14 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
     buffers = BufferStore(folder / "rubrics")
     for question in run.questions() if judge else ():
         buffers.save(buffer_of(question.question).model_copy(update={"version": 1}))
-    flow = Flow(journal, meter)
+    gate = RunGate(journal, meter)
     researcher = Researcher(
-        policy=GatedPolicy(ChatWriter(chat), flow), decoder=FreeDecoder(), decoding=Decoding.FREE,
+        policy=GatedPolicy(ChatWriter(chat), gate), decoder=FreeDecoder(), decoding=Decoding.FREE,
         search_tool=FixedPassages(), store=run.store, template=Ask(""), journal=journal,
     )  # fmt: skip
-    calls = JournaledCalls(journal, lambda call: flow.call(MODEL, call))
+    calls = JournaledCalls(journal, lambda call: gate.call(MODEL, call))
     collector = Collector(
-        run, researcher, buffers, flow,
+        run, researcher, buffers, gate,
         judge=stage_judge(JournaledChat(chat, calls)) if judge else None,
         at_once=at_once, judged_at_once=at_once // GROUP,
     )  # fmt: skip

@@ -61,7 +61,7 @@ from rubricem.training.collect.directory import (
     RunDirectory,
     hash_of,
 )
-from rubricem.training.collect.gate import Flow, Meter
+from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.remote import (
     Begin,
     RemoteRollouts,
@@ -291,7 +291,7 @@ class Opened:
         self.run = RunDirectory(folder / "run")
         meter = Meter()
         self.journal: Journal = self.run.journal(meter.hear)
-        self.flow = Flow(self.journal, meter)
+        self.gate = RunGate(self.journal, meter)
         self.run.begin(manifest(questions, **changed), questions)
         self.policy = policy or ScriptedPolicy(two_turns)
         self.search = FixedSearch()
@@ -305,7 +305,7 @@ class Opened:
             "judge": self.judge, "reflecting": self.reflecting, "memory": self.memory, "at_once": 2,
         }  # fmt: skip
         return Collector(
-            self.run, researcher, self.buffers, self.flow,
+            self.run, researcher, self.buffers, self.gate,
             tell=self.lines.append, **{**parts, **options},
         )  # fmt: skip
 
@@ -380,7 +380,7 @@ class Remote:
         share = math.ceil(self.collector.at_once / 2)
         self.pool = WorkerPool(self._hire, 2, share, opened.lines.append)
         self.collector.rollouts = RemoteRollouts(
-            self.researcher, opened.journal, opened.flow, self.pool
+            self.researcher, opened.journal, opened.gate, self.pool
         )
 
     async def _hire(self) -> NearWorker:

@@ -20,7 +20,7 @@ from rubricem.memory.schema import GroupJudge, Judgement, Reflection, Trajectory
 from rubricem.training.collect.collector import Collector, Memory, Reflecting
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
-from rubricem.training.collect.gate import Flow, Meter
+from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
@@ -242,7 +242,7 @@ class Parts:
                 run,
                 researcher_of(self.policy(number), run.store, journal, FixedSearch()),
                 BufferStore(self.folders.data / "buffers"),
-                Flow(journal, meter),
+                RunGate(journal, meter),
                 judge=self.judge,
                 reflecting=self.reflecting,
                 memory=self.memory,

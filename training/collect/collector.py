@@ -54,7 +54,7 @@ from rubricem.training.collect.directory import (
     group_name,
     thread_of,
 )
-from rubricem.training.collect.gate import MEND, CollectProgress, Flow
+from rubricem.training.collect.gate import MEND, CollectProgress, RunGate
 from rubricem.training.collect.scaffolding import Scaffold
 from rubricem.training.extras import Pace
 
@@ -189,7 +189,7 @@ class Collector:
     run: RunDirectory
     rollouts: Rollouts
     buffers: BufferStore
-    flow: Flow
+    gate: RunGate
     judge: GroupJudge | None = None
     reflecting: Reflecting | None = None
     memory: Memory | None = None
@@ -222,7 +222,7 @@ class Collector:
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
         pace = Pace(sum(sizes[:finished]), sum(sizes))
-        self._progress = CollectProgress(pace, self.flow.meter)
+        self._progress = CollectProgress(pace, self.gate.meter)
         with _seldom_swept():
             telling = asyncio.create_task(self._telling())
             try:
@@ -235,7 +235,7 @@ class Collector:
 
     async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
         await self._pin(step, batch)
-        groups = await self.flow.through(self._groups(step, batch), stop)
+        groups = await self.gate.through(self._groups(step, batch), stop)
         if not any(group.threads for group in groups):
             reasons = [reason for group in groups for reason in group.record.failures]
             raise PolicyError(
@@ -327,7 +327,7 @@ class Collector:
             branch=branch,
         )
         try:
-            with self.flow.rollout():
+            with self.gate.rollout():
                 trajectory = await self.rollouts.ask(ask, thread)
         finally:
             self._places.release()
@@ -366,7 +366,7 @@ class Collector:
         failed = [rollout for rollout in ended if rollout.failure]
         threads = tuple(rollout.thread for rollout in members)
         for thread in threads if self._manifest.branch else ():
-            self.flow.journal.forget(thread)
+            self.gate.journal.forget(thread)
         failures = tuple(rollout.failure for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:
@@ -405,12 +405,12 @@ class Collector:
         step, name, part = record.step, record.id, self.run.judged_part(record.id)
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         began = time.monotonic()
-        with call_scope(part), asking_through(self.flow.ask_rubric):
+        with call_scope(part), asking_through(self.gate.ask_rubric):
             judged = await judge.judge(runs, buffer, step)
         noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
         judged = judged.model_copy(update=noted)
         await asyncio.to_thread(self.run.save_part, step, part, judged)
-        self.flow.journal.forget(part)
+        self.gate.journal.forget(part)
         self.tell(f"{name}: judged, {_means(judged)}")
         return judged
 
@@ -433,9 +433,9 @@ class Collector:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32))
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
-        reflected = reflected.model_copy(update={"usage": self.flow.spent_in(part)})
+        reflected = reflected.model_copy(update={"usage": self.gate.spent_in(part)})
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
-        self.flow.journal.forget(part)
+        self.gate.journal.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"
         self.tell(f"{name}: {len(reflected.candidates)} reflections, {kept}")
         return reflected
@@ -470,9 +470,9 @@ class Collector:
     async def _telling(self) -> None:
         while True:
             await asyncio.sleep(TOLD_EVERY)
-            ending = self.flow.ended_by is not None
+            ending = self.gate.ended_by is not None
             self.tell(
-                f"{self.flow.in_flight} calls are in flight, and the run ends with them"
+                f"{self.gate.in_flight} calls are in flight, and the run ends with them"
                 if ending
                 else self._progress.line()
             )

@@ -18,7 +18,7 @@ A judge's call on its way, from outside in, with what each step adds:
 
     StageJudge.judge -> ask_json            a prompt; a reply read, or asked for again
     JournaledChat.chat -> JournaledCalls    the journal's reply where it has one
-    Flow.call                               this gate: whether it may begin, and what it cost
+    RunGate.call                            this gate: whether it may begin, and what it cost
     OpenAIChat.chat -> Tries.call           the server's limiter; tried again after refusals
     ModelServer.hear                        one request, heard to its end
 """
@@ -170,7 +170,7 @@ class Patience:
 
 
 @dataclass
-class Flow:
+class RunGate:
     """The gate of one run; `meter` has heard what `journal` held when it was opened."""
 
     journal: Journal
@@ -377,7 +377,7 @@ class Flow:
 
 
 class CallGate(Protocol):
-    """Makes a call when it may begin; a run's `Flow`, or what asks for it from elsewhere."""
+    """Makes a call when it may begin; a run's `RunGate`, or what asks for it from elsewhere."""
 
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False

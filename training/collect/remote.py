@@ -33,7 +33,7 @@ from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallKey, Journal, Reply
 from rubricem.memory.schema import NO_USAGE, Completion, Trajectory, Usage
-from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy
+from rubricem.training.collect.gate import GO_ON, GatedPolicy, RunGate
 
 T = TypeVar("T")
 
@@ -318,7 +318,7 @@ class RemoteRollouts:
 
     researcher: Researcher
     journal: Journal
-    flow: Flow
+    gate: RunGate
     pool: WorkerPool
 
     @property
@@ -329,7 +329,7 @@ class RemoteRollouts:
         request = request_of(ask, self.researcher.choices)
         await asyncio.to_thread(self.researcher.store.create, thread, request)
         for _ in range(LIVES):
-            with self.flow.parked():
+            with self.gate.parked():
                 worker = await self.pool.take()
             try:
                 said = await worker.begin(Begin(thread, ask, self._held(thread, ask)))
@@ -368,7 +368,7 @@ class RemoteRollouts:
                         assert isinstance(said, Called), said
                         return {"usage": said.usage}
 
-                    await self.flow.call(server, made, of_rollout=True)
+                    await self.gate.call(server, made, of_rollout=True)
                 case Keep(key, reply):
                     await self.journal.append(key, reply)
                 case Recalls(question):
@@ -385,7 +385,7 @@ class RemoteRollouts:
         options: RayOptions,
         setup: Setup,
         researcher: Researcher,
-        flow: Flow,
+        gate: RunGate,
     ) -> AsyncIterator["RemoteRollouts"]:
         """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
 
@@ -409,11 +409,11 @@ class RemoteRollouts:
 
             model = setup.model
             share = model.at_once if model.embedded else math.ceil(model.at_once / options.workers)
-            pool = WorkerPool(hire, options.workers, share, flow.tell)
+            pool = WorkerPool(hire, options.workers, share, gate.tell)
             try:
                 # What no worker can do is told before the run begins.
                 await pool.ready()
-                yield cls(researcher, flow.journal, flow, pool)
+                yield cls(researcher, gate.journal, gate, pool)
             finally:
                 await pool.close()
 

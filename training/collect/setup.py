@@ -44,10 +44,10 @@ from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import (
-    Flow,
     GatedPolicy,
     Meter,
     Purse,
+    RunGate,
     check_priced,
 )
 from rubricem.training.collect.questions import Selected
@@ -286,20 +286,20 @@ async def open_collector(
         meter, finished = Meter(), run.finished_steps()
         journal = run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
         stack.callback(journal.close)
-        flow = Flow(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
-        policy, store = GatedPolicy(opened.policy, flow), run.store
+        gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
+        policy, store = GatedPolicy(opened.policy, gate), run.store
         researcher = replace(opened, policy=policy, store=store, journal=journal, verifier=None)
         model, memory = None, None
         if options.judge != NONE:
             shared = opened.policy.reader if judged_by is setup.model else None
             model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
-        if (limit := flow.purse).most is not None:
+        if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
         run.begin(manifest, asked.questions, asked.held_out)
         rollouts: Rollouts = researcher
         if options.ray is not None:
-            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, flow)
+            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, gate)
             rollouts = await stack.enter_async_context(elsewhere)
         if setup.memory != "off":
             memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
@@ -307,7 +307,7 @@ async def open_collector(
             run=run,
             rollouts=rollouts,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
-            flow=flow,
+            gate=gate,
             memory=memory,
             at_once=_at_once(setup.model, options),
             judged_at_once=_judged_at_once(setup.model, judged_by, options),
@@ -315,7 +315,7 @@ async def open_collector(
         )
         if model is not None:
             chain = judged_by.chain
-            judges = _judges(flow, model, opened.policy, chain, setup, options)
+            judges = _judges(gate, model, opened.policy, chain, setup, options)
             collector.judge, collector.reflecting = judges
         yield collector
 
@@ -333,7 +333,7 @@ def _all_code(options: CollectOptions) -> bool:
 
 
 def _judges(
-    flow: Flow,
+    gate: RunGate,
     model: JudgeModel,
     policy: Policy,
     chain: ChainForm | None,
@@ -341,13 +341,13 @@ def _judges(
     options: CollectOptions,
 ) -> tuple[GroupJudge, Reflector | None]:
     """Their calls are journaled and gated like all others."""
-    judging, count = flow.journaled(model), options.reflections
+    judging, count = gate.journaled(model), options.reflections
     wanted = replace(options.judging, seed=setup.template.seed, chain=chain)
     judge = collecting_judge(options.judge, judging, wanted, gate=options.gated)
     if not count:
         return judge, None
     choosing, least = reflection_judge(judging), setup.least_reflection_score
-    return judge, Reflector(flow.journaled(policy), choosing, setup.reflection_tokens, count, least)
+    return judge, Reflector(gate.journaled(policy), choosing, setup.reflection_tokens, count, least)
 
 
 def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:

@@ -43,7 +43,7 @@ from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, Store
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, TokenPolicy, Value
 from rubricem.memory.text import cut, fenced, fill, prompt
-from rubricem.training.collect.gate import Flow, check_priced
+from rubricem.training.collect.gate import RunGate, check_priced
 from rubricem.training.judge_training.pairs import (
     LIMIT,
     MessagesOf,
@@ -350,7 +350,7 @@ async def _distilled(
 
 
 @asynccontextmanager
-async def _teachers(gate: Flow, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
+async def _teachers(gate: RunGate, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
     """Both teachers open; one that is named twice is opened once."""
     async with AsyncExitStack() as stack:
         first = await _opened(stack, gate, told, told.teacher)
@@ -364,7 +364,7 @@ async def _teachers(gate: Flow, told: DistilConfig, form: ChainForm) -> AsyncIte
 
 
 async def _opened(
-    stack: AsyncExitStack, gate: Flow, told: DistilConfig, teacher: TeacherConfig
+    stack: AsyncExitStack, gate: RunGate, told: DistilConfig, teacher: TeacherConfig
 ) -> Teacher:
     settings = settings_of(teacher.model, teacher.base_url)
     model = await stack.enter_async_context(model_of(settings).open_judge())
@@ -374,7 +374,7 @@ async def _opened(
 
 
 async def _traced(
-    gate: Flow, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
+    gate: RunGate, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
 ) -> list[Trace | str]:
     """For each pair its trace, or why it has none."""
     done = 0

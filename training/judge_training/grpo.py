@@ -52,7 +52,7 @@ from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import Completion, Sampling, TokenPolicy
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.gate import MEND, Flow
+from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import apart_from
 from rubricem.training.extras import in_thread
 from rubricem.training.judge_training.pairs import (
@@ -373,7 +373,7 @@ class JudgeRounds:
     @asynccontextmanager
     async def _open(
         self, choice: PolicyChoice, folder: Path
-    ) -> AsyncIterator[tuple[Flow, TokenPolicy]]:
+    ) -> AsyncIterator[tuple[RunGate, TokenPolicy]]:
         async with choice.open_tokens() as model:
             with gated(folder, self.tell) as gate:
                 yield gate, gate.journaled(model)
@@ -388,7 +388,7 @@ class JudgeRounds:
         return model_of(settings_of(name, grpo.base_url, dialect="auto"))
 
     async def _pair(
-        self, gate: Flow, model: TokenPolicy, pair: ShownPair, seed: int
+        self, gate: RunGate, model: TokenPolicy, pair: ShownPair, seed: int
     ) -> SampledPair | str:
         try:
             _, prefix = await fit_messages(

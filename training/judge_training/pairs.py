@@ -24,7 +24,7 @@ from rubricem.judge.pairwise import ChainForm, Side, chain_messages
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
-from rubricem.training.collect.gate import Flow, Meter, Purse
+from rubricem.training.collect.gate import Meter, Purse, RunGate
 from rubricem.training.local.local_config import EngineConfig, checked_table
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
@@ -117,13 +117,13 @@ def form_of(config: EngineConfig) -> ChainForm:
 
 
 @contextmanager
-def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[Flow]:
+def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[RunGate]:
     """The gate of the calls that are kept in a folder's journal.jsonl; raises StoreError."""
     meter = Meter()
     journal = Journal(folder / "journal.jsonl", meter.hear)
     try:
         purse = Purse(most_cost, LIMIT)
-        yield Flow(journal, meter, purse, tell=tell, name="The training of the judge")
+        yield RunGate(journal, meter, purse, tell=tell, name="The training of the judge")
     finally:
         journal.close()
 

@@ -35,11 +35,11 @@ from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunTally
 from rubricem.training.collect.gate import (
     CollectProgress,
-    Flow,
     GatedPolicy,
     Meter,
     Patience,
     Purse,
+    RunGate,
     RunStopped,
 )
 from rubricem.training.collect.setup import preparing
@@ -104,9 +104,9 @@ class Gated(Opened):
 
     def __init__(self, folder: Path, policy: Unsteady, **changed: Any) -> None:
         super().__init__(folder, policy, **changed)
-        self.flow.patience = PATIENT
-        self.flow.tell = self.lines.append
-        self.policy = GatedPolicy(policy, self.flow)
+        self.gate.patience = PATIENT
+        self.gate.tell = self.lines.append
+        self.policy = GatedPolicy(policy, self.gate)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
 ):
     dying = Unsteady(lambda number, said: away() if number > 5 else None)
     opened = opened_with(dying)
-    opened.flow.patience = SHORT
+    opened.gate.patience = SHORT
     with pytest.raises(PolicyError, match=r"no model server .*; it was waited for") as ended:
         await opened.collector().collect()
     assert "The same command goes on" in ended.value.remedy
@@ -153,7 +153,7 @@ async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_wi
         return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
 
     opened = opened_with(Unsteady(one_is_too_much), step_size=3)
-    opened.flow.patience = replace(PATIENT, alone=0.1)
+    opened.gate.patience = replace(PATIENT, alone=0.1)
     beside = asyncio.create_task(keep_answering(opened))
     await opened.collector(at_once=4).collect()
     beside.cancel()
@@ -162,13 +162,13 @@ async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_wi
     failed = groups["What is two?"]
     assert failed.failures == ("no model server answers at http://there. Start it.",) * 2
     assert (failed.lost.calls, failed.lost.cost) == (2, 0.5), "of its last tries"
-    assert opened.flow.meter.cost > 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
+    assert opened.gate.meter.cost > 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
 
 
 async def keep_answering(opened: Gated) -> None:
     """Other calls of the same server, which succeed."""
     while True:
-        await opened.flow.call("scripted", partial(asyncio.sleep, 0.01))
+        await opened.gate.call("scripted", partial(asyncio.sleep, 0.01))
 
 
 class DownChat:
@@ -195,7 +195,7 @@ class DownChat:
 
 
 def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
-    calls = JournaledCalls(opened.journal, partial(opened.flow.call, chat.name))
+    calls = JournaledCalls(opened.journal, partial(opened.gate.call, chat.name))
     return AskingJudge(JournaledChat(chat, calls))
 
 
@@ -219,7 +219,7 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
 ):
     policy = Unsteady()
     opened = opened_with(policy, step_size=3)
-    opened.flow.patience = SHORT
+    opened.gate.patience = SHORT
     judge = judged_by(opened, DownChat(float("inf")))
     with pytest.raises(PolicyError, match="it was waited for"):
         await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
@@ -240,19 +240,19 @@ async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(
 ):
     policy = Unsteady()
     opened = opened_with(policy)
-    opened.flow.purse.most = most
+    opened.gate.purse.most = most
     async with collector_of(opened, policy, engine, at_once=4) as collector:
         told = rf"{begun / 10:.2f} of {most} US dollars"
         with pytest.raises(RunStopped, match=told) as stopped:
             await collector.collect()
     assert "--max-run-cost" in stopped.value.remedy
-    assert (policy.asked, opened.flow.meter.priced) == (begun, begun)
+    assert (policy.asked, opened.gate.meter.priced) == (begun, begun)
     opened = opened_with(again := Unsteady())
-    assert opened.flow.meter.cost == pytest.approx(begun / 10), "its journal says what it has cost"
-    opened.flow.purse.most = 2.0
+    assert opened.gate.meter.cost == pytest.approx(begun / 10), "its journal says what it has cost"
+    opened.gate.purse.most = 2.0
     await opened.collector(at_once=4).collect()
     assert policy.asked + again.asked == WRITES
-    assert opened.flow.meter.cost == pytest.approx(1.2)
+    assert opened.gate.meter.cost == pytest.approx(1.2)
 
 
 async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
@@ -277,7 +277,7 @@ async def test_a_group_is_judged_while_others_still_roll(places: int | None, ope
 
 async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    flow = Flow(journal, Meter(), Purse(0.15), patience=replace(PATIENT, alone=0.5))
+    gate = RunGate(journal, Meter(), Purse(0.15), patience=replace(PATIENT, alone=0.5))
     free = asyncio.Event()
 
     async def dear() -> Completion:
@@ -291,11 +291,11 @@ async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_pa
             raise faults.pop()
         return Completion("ok", "eos", usage=Usage(calls=1, cost=0.0))
 
-    first = asyncio.create_task(flow.call("there", dear))
+    first = asyncio.create_task(gate.call("there", dear))
     await asyncio.sleep(0)
-    waiting = asyncio.create_task(flow.call("there", cheap))
+    waiting = asyncio.create_task(gate.call("there", cheap))
     await asyncio.sleep(0.6)
-    flow.purse.most = 1.0
+    gate.purse.most = 1.0
     free.set()
     await first
     assert (await waiting).text == "ok", "one failure at once is waited for"
@@ -325,9 +325,9 @@ class Named(LengthJudge):
 
 
 def one_group(folder: Path, size: int) -> Opened:
-    """A run of one question; its flow tells what it waits for."""
+    """A run of one question; its gate tells what it waits for."""
     opened = Opened(folder, questions=QUESTIONS[:1], group_size=size, step_size=1, reflections=0)
-    opened.flow.tell = opened.lines.append
+    opened.gate.tell = opened.lines.append
     return opened
 
 
@@ -342,7 +342,7 @@ def answers(opened: Opened) -> dict[str, float | None]:
 async def test_a_run_that_goes_on_asks_a_rubrics_model_nothing_again(tmp_path: Path):
     model = Model(down=3)
     with one_group(tmp_path, 5) as opened:
-        opened.flow.patience = Patience(longest=0.0)
+        opened.gate.patience = Patience(longest=0.0)
         with pytest.raises(PolicyError, match="Asking the grader failed"):
             await opened.collector(judge=graded(model)).collect()
         assert (len(model.prompts), opened.run.finished_steps()) == (3, 0)
@@ -362,7 +362,7 @@ async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
                 self.down = 1000
 
     with one_group(tmp_path, 2) as opened:
-        opened.flow.patience = Patience(longest=60.0, first=0.01, most=0.01)
+        opened.gate.patience = Patience(longest=60.0, first=0.01, most=0.01)
         await opened.collector(judge=graded(Once(down=0))).collect()
     assert sorted(answers(opened).values()) == [0.1, 0.2]  # type: ignore[type-var]
     assert any("the model that a rubric asks answers again" in line for line in opened.lines)
@@ -370,7 +370,7 @@ async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
 
 async def test_a_rubrics_model_of_unknown_price_ends_a_run_of_limited_money(tmp_path: Path):
     with one_group(tmp_path, 2) as opened:
-        opened.flow.purse.most = 5.0
+        opened.gate.purse.most = 5.0
         with pytest.raises(SettingsError, match="--max-run-cost cannot be kept: a rubric asks"):
             await opened.collector(judge=graded(Model())).collect()
 

@@ -177,7 +177,7 @@ UNJUDGED = {"judge": None, "reflecting": None}
 
 @pytest.fixture
 def opened(opened: Opened) -> Opened:
-    opened.flow.patience = PATIENT
+    opened.gate.patience = PATIENT
     return opened
 
 
@@ -203,7 +203,7 @@ async def test_a_run_leaves_the_same_rows_as_in_one_process(opened: Opened, tmp_
 async def test_workers_write_the_branches_that_one_process_does(open_run: Open, tmp_path: Path):
     shape: dict[str, Any] = {"branch": True, "group_size": 3}
     opened = open_run(ScriptedPolicy(by_seed), **shape)
-    opened.flow.patience = PATIENT
+    opened.gate.patience = PATIENT
     async with remote(opened, opened.policy) as made:
         await made.collector.collect()
     with Opened(tmp_path / "whole", ScriptedPolicy(by_seed), **shape) as whole:
@@ -260,7 +260,7 @@ class Interrupted(Unsteady):
 async def collected(folder: Path, policy: Unsteady, engine: str) -> RunDirectory:
     """Collect by workers or in this process until the policy interrupts it, if it does."""
     with Opened(folder) as opened:
-        opened.policy = GatedPolicy(policy, opened.flow)
+        opened.policy = GatedPolicy(policy, opened.gate)
         async with collector_of(opened, policy, engine, at_once=3) as collector:
             if not isinstance(policy, Interrupted):
                 await collector.collect()
@@ -268,7 +268,7 @@ async def collected(folder: Path, policy: Unsteady, engine: str) -> RunDirectory
             with pytest.raises(RunStopped, match="interrupted") as stopped:
                 await collector.collect(policy.stop)
         assert stopped.value.by_person and opened.run.finished_steps() == 0
-        assert policy.asked == len(policy.calls) == opened.flow.meter.calls, (
+        assert policy.asked == len(policy.calls) == opened.gate.meter.calls, (
             "all are in the journal"
         )
     return opened.run
@@ -297,7 +297,7 @@ async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: O
         with pytest.raises(RunStopped, match="interrupted"):
             await asyncio.wait_for(made.collector.collect(policy.stop), PATIENCE)
         assert len(made.hired) == 1, "two rollouts had no worker"
-    assert policy.asked == len(policy.calls) == opened.flow.meter.calls
+    assert policy.asked == len(policy.calls) == opened.gate.meter.calls
 
 
 async def test_a_rollout_that_fails_is_kept_with_its_reason_and_cost(opened: Opened):
@@ -310,7 +310,7 @@ async def test_a_rollout_that_fails_is_kept_with_its_reason_and_cost(opened: Ope
     groups = {group.question: group for group in opened.run.groups()}
     assert groups["What is two?"].failures == ("It broke. Mend it.",) * 2
     assert groups["What is two?"].lost.cost == 0.5
-    assert opened.flow.meter.cost == pytest.approx(2 * 0.25 + 8 * 0.1)
+    assert opened.gate.meter.cost == pytest.approx(2 * 0.25 + 8 * 0.1)
 
 
 async def test_a_journal_that_cannot_be_written_fails_the_run_not_a_rollout(opened: Opened):
