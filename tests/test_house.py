@@ -95,7 +95,8 @@ def test_no_file_and_no_function_is_too_long():
 
 def test_folders_names_circles_and_edges_keep_to_the_rules():
     assert {name: n for name, n in HOUSE.folders().items() if n > MOST_ENTRIES} == {}
-    assert HOUSE.file_circles() == []
+    assert HOUSE.file_circles() == HOUSE.folder_circles() == []
+    assert HOUSE.repeated_classes() == HOUSE.repeated_files() == {}
     found = measure(ROOT)
     assert found["files"] <= MOST_FILES
     assert found["edges_per_1000_lines"] <= 1.08 * MOST_EDGES  # on the way there

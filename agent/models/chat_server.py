@@ -29,7 +29,7 @@ from rubricem.agent.models.limits import (
     price_of,
 )
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
-from rubricem.agent.models.reading import Delta, ReplyReading
+from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from typing import Any
 import httpx
 
 from rubricem.agent.models.policy import learn_markers
-from rubricem.agent.models.reading import Piece, TokenReading
+from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 

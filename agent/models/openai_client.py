@@ -31,7 +31,7 @@ from openai import (
 )
 
 from rubricem.agent.models.limits import AttemptError, Server, kept
-from rubricem.agent.models.reading import Reading
+from rubricem.agent.models.replies import Reading
 
 Json = dict[str, Any]
 

@@ -38,7 +38,7 @@ from rubricem.agent.models.limits import AttemptError, Limiter, Price, Retry, Tr
 from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
 from rubricem.agent.models.policy import learn_markers
-from rubricem.agent.models.reading import PART, Piece, TokenReading
+from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     Completion,

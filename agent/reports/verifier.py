@@ -23,7 +23,7 @@ from typing import Literal, Self
 from pydantic import BaseModel
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
-from rubricem.agent.models.reading import split_thinking
+from rubricem.agent.models.replies import split_thinking
 from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import (
     ENOUGH,

@@ -25,7 +25,7 @@ from rubricem.agent.evaluate.questions import FORMATS, QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
 from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
-from rubricem.agent.models.reading import looping, split_thinking
+from rubricem.agent.models.replies import looping, split_thinking
 from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from rubricem.agent.models.reading import PART, Piece, TokenReading
+from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (

@@ -17,7 +17,7 @@ from benchmarks.loopback import TURNS, Counts, Loopback, next_turn, pieces
 from rubricem.agent.models.chat_server import OpenAIChat, delta_of
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.opening import ServerChoice
-from rubricem.agent.models.reading import Delta
+from rubricem.agent.models.replies import Delta
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from tests.support.policies import ASKED, KEY, SAMPLING, client

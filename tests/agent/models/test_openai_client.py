@@ -7,7 +7,7 @@ import pytest
 
 from rubricem.agent.models.limits import AttemptError
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
-from rubricem.agent.models.reading import Reading
+from rubricem.agent.models.replies import Reading
 from tests.support.scripted_server import ScriptedServer
 from tests.support.token_servers import http_to
 from tests.support.waiting import PATIENCE

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from rubricem.agent.models.reading import Piece, TokenReading, aligned, looping, split_thinking
+from rubricem.agent.models.replies import Piece, TokenReading, aligned, looping, split_thinking
 from rubricem.memory.schema import NO_USAGE
 
 PROSE = (
