@@ -14,6 +14,7 @@ divergence from it or the novelty is asked for, a window has one more pass, of t
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from rubricem.memory.errors import PolicyError
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.passes import (
     LEAST,
+    LowerBlocks,
     PassPlan,
     PlanSizes,
     Score,
@@ -60,6 +62,7 @@ class Learner:
         ranks: Ranks = ALONE,
         score: Score | None = None,
         most_gap: float = math.inf,
+        lower: LowerBlocks | None = None,
     ) -> None:
         """`config.share_prefixes` is settled; None: no.
 
@@ -67,8 +70,10 @@ class Learner:
 
         `most_gap`: mean nats a token between sampler and trainer beyond which rows are another
         model's.
+
+        `lower`: of `config.adapted_blocks`; None: each pass goes through all blocks.
         """
-        self._most_gap = most_gap
+        self._most_gap, self._lower = most_gap, lower or LowerBlocks()
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
         self.on_row: OnRow = lambda done, total: None
         self.updates = 0
@@ -92,17 +97,19 @@ class Learner:
         """
         objective, self.updates = self.config.objective, 0
         moving = objective.with_gradient(rows)
-        plan = self._plan(rows, moving)
-        references, seconds = self._references(plan)
-        old: dict[int, Tensor] = {}
-
-        def result(number: int, batch: Batch, logprobs: Tensor) -> ObjectiveResult:
-            before = old.setdefault(number, logprobs.detach())
-            return clipped_objective(batch, logprobs, before, references.get(number), objective)
-
+        plan, passes = self._plan(rows, moving), self.config.passes if moving else 0
+        several = passes > 1 or self._reference
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-        for _ in range(self.config.passes if moving else 0):
-            metrics = self._update(plan, rate, result)
+        with self._lower.kept() if several else nullcontext():
+            references, seconds = self._references(plan)
+            old: dict[int, Tensor] = {}
+
+            def result(number: int, batch: Batch, logprobs: Tensor) -> ObjectiveResult:
+                before = old.setdefault(number, logprobs.detach())
+                return clipped_objective(batch, logprobs, before, references.get(number), objective)
+
+            for _ in range(passes):
+                metrics = self._update(plan, rate, result)
         return metrics | seconds | {"rows_without_gradient": float(len(rows) - len(moving))}
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
@@ -159,7 +166,8 @@ class Learner:
 
     def _passes(self, plan: PassPlan) -> Iterator[tuple[int, tuple[Batch, Tensor]]]:
         """Each batch by its number, with its log-probabilities."""
-        return enumerate(plan.passes(self.model, self._score, self.ranks.device))
+        self._lower.rewind()
+        return enumerate(plan.passes(self.model, self._score, self.ranks.device, self._lower))
 
     def _references(self, plan: PassPlan) -> tuple[dict[int, Tensor], Metrics]:
         """By the number of each batch, the reference's log-probabilities, where they are needed.

@@ -62,9 +62,9 @@ from rubricem.training.local.checkpoints import (
 )
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import PIECE, Prefix, Score, batch_logprobs
+from rubricem.training.local.passes import PIECE, LowerBlocks, Prefix, Score, batch_logprobs
 from rubricem.training.local.ranks import Ranks
-from rubricem.training.local.weights import Adapter, FullWeights
+from rubricem.training.local.weights import Adapter, FullWeights, blocks_of
 from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.card import CARD
@@ -325,7 +325,8 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     # unlikely as by chance.
     most_gap = math.log(vocabulary_size(model))
     weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
-    learner = Learner(model, weights, config, ranks, score, most_gap)
+    lower = LowerBlocks() if divided else lower_blocks(model, config)
+    learner = Learner(model, weights, config, ranks, score, most_gap, lower)
     if config.start_adapter is not None:
         with boundary(SettingsError, "taking over the start adapter"):
             learner.start_from(read_weights(config.start_adapter, "lora"))
@@ -411,6 +412,29 @@ def _keeps_prefixes(model: Any) -> bool:
     return bool(float(apart) <= torch.finfo(model.dtype).eps ** 0.5)
 
 
+def lower_blocks(model: Any, config: EngineConfig) -> LowerBlocks:
+    """Those that have no adapter, and none below them; none where the model cannot go round them.
+
+    A block is gone round where it turns states into states and leaves nothing else behind but keys
+    and values: found out by reading some tokens twice.
+    """
+    blocks = blocks_of(model)[1]
+    if not config.adapted_blocks or config.gradient_checkpointing:
+        return LowerBlocks()
+    lower = LowerBlocks(blocks[: len(blocks) - config.adapted_blocks])
+    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
+    with torch.no_grad(), lower.kept():
+        try:
+            twice = []
+            for _ in range(2):
+                lower.rewind()
+                branch = Prefix(model, ids[:, :5], lower=lower)
+                twice.append(Prefix(model, ids[:, 5:], branch, lower).states(1))
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
+            return LowerBlocks()
+    return lower if torch.equal(*twice) else LowerBlocks()
+
+
 def _checkpoint_activations(model: Any) -> None:
     """Have each block's activations computed again on the way back instead of kept."""
     from transformers.modeling_layers import GradientCheckpointingLayer
@@ -455,8 +479,7 @@ def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None, offload: bool) -
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m)]
-    for block in max(lists, key=len, default=()):  # the largest list of alike: the decoder's
+    for block in blocks_of(model)[1]:
         fully_shard(block, **options)
     fully_shard(scorer, **options)
     for module in scorer.modules():

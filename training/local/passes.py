@@ -16,14 +16,18 @@ some rows begin with is a branch of a tree, and goes through the model once:
 Loss and gradient are those of whole rows, since a gradient is the sum over the paths to the loss,
 and all paths from a branch to it lead through K, V and the last states h. At any time the
 activations of one way from the root to a row's end are kept, as many as those of the row by itself.
+Blocks below the lowest adapter make the same of a part in every pass, those of the reference and of
+the policy before its updates: where a window has several passes, only the first goes through them.
 Branches nest. G is float32 whatever the model computes in, so that many rows' parts add up
 unrounded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from functools import partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +36,8 @@ from torch.utils.checkpoint import checkpoint
 from rubricem.training.objective.batch import Batch, WindowWeights, alike, cut
 from rubricem.training.rows.row import TrainRow
 
+Pairs = tuple[tuple[Tensor, Tensor], ...]
+"""keys and values of some blocks, each (B, heads, n, width)"""
 PIECE = 128
 """positions whose logits exist at the same time"""
 
@@ -119,14 +125,88 @@ class _Chosen(torch.autograd.Function):
         return (slopes * grads[0].unsqueeze(-1)).to(slopes.dtype), None, None, None
 
 
+class _Made(NamedTuple):
+    """What the lower blocks made of a part."""
+
+    states: Tensor
+    """(B, n, hidden), after the last of them"""
+    pairs: Pairs
+    """of a branch, one of each of them; else ()"""
+
+
+class LowerBlocks:
+    """The blocks below the lowest adapter, gone round where it is known what they make of a part.
+
+    Parts are told by their place in a plan, whose passes go through them in one order.
+    """
+
+    def __init__(self, blocks: Sequence[nn.Module] = (), room: int = 1 << 29) -> None:
+        """`blocks`: the lowest first. `room`: bytes that are kept at most; later parts are not."""
+        self._blocks, self._room = blocks, room
+        self._kept: list[_Made | None] | None = None
+        self._part = self._left = 0
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """In here what they make of each part of one plan is kept, for all passes but the first."""
+        self._kept, self._left = [], self._room
+        for block in self._blocks:
+            vars(block)["forward"] = partial(self._through, block.forward, block)
+        try:
+            yield
+        finally:
+            self._kept = None
+            for block in self._blocks:
+                del vars(block)["forward"]
+
+    def rewind(self) -> None:
+        """A pass begins."""
+        self._part = 0
+
+    def _through(
+        self, forward: Callable[..., Tensor], block: nn.Module, states: Tensor, **more: Any
+    ) -> Tensor:
+        assert self._kept is not None
+        first, last = self._part == len(self._kept), block is self._blocks[-1]
+        made = None if first else self._kept[self._part]
+        if made is None:
+            states = forward(states, **more)
+        if last:
+            self._part += 1
+            if first:
+                self._kept.append(_Made(states, ()) if self._fits(states) else None)
+        return made.states if made and last else states
+
+    def of_branch(self, pairs: Pairs) -> Pairs:
+        """K and V of all blocks of the branch that was read last, from those of its cache."""
+        made = self._kept[self._part - 1] if self._kept and self._blocks else None
+        if made is None or self._kept is None:
+            return pairs
+        below, above = pairs[: len(self._blocks)], pairs[len(self._blocks) :]
+        if not made.pairs:
+            held = self._fits(*chain.from_iterable(below))
+            self._kept[self._part - 1] = made._replace(pairs=below) if held else None
+        return (*(made.pairs or below), *above)
+
+    def _fits(self, *tensors: Tensor) -> bool:
+        self._left -= sum(one.numel() * one.element_size() for one in tensors)
+        return self._left >= 0
+
+
 class Prefix:
     """What a branch's tokens, and all before them, left for the rows behind: K, V and h.
 
     Leaves of a graph of their own, float32, whose gradients add up; `backward` hands them on.
     """
 
-    def __init__(self, model: Any, ids: Tensor, before: "Prefix | None" = None) -> None:
-        """Read ids, (1, n), behind those of `before`."""
+    def __init__(
+        self,
+        model: Any,
+        ids: Tensor,
+        before: "Prefix | None" = None,
+        lower: LowerBlocks | None = None,
+    ) -> None:
+        """Read ids, (1, n), behind those of `before`; `lower` may know some of it."""
         from transformers import DynamicCache
 
         start = before.length if before else 0
@@ -140,7 +220,9 @@ class Prefix:
         ).last_hidden_state
         if before:
             states = torch.cat([before.states(1), states], dim=1)
-        self._made: list[Tensor] = [*chain.from_iterable(layer[:2] for layer in cache), states]
+        pairs: Pairs = tuple(layer[:2] for layer in cache)
+        pairs = lower.of_branch(pairs) if lower else pairs
+        self._made: list[Tensor] = [*chain.from_iterable(pairs), states]
         # Below the lowest adapter nothing has a gradient, and nothing is to be kept for one.
         self._left = [
             made.detach().float().requires_grad_(made.requires_grad) for made in self._made
@@ -225,7 +307,12 @@ class PassPlan:
         return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else cls()
 
     def passes(
-        self, model: Any, score: Score, device: torch.device, before: Prefix | None = None
+        self,
+        model: Any,
+        score: Score,
+        device: torch.device,
+        lower: LowerBlocks,
+        before: Prefix | None = None,
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Each batch on the device, with its log-probabilities by `score`.
 
@@ -237,8 +324,8 @@ class PassPlan:
                 batch = part.to(device)
                 yield batch, score(batch, before)
             else:
-                prefix = Prefix(model, part.ids.to(device), before)
-                yield from part.behind.passes(model, score, device, prefix)
+                prefix = Prefix(model, part.ids.to(device), before, lower)
+                yield from part.behind.passes(model, score, device, lower, prefix)
                 prefix.backward()
 
 

@@ -15,7 +15,7 @@ therefore changes a float32 copy, which gathers gradients in float32 too, and th
 with that copy rounded. In float32 the weights are their own masters.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -109,10 +109,19 @@ def first_matrices(
     return found
 
 
+def blocks_of(model: Any) -> tuple[str, Sequence[nn.Module]]:
+    """The decoder's blocks, the lowest first, and the name of their list.
+
+    That is the longest list of modules; without any there are none.
+    """
+    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
+    name, found = max(lists, key=lambda named: len(named[1]), default=("", ()))
+    return name, tuple(found)
+
+
 def _last_blocks(model: Any, blocks: int) -> tuple[str, ...]:
     """How the names of what lies in them begin."""
-    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList)]
-    name, found = max(lists, key=lambda named: len(named[1]), default=("", ()))
+    name, found = blocks_of(model)
     if blocks > len(found):
         raise SettingsError(
             f"the model has {len(found)} blocks, and {blocks} of them are to be adapted.",

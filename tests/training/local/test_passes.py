@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 
+from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import Fork, PassPlan, PlanSizes
+from rubricem.training.local.passes import Fork, LowerBlocks, PassPlan, PlanSizes
 from rubricem.training.local.ranks import ALONE, Ranks
+from rubricem.training.local.weights import blocks_of
 from rubricem.training.objective.batch import window_weights
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import TrainRow
@@ -112,6 +114,43 @@ def test_loss_and_gradient_are_those_of_whole_rows(tiny: Path, settings: dict[st
     assert scale > 1e-3
     for mine, whole in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(mine, whole, rtol=1e-5, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("room", [1 << 29, 40_000, 0])
+def test_what_lies_below_the_adapters_is_gone_through_once_a_window(
+    tiny: Path, shares: bool, room: int
+) -> None:
+    values: Any = {"share_prefixes": shares, "passes": 2, "adapted_blocks": 1}
+    objective = ObjectiveConfig(beta=0.1)
+    config = EngineConfig(
+        out=Path("unused"), dtype="float32", device="cpu", objective=objective, **values
+    )
+    found, calls = [], []
+    for keeps in (False, True):
+        loaded = load_learner(config, tiny, ALONE)
+        lower = blocks_of(loaded.model)[1][:-1]
+        kept = LowerBlocks(lower, room) if keeps else LowerBlocks()
+        learner = Learner(loaded.model, loaded.weights, loaded.config, lower=kept)
+        count: list[int] = []
+        lower[0].mlp.register_forward_hook(lambda *_, count=count: count.append(1))  # type: ignore[misc,operator,union-attr]
+        metrics = [learner.ss_grpo_step(family(), 0.01) for _ in range(2)]
+        found.append((metrics, learner.weights.state()))
+        calls.append(len(count))
+    (plain, wanted), (once, state) = found
+    for mine, whole in zip(once, plain, strict=True):
+        assert {n: mine[n] for n in ("loss", "kl_reference", "grad_norm")} == {
+            n: whole[n] for n in ("loss", "kl_reference", "grad_norm")
+        }
+    assert all(torch.equal(state[name], wanted[name]) for name in state)
+    most, least = calls[0], calls[0] // 3  # the reference's pass, and two of the policy
+    assert (
+        calls[1] == most
+        if not room
+        else calls[1] == least
+        if room > 1e6
+        else (least < calls[1] < most)
+    )
 
 
 def test_ranks_take_runs_of_about_as_many_tokens_that_begin_alike() -> None:
