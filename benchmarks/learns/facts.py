@@ -2,9 +2,10 @@
 
 It plans the hops of the evidence, searches for those whose subject is known by now, two subjects
 to a query, reads from the passages that are shown which hops are settled, marks the others as
-missing, and quotes what it claims. So its traces show the shortest form of the scaffold, cost no
-model's time, and are right; a policy that imitates them still has to learn what to search for. It
-stands behind an OpenAI-compatible server on loopback, and is collected like any other teacher.
+missing, and quotes the words that say what it claims. So its traces show the shortest form of the
+scaffold, in which nothing is said twice, cost no model's time, and are right; a policy that
+imitates them still has to learn what to search for. It stands behind an OpenAI-compatible server on
+loopback, and is collected like any other teacher.
 """
 
 import re
@@ -22,6 +23,10 @@ Shown = Mapping[str, Mapping[str, str]]
 """title -> the texts of its passages by their ids"""
 AT_ONCE = 2
 """subjects of one query, as many as passages are shown"""
+ITEM = "- all facts"
+"""of the rubric; which of them are open is in the evaluation before the review"""
+BEFORE = 5
+"""words of a quotation before those of what is found"""
 COMMON = {"country of citizenship": "nationality", "publication date": "release date"}
 _SENTENCE = re.compile(r"(?<=[a-z0-9)][a-z0-9)][.!?])\s+(?=[A-Z])")
 
@@ -45,9 +50,11 @@ class FactsTeacher:
         state = _State(question, facts, _shown(outputs))
         if not outputs:
             return _plan(facts.evidence) + state.search()
-        found = "; ".join(f"[{n}] {hop[2]} ({name})" for n, hop, name, _ in state.settled())
+        before = _State(question, facts, _shown(outputs[:-1])).settled()
+        new = [hop for hop in state.settled() if hop not in before]
+        found = "; ".join(f"[{n}] {hop[2]} ({name})" for n, hop, name, _ in new)
         evaluated = (
-            f"<think>{found or 'Nothing yet.'}</think>\n<state_evaluation>"
+            f"<think>{found or 'Nothing new.'}</think>\n<state_evaluation>"
             f"{f'Open: {state.open_numbers()}.' if state.left() else 'All is found.'}"
             "</state_evaluation>\n"
         )
@@ -87,36 +94,30 @@ class _State:
 
     def ending(self) -> str:
         settled = self.settled()
-        ids = {hop: name for _, hop, name, _ in settled}
-        marks = "\n".join(
-            f"- {_asked(hop)} [{f'met: {ids[hop]}' if hop in ids else 'missing'}]"
-            for hop in self.facts.evidence
-        )
+        ids = ", ".join(dict.fromkeys(name for *_, name, _ in settled))
         cites = " ".join(f'<cite id="{name}">{said}</cite>' for *_, name, said in settled)
         answer = self.facts.answers[0]
         # Which of two it is can be guessed; anything else that was not found is said to be that.
         guessed = answer in ("yes", "no") or normal_answer(answer) in normal_answer(self.question)
         bare = answer if guessed or not self.left() else "not found"
         return (
-            f"<review><rubric_review>\n{marks}\n</rubric_review>\n<writing_plan>"
-            f"{', '.join(ids.values()) or 'nothing'}</writing_plan></review>\n"
+            f"<review><rubric_review>\n{ITEM} [{'missing' if self.left() else f'met: {ids}'}]\n"
+            "</rubric_review>\n<writing_plan>quote, then answer</writing_plan></review>\n"
             f"<answer>{cites or 'Nothing was found.'}\n{bare}</answer>"
         )
 
 
 def _plan(evidence: Iterable[Hop]) -> str:
     found_by: dict[str, int] = {}
-    lines, items = list[str](), list[str]()
+    lines = list[str]()
     for number, hop in enumerate(evidence, start=1):
         named = found_by.get(plain_title(hop[0]))
-        subject = f"[{named}]" if named else hop[0]
-        lines.append(f"{number}. {_common(hop[1])} of {subject}")
-        items.append(f"- {_asked(hop) if subject == hop[0] else lines[-1].partition(' ')[2]}")
+        lines.append(f"{number}. {_common(hop[1])} of {f'[{named}]' if named else hop[0]}")
         found_by.setdefault(plain_title(hop[2]), number)
-    kind = "one after the other" if any("of [" in line for line in lines) else "side by side"
+    kind = "chain" if any("of [" in line for line in lines) else "side by side"
     return (
-        f"<think>{len(lines)} facts, {kind}.</think>\n<structured_plan>"
-        f"<deep_analysis>{kind}</deep_analysis>\n<rubric>\n" + "\n".join(items) + "\n</rubric>\n"
+        f"<think>{len(lines)} facts</think>\n<structured_plan><deep_analysis>{kind}"
+        f"</deep_analysis>\n<rubric>\n{ITEM}\n</rubric>\n"
         "<research_plan>\n" + "\n".join(lines) + "\n</research_plan></structured_plan>\n"
     )
 
@@ -125,15 +126,22 @@ def _common(relation: str) -> str:
     return COMMON.get(relation, relation)
 
 
-def _asked(hop: Hop) -> str:
-    return f"{_common(hop[1])} of {hop[0]}"
-
-
 def _told(hop: Hop, passages: Mapping[str, str]) -> tuple[str, str]:
-    """The id and the sentence, of some passages, that says most of what the hop finds."""
-    words = set(normal_answer(hop[2]).split())
-    said = [(name, one.strip()) for name, text in passages.items() for one in _SENTENCE.split(text)]
-    return max(said, key=lambda one: len(words & set(normal_answer(one[1]).split())))
+    """The id and the words, of some passages, that say most of what the hop finds.
+
+    They stand together in one sentence: what is found, and at most `BEFORE` words before it.
+    """
+    found = set(normal_answer(hop[2]).split())
+
+    def hits(sentence: str) -> list[int]:
+        words = enumerate(sentence.split())
+        return [place for place, word in words if found & set(normal_answer(word).split())]
+
+    said = [(name, one) for name, text in passages.items() for one in _SENTENCE.split(text.strip())]
+    name, sentence = max(said, key=lambda one: len(found & set(normal_answer(one[1]).split())))
+    first, *rest = hits(sentence) or [BEFORE]
+    last = max((place for place in rest if place < first + 2 * len(found)), default=first)
+    return name, " ".join(sentence.split()[max(first - BEFORE, 0) : last + 1])
 
 
 def _shown(outputs: Iterable[str]) -> Shown:

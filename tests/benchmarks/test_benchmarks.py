@@ -148,6 +148,7 @@ def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_u
 
 
 LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
+LONG = ("S2", "Ada Berg", "Ada Berg ended her life in the north, in Oslo, as many did then.")
 BERG = ("S2", "Ada Berg", "Ada Berg made films. She died in Oslo.")
 
 
@@ -156,8 +157,11 @@ BERG = ("S2", "Ada Berg", "Ada Berg made films. She died in Oslo.")
     [
         ((), "Lantern director", [], ""),
         (([LANTERN],), "Ada Berg place of death", [], ""),
-        (([LANTERN], []), "", ["place of death of Ada Berg"],
+        (([LANTERN], []), "", ["all facts"],
          '<cite id="S1">It was directed by Ada Berg.</cite>\nnot found'),
+        (([LANTERN], [LONG]), "", [],
+         '<cite id="S1">It was directed by Ada Berg.</cite> '
+         '<cite id="S2">life in the north, in Oslo,</cite>\nOslo'),
         (([LANTERN, BERG],), "", [], '<cite id="S1">It was directed by Ada Berg.</cite> '
          '<cite id="S2">She died in Oslo.</cite>\nOslo'),
     ],
