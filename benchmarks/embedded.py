@@ -62,10 +62,12 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
     """One row for each question: seconds, facts with and without search, cites, slots."""
     settings = load_settings({"model": model})
     rows = []
-    async with open_researcher(setup_of(settings)) as researcher:
+    setup = setup_of(settings)
+    embedder = await setup.open_embedder(fetch=True)
+    async with open_researcher(setup) as researcher:
         for question in questions:
             slots = Slots()
-            researcher.decoder = ForcedDecoder(on_slot=slots.note)
+            researcher.decoder = ForcedDecoder(slots.note, embedder)
             began = time.monotonic()
             ask = replace(researcher.template, question=question["question"])
             trajectory = await researcher.ask(ask)

@@ -368,9 +368,7 @@ class AnswerReader:
         text = text.partition(" (S")[0]
         standing = [s for s in about if holds(s, text)]
         if not adds(text, [question, guess]):
-            # It says again what it expected: what holds that must speak of what is asked, too.
-            related = [s for s in standing if _relates(s, question, guess)]
-            standing = related if self._embedder is None else []
+            standing = []  # it says again what it expected, which is no evidence
         bare = not adds(text, [question, "yes no"]) or _only_signature(text, question)
         bare = bare or not _may_count(text, question)
         if NOT_FOUND in text.casefold() or not standing or bare:
@@ -488,7 +486,7 @@ class AnswerReader:
             return None
         text, identifier = offered[lead]
         await run.prompt(Stage.RESEARCH, f" {text}")
-        return Finding(text, identifier)
+        return Finding(text, identifier, quoted=True)
 
     async def quote(self, run: Run, number: int, finding: Finding) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""

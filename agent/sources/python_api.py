@@ -39,6 +39,9 @@ _VERSION_NOTE = re.compile(
 )
 """Notes on the past of a function, which crowd out what it does."""
 
+_EXTENDED = re.compile(r"\b__all__(?:\.(?:append|extend|insert)\b|\s*\+=)")
+"""what fills the list of a module's public names late"""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Home = tuple[str, str]
 """(defining module, name there; "" for the module itself)"""
@@ -95,7 +98,8 @@ class ModuleSource:
     def passes_on(self, name: str) -> bool:
         """Whether a star import of it takes the name, as far as is known."""
         # A list that is put together names what the module itself defines, mostly.
-        foreign = self.listed and not self.package and name in self.imported
+        taken = self.imported.get(name, ("", ""))[0]
+        foreign = self.listed and not self.package and bool(taken) and taken not in self.stars
         return self.offers(name) and (self.exported is not None or not foreign)
 
     def read(self) -> int:
@@ -106,6 +110,9 @@ class ModuleSource:
                 _SourceReader(self).read("".join(_Skeleton(source).kept))
             except SyntaxError:
                 _SourceReader(self).read(source)
+            if _EXTENDED.search(source):
+                # By a function of its own, perhaps.
+                self.exported = None
             return len(source)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return 0

@@ -47,9 +47,13 @@ class Kite:
         {"toy/__init__.py": "from .dense import Kite", "toy/dense.py": KITE},
         {"toy/__init__.py": "from .web import *", "toy/web.py": KITE, "other.py":
          "from toy import *"},
+        {"toy/__init__.py": "from .core import Kite", "toy/core/__init__.py":
+         "from ._all import *\n__all__ = _all.__all__", "toy/_k.py": KITE, "toy/core/_all.py":
+         "from toy._k import Kite\nfrom toy._k import *\n__all__ = ['gust']\n"
+         "def extend(module):\n    for name in module.__all__:\n        __all__.append(name)\n"},
     ],
     ids=["through a plain module", "under another name", "by stars", "fetched when used",
-         "shorter", "of its own package"],
+         "shorter", "of its own package", "by a list that a function fills"],
 )  # fmt: skip
 def test_an_object_is_known_by_the_shortest_public_name(
     tmp_path: Path, files: dict[str, str]
