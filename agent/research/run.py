@@ -34,6 +34,7 @@ from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
     Listener,
+    SourceProgress,
     TextWritten,
     ToolCalled,
     ToolReturned,
@@ -508,7 +509,11 @@ class Run:
 
         A failure of what it was `doing` is a result that says why, `failed` what is kept besides.
         """
+        asked_here = len(self.evidence.answered)
         if (known := self.evidence.known(tool, asked)) is not None:
+            if len(self.evidence.answered) > asked_here:
+                found = f"{len(known.sources)} passage{'' if len(known.sources) == 1 else 's'}"
+                self.listener(SourceProgress(f"found before in this thread: {asked} ({found})"))
             return known
 
         async def tried() -> Reply:

@@ -310,14 +310,13 @@ def _estimated(job: "RoundsJob", method: "Method", as_json: bool) -> str:
     """What a training would take; the rows of runs are made in a place that is then removed."""
     from rubricem.agent.settings import load_settings
     from rubricem.training.local.local_config import TrainConfig
-    from rubricem.training.rounds.fit import Estimate, estimate
+    from rubricem.training.rounds.fit import Estimate, estimate, estimate_rounds
 
     given, weights = job.config, load_settings().weights_dir
-    if not isinstance(given, TrainConfig):
-        raise SettingsError(
-            "Rounds make their rows themselves, so there is nothing to count before.",
-            "Collect some by `rubricem collect`, and name them as `rows`.",
-        )
+    if job.rounds is not None:
+        rounds = asyncio.run(estimate_rounds(given, job.rounds, weights))
+        return in_json(asdict(rounds)) if as_json else rounds.told()
+    assert isinstance(given, TrainConfig)
     with TemporaryDirectory(prefix="rubricem-dry-") as place:
         apart = replace(job, config=given.model_copy(update={"out": Path(place)}))
 

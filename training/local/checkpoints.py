@@ -61,7 +61,15 @@ from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, held_alone, sync, writable, write_atomically
 from rubricem.training.show.card import CARD, model_card
-from rubricem.training.show.training import CANARY, RECORD, STEPS, kept_numbers, object_of, steps_of
+from rubricem.training.show.training import (
+    CANARY,
+    LOCK,
+    RECORD,
+    STEPS,
+    kept_numbers,
+    object_of,
+    steps_of,
+)
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
@@ -339,7 +347,7 @@ class TrainingFolder:
             f"{self.folder} is being trained by another process",
             "Wait for it, or name another `out`.",
         )
-        with held_alone(self.folder / "lock", busy):
+        with held_alone(self.folder / LOCK, busy):
             self._claim(record)
             yield
 

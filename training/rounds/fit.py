@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,10 +24,12 @@ from pydantic import ValidationError
 from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
+from rubricem.training.collect.questions import HUB
+from rubricem.training.collect.questions import read_rows as question_rows
 from rubricem.training.extras import in_thread
 from rubricem.training.local.learner import Metrics
 from rubricem.training.local.load import find_weights, memory_costs
-from rubricem.training.local.local_config import Method, TrainConfig, rate_at
+from rubricem.training.local.local_config import EngineConfig, Method, TrainConfig, rate_at
 from rubricem.training.local.session import (
     Canary,
     Tell,
@@ -37,11 +41,12 @@ from rubricem.training.local.session import (
     settled,
 )
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
+from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
-from rubricem.training.show.training import steps_of
+from rubricem.training.show.training import ROUNDS, SAVED_AT, number, objects_of, steps_of
 
 Stopped = Callable[[], bool]
 """whether the training is to end after the step under way; the same for all ranks"""
@@ -159,6 +164,107 @@ async def estimate(
         measured=bool(speeds),
         dropped=selection.dropped,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsEstimate:
+    """What the rounds still to come would take; of the rows at most what may be, or as so far."""
+
+    rounds: int
+    """to come"""
+    done: int
+    rollouts: int
+    """of all rounds to come"""
+    held_out: int | None
+    """rollouts of held-out questions to come; None where these are read from a hub"""
+    rows: int
+    """of rollouts and reflections"""
+    tokens: int
+    """that the updates read"""
+    longest: int
+    """tokens of a row"""
+    memory: int
+    """bytes, estimated as for the longest row"""
+    seconds: float | None
+    """as the rounds so far took; None before the first"""
+    update_seconds: float
+    """of the products of the updates alone"""
+
+    @property
+    def measured(self) -> bool:
+        return self.done > 0
+
+    def told(self) -> str:
+        most = "about" if self.measured else "at most"
+        how = (
+            "not known before a round is done: that depends on the rollouts; the products of the "
+            f"updates alone take {self.update_seconds / 60:,.1f} minutes, if rows are that long"
+        )
+        if self.seconds is not None:
+            how = f"about {self.seconds / 60:,.1f} minutes, as the rounds so far took"
+        held_out = "an unread number" if self.held_out is None else f"{self.held_out:,}"
+        return "\n".join([
+            f"{self.rounds} rounds to come, {self.done} done",
+            f"{self.rollouts:,} rollouts, and {held_out} of held-out questions",
+            f"{most} {self.rows:,} rows and {self.tokens:,} tokens read by the updates; "
+            f"the longest row has {most} {self.longest:,}",
+            f"about {self.memory / 1e9:.1f} GB of memory, without what samples and judges",
+            f"time: {how}",
+        ])  # fmt: skip
+
+
+async def estimate_rounds(
+    config: EngineConfig, rounds: RoundsConfig, weights_dir: Path | None = None
+) -> RoundsEstimate:
+    """What `run_rounds` would still do in the folder. Raises as that does; changes nothing."""
+    names = rounds.questions, *([rounds.held_out] if rounds.held_out else [])
+    counts = [
+        None if name.startswith(HUB) else len(await asyncio.to_thread(question_rows, name))
+        for name in names
+    ]
+    lines = await asyncio.to_thread(objects_of, config.out / ROUNDS)
+    async with settled(config, weights_dir) as whole:
+        path = await find_weights(whole.model, weights_dir)
+        costs = await asyncio.to_thread(memory_costs, whole, path)
+    assert whole.max_row_tokens is not None, "it is settled"
+    done, left = len(lines), max(rounds.rounds - len(lines), 0)
+
+    def usual(*names: str, otherwise: float) -> float:
+        """The mean of a round's metrics together, or what they are at most."""
+        found = [sum(number(line, name) or 0.0 for name in names) for line in lines]
+        return sum(found) / len(found) if found else otherwise
+
+    rollouts = rounds.questions_per_round * rounds.group_size
+    most = rollouts + rounds.questions_per_round * rounds.reflections
+    rows = left * usual("rows/policy", "rows/reflect", otherwise=most)
+    tokens = rows * usual("row_tokens/mean", otherwise=whole.max_row_tokens)
+    longest = max((int(number(line, "row_tokens/max") or 0) for line in lines), default=0)
+    longest = longest or whole.max_row_tokens
+    work = 2 * (3 if whole.adaptation == "full" else 2) * costs.parameters * tokens
+    asked = counts[1] if rounds.held_out else 0
+    ends = range(done + 1 if done else 0, rounds.rounds + 1)
+    times = sum(n % rounds.held_out_every == 0 or n == rounds.rounds for n in ends)
+    return RoundsEstimate(
+        rounds=left,
+        done=done,
+        rollouts=left * rollouts,
+        held_out=None if asked is None else asked * times,
+        rows=round(rows),
+        tokens=round(tokens),
+        longest=longest,
+        memory=costs.fixed + costs.token * longest * whole.micro_batch,
+        seconds=left * _round_seconds(lines) if lines else None,
+        update_seconds=work / products_per_second(whole),
+    )
+
+
+def _round_seconds(lines: Sequence[Metrics]) -> float:
+    """The median from the end of one round to that of the next; of the first one its parts."""
+    ends = [float(line[SAVED_AT]) for line in lines if SAVED_AT in line]
+    if len(ends) > 1:
+        return median(after - before for before, after in pairwise(ends))
+    parts = ("rollout", "judge", "reflect", "train")
+    return sum(number(lines[-1], f"seconds/{part}") or 0.0 for part in parts)
 
 
 async def _train_on(
@@ -314,12 +420,12 @@ def _rows_of(path: Path) -> list[TrainRow]:
             f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."
         ) from error
     rows = []
-    for number, line in enumerate(lines, start=1):
+    for place, line in enumerate(lines, start=1):
         try:
             rows.append(read(line, TrainRow))
         except ValidationError as error:
             raise SettingsError(
-                f"line {number} of {file} is not a training row: {error.errors()[0]['msg']}.",
+                f"line {place} of {file} is not a training row: {error.errors()[0]['msg']}.",
                 "Make the rows by `rubricem export RUN`.",
             ) from error
     return rows

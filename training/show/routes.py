@@ -1,9 +1,10 @@
 """`/api/collected` and `/api/trained`: what was collected and trained, in numbers.
 
 What `rubricem runs show` tells of a collected run, as JSON; of a training the metrics of its
-steps and the rounds between them. The numbers of a run are read once for each state of it. Folders
-of runs are found by what they hold, under the data directory and under those that somebody named,
-each under a name of its own; a name from outside is only ever compared with those that were found.
+steps and the rounds between them; of both whether a process of this machine works on them. The
+numbers of a run are read once for each state of it. Folders of runs are found by what they hold,
+under the data directory and under those that somebody named, each under a name of its own; a name
+from outside is only ever compared with those that were found.
 """
 
 import asyncio
@@ -22,10 +23,11 @@ from fastapi import APIRouter
 
 from rubricem.agent.serve.requests import missing
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.runs import in_use
 from rubricem.memory.text import with_leaves
-from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.directory import JOURNAL, RunDirectory
 from rubricem.training.show.collected import judged_so_far, run_json, run_numbers
-from rubricem.training.show.training import steps_of, training_record
+from rubricem.training.show.training import LOCK, steps_of, training_record
 
 Kind = Literal["collected", "trained"]
 DEPTH = 3
@@ -38,6 +40,8 @@ _MARKS: dict[Kind, tuple[str, ...]] = {
     "trained": ("run.json", "metrics.jsonl"),
 }
 """files that make a folder what it is: all of a collected run's, any of a trained one's"""
+_HELD: dict[Kind, str] = {"collected": JOURNAL, "trained": LOCK}
+"""the file that whoever works in such a folder holds locked"""
 _FOR_TRAINING = {ROUNDS: "round", "held_out": "held out"}
 """folders of a training that hold collecting runs"""
 _OTHERS = frozenset(
@@ -132,13 +136,17 @@ class _Shelf:
 
     def listed(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
         found = results(kind, self._roots)
-        return [{"name": name, **_or_problem(shown, path)} for name, path in found.items()]
+        return [
+            {"name": name, "running": in_use(path / _HELD[kind]), **_or_problem(shown, path)}
+            for name, path in found.items()
+        ]
 
     def collected(self, name: str) -> Numbers:
         path = self._named("collected", name)
         numbers = self._numbers_of(path)
         going_on = finite([asdict(group) for group in judged_so_far(RunDirectory(path))])
-        return {"name": name, **numbers, "grid": numbers["grid"] + going_on}
+        running = in_use(path / JOURNAL)
+        return {"name": name, **numbers, "grid": numbers["grid"] + going_on, "running": running}
 
     def trained(self, name: str) -> Numbers:
         path = self._named("trained", name)
@@ -151,6 +159,7 @@ class _Shelf:
             "steps": steps_of(path),
             "rounds": rounds,
             "changed_at": _changed_at(path),
+            "running": in_use(path / LOCK),
         }
         shown: Numbers = finite({"name": name, **_facts(record), **told})
         return shown

@@ -5,6 +5,7 @@
     rounds.jsonl                    a line for each round, where the policy collects by itself
     held_out/NNN/numbers.json       the held-out questions after NNN rounds
     held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
+    lock                            held by the process that trains, as long as it does
     canary.json                     how far llama.cpp's log-probabilities are from the trainer's
 
 A training in rounds is counted in rounds, since those are what is collected, judged and kept. How
@@ -55,7 +56,7 @@ def _shown(held: Any) -> Any:
 
 
 RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
-NUMBERS, CANARY = "numbers.json", "canary.json"
+NUMBERS, CANARY, LOCK = "numbers.json", "canary.json", "lock"
 Numbered = list[tuple[int, dict[str, Any]]]
 Metrics = Mapping[str, Any]
 Fact = tuple[str, str, str]

@@ -3,7 +3,7 @@ import { get, path } from "./api.js";
 import { lineChart, shown } from "./chart.js";
 import { classes, el, replace } from "./dom.js";
 import { capital, counted, duration, number, share, when } from "./format.js";
-import { empty, fact, failure, into, view, waiting } from "./parts.js";
+import { badge, empty, fact, failure, into, view, waiting } from "./parts.js";
 import { t } from "./texts.js";
 
 const AGAIN = 4000;
@@ -66,6 +66,7 @@ function rows(kind, runs, title, sentence) {
         "a",
         { class: "item", href: `#/training/${kind}/${encodeURIComponent(run.name)}` },
         el("strong", {}, run.name),
+        run.running && badge(t("Running"), "live"),
         el("span", { class: "row" }, facts.map(([key, value]) => el("span", {}, said(key, value)))),
       ),
     );
@@ -136,7 +137,10 @@ const over = (steps, name, value) => ({
 function collected(run) {
   const { steps } = run;
   if (!run.grid.length) {
-    return empty(t("No group is judged yet"), t("They appear here one by one, as they are."));
+    return [
+      el("dl", { class: "facts" }, state(run)),
+      empty(t("No group is judged yet"), t("They appear here one by one, as they are.")),
+    ];
   }
   const facts = [
     [t("Groups"), run.groups],
@@ -147,6 +151,7 @@ function collected(run) {
     el(
       "dl",
       { class: "facts" },
+      state(run),
       facts.map(([name, value]) => fact(name, number(value))),
       fact(t("Time"), duration(run.seconds)),
       fact(t("Failed"), number(failures)),
@@ -191,6 +196,9 @@ function collected(run) {
     )),
   ];
 }
+
+/** Whether a process of the server's machine works on it now. */
+const state = ({ running }) => fact(t("State"), running ? t("Running") : t("Not running"));
 
 const charts = (...drawn) => el("div", { class: "charts" }, drawn);
 
@@ -251,7 +259,7 @@ function groupCell({ question, scores, rollouts, failed, finished }) {
 const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 
 /** Every number that a training run wrote for its steps, the most telling first. */
-function trained({ steps, rounds, changed_at, ...rest }) {
+function trained({ steps, rounds, changed_at, running, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
   const names = [
     ...new Set(
@@ -265,12 +273,16 @@ function trained({ steps, rounds, changed_at, ...rest }) {
     ([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== ""
   );
   if (!steps.length && !rounds.length) {
-    return empty(t("No step was finished"), t("The curves begin with the first finished step."));
+    return [
+      el("dl", { class: "facts" }, state({ running })),
+      empty(t("No step was finished"), t("The curves begin with the first finished step.")),
+    ];
   }
   return [
     el(
       "dl",
       { class: "facts" },
+      state({ running }),
       fact(t("Steps"), number(steps.length)),
       changed_at && fact(t("Last change"), when(changed_at)),
       facts.map(

@@ -19,7 +19,7 @@ import pytest
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.researcher import Researcher, ask_of
 from rubricem.agent.research.threads import ConversationStore, Parent, gathered, leans, standalone
-from rubricem.agent.transcript.events import Event, ToolReturned
+from rubricem.agent.transcript.events import Event, SourceProgress, ToolReturned
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
@@ -233,13 +233,18 @@ class ByQuery(FixedSearch):
 async def in_thread(
     server: ScriptedServer, folder: Path, source: FixedSearch, *questions: str, **options: Any
 ) -> list[Trajectory]:
-    """Ask one question after the other; each one's run is called by its number."""
+    """Ask one question after the other; each one's run is called by its number.
+
+    `heard`: a list that is filled with what is told while the last one is answered.
+    """
     ended: list[Trajectory] = []
+    heard = options.pop("heard", [])
     async with researching(server.base_url, folder, source, **options) as researcher:
         for number, question in enumerate(questions):
             earlier = tuple(str(i) for i in range(number))
             ask = replace(researcher.template, question=question, earlier=earlier)
-            ended.append(await researcher.ask(ask, str(number)))
+            heard.clear()
+            ended.append(await researcher.ask(ask, str(number), heard.append))
     return ended
 
 
@@ -271,10 +276,10 @@ async def test_a_follow_up_is_shown_the_report_and_cites_its_passages_without_fi
 async def test_a_query_of_the_thread_is_answered_from_it_and_its_passages_are_shown(
     tmp_path: Path,
 ):
-    source = FixedSearch()
+    source, heard = FixedSearch(), list[Event]()
     again = (plan("functools.cache   UNBOUNDED"), answer('It <cite id="S2">is simple</cite>.'))
     with ScriptedServer([*RUN, *again]) as server:
-        first, second = await in_thread(server, tmp_path, source, QUESTION, SECOND)
+        first, second = await in_thread(server, tmp_path, source, QUESTION, SECOND, heard=heard)
         shown = contents(server.requests[-1].body)[-1][1]
     assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
     assert (first.tool_calls, second.tool_calls) == (2, 0)
@@ -283,6 +288,8 @@ async def test_a_query_of_the_thread_is_answered_from_it_and_its_passages_are_sh
     assert f'<snippet id="S2">\n{PASSAGES[1].title}\n{PASSAGES[1].text}' in shown
     assert [use.asked for use in second.searched] == ["functools.cache unbounded"]
     assert second.searched[0].sources == first.searched[1].sources
+    said = [event.message for event in heard if isinstance(event, SourceProgress)]
+    assert "found before in this thread: functools.cache   UNBOUNDED (2 passages)" in said
 
 
 async def test_a_third_question_reaches_what_the_first_one_found(tmp_path: Path):

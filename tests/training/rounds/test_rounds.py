@@ -133,6 +133,35 @@ def calls(address: str) -> int:
     return counted
 
 
+def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(tmp_path: Path):
+    path = written(tmp_path, rounds=3, held_out="held_out.txt", held_out_every=2, reflections=2)
+    before = {p.name for p in tmp_path.iterdir()}
+
+    def told(*flags: str) -> Any:
+        done = train(path, "--dry-run", *flags)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    first = json.loads(told("--json"))
+    # 2 questions: 4 rollouts and 4 reflections a round; held out 3 questions before, after 2 and 3.
+    assert (first["rounds"], first["rollouts"], first["held_out"], first["rows"]) == (3, 12, 9, 24)
+    assert (first["tokens"], first["longest"]) == (24 * 8192, 8192)
+    assert first["seconds"] is None and first["memory"] > 0 and first["update_seconds"] > 0
+    assert {p.name for p in tmp_path.iterdir()} == before
+    done = [
+        {"round": n, "rows/policy": 4, "rows/reflect": n, "row_tokens/mean": 100.0,
+         "row_tokens/max": 100 + n, "saved_at": 1000.0 + 60 * n}
+        for n in (1, 2)
+    ]  # fmt: skip
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "rounds.jsonl").write_text("".join(f"{json.dumps(d)}\n" for d in done))
+    then = json.loads(told("--json"))
+    assert (then["rounds"], then["rollouts"], then["held_out"]) == (1, 4, 3)
+    assert (then["rows"], then["tokens"], then["longest"]) == (6, 550, 102)
+    assert then["seconds"] == 60
+    assert "1 rounds to come, 2 done" in told() and "about 1.0 minutes" in told()
+
+
 @pytest.mark.model
 def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing(
     tmp_path: Path, server: str, minilm: Path

@@ -10,7 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import held_alone
 from rubricem.training.show.routes import finite, router
+from rubricem.training.show.training import LOCK
 from tests.support.collected import written_run
 from tests.support.pages import served
 
@@ -115,8 +118,9 @@ async def test_a_training_is_told_step_by_step_without_paths_or_nan(
     assert (run["method"], run["model"], run["record"]["bank"]) == ("ss-grpo", "w.gguf", "b")
     assert run["rounds"] == [] and "/home/me" not in json.dumps(run)
     assert (await got(client, "trained"))["trained"] == [
-        {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "rounds": 0}
-    ]
+        {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "rounds": 0,
+         "running": False}
+    ]  # fmt: skip
 
 
 async def test_the_rounds_of_a_training_have_their_scores(
@@ -167,3 +171,20 @@ async def test_what_is_damaged_is_told_and_holds_nothing_else_up(
 def test_what_is_no_finite_number_is_none():
     found = finite({"a": [1.0, float("inf"), {"b": float("nan")}], "c": "NaN", "d": True})
     assert found == {"a": [1.0, None, {"b": None}], "c": "NaN", "d": True}
+
+
+async def test_what_a_process_works_on_is_told_to_run(client: httpx.AsyncClient, tmp_path: Path):
+    folder = train(tmp_path / "data" / "trained")
+    run = written_run(tmp_path / "data" / "collected")
+
+    async def running() -> list[bool]:
+        lists = [(await got(client, kind))[kind] for kind in ("trained", "collected")]
+        ones = [await got(client, name) for name in ("trained/trained", "collected/collected")]
+        return [told["running"] for told in (*lists[0], *lists[1], *ones)]
+
+    assert await running() == [False] * 4
+    journal = run.journal()
+    with held_alone(folder / LOCK, StoreError("busy", "wait")):
+        assert await running() == [True] * 4
+    journal.close()
+    assert await running() == [False] * 4
