@@ -512,8 +512,8 @@ class Run:
         asked_here = len(self.evidence.answered)
         if (known := self.evidence.known(tool, asked)) is not None:
             if len(self.evidence.answered) > asked_here:
-                found = f"{len(known.sources)} passage{'' if len(known.sources) == 1 else 's'}"
-                self.listener(SourceProgress(f"found before in this thread: {asked} ({found})"))
+                count = f"{len(known.sources)} passage{'' if len(known.sources) == 1 else 's'}"
+                self.listener(SourceProgress(f"found before in this thread: {asked} ({count})"))
             return known
 
         async def tried() -> Reply:

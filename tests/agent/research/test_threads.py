@@ -289,7 +289,7 @@ async def test_a_query_of_the_thread_is_answered_from_it_and_its_passages_are_sh
     assert [use.asked for use in second.searched] == ["functools.cache unbounded"]
     assert second.searched[0].sources == first.searched[1].sources
     said = [event.message for event in heard if isinstance(event, SourceProgress)]
-    assert "found before in this thread: functools.cache   UNBOUNDED (2 passages)" in said
+    assert "found before in this thread: functools.cache   UNBOUNDED (3 passages)" in said
 
 
 async def test_a_third_question_reaches_what_the_first_one_found(tmp_path: Path):
