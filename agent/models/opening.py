@@ -507,8 +507,8 @@ def shares_told(tell: Tell) -> Callable[[int, int, str], None]:
     """Says what is fetched, and how far it is."""
 
     def progress(done: int, total: int, doing: str) -> None:
-        share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
-        tell(f"{doing}{share}")
+        share = f": {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
+        tell(f"model weights, {doing}{share}")
 
     return progress
 

@@ -9,6 +9,7 @@ and a pipe gets it as it was written. Other text of models and pages is printed 
 any of it is obeyed by the terminal.
 """
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -169,6 +170,8 @@ def _finished(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
     )
 
 
+AGAIN = 30.0
+"""seconds after which a line is printed again of which only the numbers changed"""
 SHOWN = 8
 """rubric items, and searches, shown at most while the run goes on"""
 WIDEST = 100
@@ -252,16 +255,23 @@ class PlainLines:
         self._clock = clock
         self._started = clock()
         self._progress = StageProgress()
-        self._said = ""
+        self._said: dict[str, float] = {}
+        """when a line was last printed, by what it is without its numbers"""
 
     def __call__(self, event: events.Event) -> None:
         before, self._progress = self._progress, advance(self._progress, event)
         line = self._line(event, before)
-        # Counts that run up would fill a log: a line that differs only in its numbers is not new.
-        said = re.sub(r"\d+", "", line)
-        if line and not (isinstance(event, events.SourceProgress) and said == self._said):
-            self._console.print(Text(line), soft_wrap=True)
-            self._said = said
+        if not line or (isinstance(event, events.SourceProgress) and self._runs_up(line)):
+            return
+        self._console.print(Text(line), soft_wrap=True)
+
+    def _runs_up(self, line: str) -> bool:
+        """Whether only its numbers are new: counts that run up would fill a log."""
+        said, now = re.sub(r"\d+", "", line), self._clock()
+        if now - self._said.get(said, -math.inf) < AGAIN:
+            return True
+        self._said[said] = now
+        return False
 
     def _line(self, event: events.Event, before: StageProgress) -> str:
         match event:

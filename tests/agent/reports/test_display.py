@@ -151,6 +151,23 @@ def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
     ]
 
 
+def test_counts_that_run_up_beside_each_other_are_printed_now_and_then():
+    now, console = 0.0, pipe()
+    listen = PlainLines(console, clock=lambda: now)
+    for at in range(0, 70, 5):
+        now = float(at)
+        listen(SourceProgress(f"model weights, piece 1 of 22: {at}% of 1,117 MB"))
+        listen(SourceProgress(f"reading documents: {at} of 139"))
+    assert written(console).splitlines() == [
+        said
+        for at in (0, 30, 60)
+        for said in (
+            f"model weights, piece 1 of 22: {at}% of 1,117 MB",
+            f"reading documents: {at} of 139",
+        )
+    ]
+
+
 def test_a_pipe_gets_plain_lines_a_terminal_a_drawing_and_the_quiet_nothing():
     piped, tty, quiet = pipe(), terminal(), terminal()
     for console in (piped, tty):
