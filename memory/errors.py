@@ -12,8 +12,9 @@ Each message is one sentence for a person; `remedy` is the sentence that says wh
 Extension code raises plain errors; `boundary` names the boundary they crossed, once.
 """
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -29,6 +30,8 @@ class RubricemError(Exception):
         super().__init__(message)
         self.remedy = remedy
         self.usage = usage
+        if remedy:  # a traceback ends with it, for who calls from Python
+            self.add_note(remedy)
 
     def told(self) -> str:
         """What went wrong and what to do, as one text of sentences."""
@@ -76,11 +79,26 @@ def needed(module: str, extra: str, what: str = "This", instead: str = "") -> An
         return import_module(module)
     except ImportError as cause:
         package = module.partition(".")[0].replace("_", "-")
-        command = f"Install it: pip install 'rubricem[{extra}]'"
         raise SettingsError(
             f"{what} needs {package}, which is not installed.",
-            f"{command}{instead and ', '}{instead}",
+            f"Install it: {install_of(extra)}{instead and ', '}{instead}",
         ) from cause
+
+
+def install_of(extra: str) -> str:
+    """The command that adds an extra to this installation; of a checkout it names the folder."""
+    import json
+    import shlex
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    name, editable = "rubricem", False
+    with suppress(PackageNotFoundError, ValueError):
+        told = json.loads(distribution(name).read_text("direct_url.json") or "{}")
+        if (url := urlsplit(told.get("url", ""))).scheme == "file":
+            name, editable = unquote(url.path), told.get("dir_info", {}).get("editable", False)
+    words = [sys.executable, "-m", "pip", "install", *["-e"] * editable, f"{name}[{extra}]"]
+    return shlex.join(words)
 
 
 @contextmanager

@@ -166,9 +166,9 @@ DOCUMENT = "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache t
 
 @contextmanager
 def scripted_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
-    """A working directory with `papers` and `documents`, and settings that name the model."""
+    """A working directory with folders of one document, and settings that name the model."""
     monkeypatch.chdir(folder)
-    for name in ("papers", "documents"):
+    for name in ("papers", "documents", "docs"):
         (folder / name).mkdir()
         (folder / name / "cache.md").write_text(DOCUMENT)
     with ScriptedServer(turns) as model:

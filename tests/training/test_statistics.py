@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rubricem.memory.errors import SettingsError, WeightsError
+from rubricem.memory.errors import SettingsError, WeightsError, install_of
 from rubricem.memory.schema import (
     Embedder,
     Stage,
@@ -103,7 +103,7 @@ async def test_what_cannot_be_measured_is_told_once_and_left_out(monkeypatch: py
     assert await variety(groups(["0", "90"])) == {} == await variety(groups(["0", "90"]))
     words, meaning = told
     assert words.startswith("diversity/words is not measured: This needs sacrebleu")
-    assert "pip install 'rubricem[metrics]'" in words and "is not there. Fetch it." in meaning
+    assert install_of("metrics") in words and "is not there. Fetch it." in meaning
     with pytest.raises(SettingsError, match="needs sacrebleu"):
         words_apart(["a", "b"])
 

@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import traceback
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from rubricem.agent.chat import chat
 from rubricem.agent.cli import COMMANDS, Lazy, LazyGroup, main
 from rubricem.agent.cli.ask import ask
 from rubricem.agent.cli.serve import serve
-from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.errors import PolicyError, SettingsError, install_of
 from tests.conftest import ROOT, refusal, rubricem
 from tests.support.pages import begun_server
 from tests.support.waiting import Process
@@ -286,4 +287,29 @@ def test_what_an_extra_brings_is_named_where_it_is_missing(
     monkeypatch.setitem(sys.modules, package, None)
     told = rubricem(*command, code=2).stderr
     assert f" needs {package}, which is not installed.\n" in told
-    assert f"pip install 'rubricem[{extra}]'" in told
+    assert install_of(extra) in told
+
+
+@pytest.mark.parametrize(
+    ("origin", "wanted"),
+    [
+        ({}, "'rubricem[pdf]'"),
+        ({"url": "file:///a%20b/r", "dir_info": {"editable": True}}, "-e '/a b/r[pdf]'"),
+        ({"url": "file:///r", "dir_info": {}}, "'/r[pdf]'"),
+        ({"url": "https://files.test/r.whl"}, "'rubricem[pdf]'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_the_package_came_from(
+    origin: dict[str, object], wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    info = tmp_path / "rubricem-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rubricem\nVersion: 1\n")
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_of("pdf") == f"{shlex.quote(sys.executable)} -m pip install {wanted}"
+
+
+def test_a_traceback_ends_with_the_remedy():
+    told = traceback.format_exception_only(SettingsError("Unknown source 'x'.", "Use python."))
+    assert "".join(told).endswith("Unknown source 'x'.\nUse python.\n")

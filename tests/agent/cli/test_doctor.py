@@ -33,6 +33,7 @@ from rubricem.agent.cli.doctor import (
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import WeightFile, Weights, known, verify
+from rubricem.memory.errors import install_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Spent
 from tests.conftest import rubricem
@@ -281,7 +282,7 @@ def test_what_recall_lacks_is_a_note_and_what_hybrid_lacks_a_fault(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     checks = [check_embedder(Settings(), 1), check_embedder(Settings(retrieval="hybrid"))]
     assert states(*checks) == ["note", "fault"]
-    assert all(check.remedy == "Install it: pip install 'rubricem[memory]'" for check in checks)
+    assert all(check.remedy == f"Install it: {install_of('memory')}" for check in checks)
 
 
 def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path):

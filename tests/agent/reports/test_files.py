@@ -18,7 +18,7 @@ from rubricem.agent.reports.page import (
     rendered,
     write_report,
 )
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import SettingsError, StoreError, install_of
 from rubricem.memory.schema import Trajectory
 from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, RECALLING, hostile
 from tests.support.values import BOUND, run_of, source, trajectory
@@ -124,7 +124,7 @@ def test_without_weasyprint_or_pango_it_is_said_before_any_work(
     monkeypatch.setitem(sys.modules, "weasyprint", None)
     with pytest.raises(SettingsError, match="weasyprint") as refused:
         check_report_path(tmp_path / "report.pdf")
-    assert refused.value.remedy == "Install it: pip install 'rubricem[pdf]'"
+    assert refused.value.remedy == f"Install it: {install_of('pdf')}"
     check_report_path(tmp_path / "report.html")
     (tmp_path / "weasyprint.py").write_text("raise OSError('cannot load library libpango')")
     monkeypatch.delitem(sys.modules, "weasyprint", raising=False)

@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
-from rubricem.memory.errors import PolicyError, StoreError
+from rubricem.memory.errors import PolicyError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
@@ -151,7 +151,7 @@ def test_without_ray_the_command_says_how_to_install_it(
         done = CliRunner().invoke(main, arguments(folder, server, "ray"))
     assert done.exit_code == 2
     assert "This needs ray, which is not installed." in done.stderr
-    assert "pip install 'rubricem[ray]'" in done.stderr
+    assert install_of("ray") in done.stderr
 
 
 @pytest.mark.parametrize("engine", ["ray", "asyncio"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, install_of
 from rubricem.memory.schema import ScaffoldedPrompt, Stage
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rows.compile import JudgedTrajectory, judged_groups
@@ -150,7 +150,7 @@ def test_variety_is_told_of_what_there_is_to_tell():
 def test_without_sacrebleu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     told = filled(*TWO).as_dict()
-    assert told["words_apart"] is None and "rubricem[metrics]" in told["words_apart_unknown"]
+    assert told["words_apart"] is None and install_of("metrics") in told["words_apart_unknown"]
     assert "not measured, This needs sacrebleu" in filled(*TWO).told()[-1]
 
 
