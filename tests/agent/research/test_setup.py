@@ -4,7 +4,9 @@ The graph served by `langgraph dev`, over its own HTTP API on loopback.
 """
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -351,16 +354,29 @@ def ended(http: httpx.Client, process: Process, log: Path) -> None:
     raise AssertionError(f"langgraph dev did not start:\n{log.read_text()[-3000:]}")
 
 
-def waited(
-    http: httpx.Client, thread: str, question: str, *, talking: bool = False
-) -> dict[str, Any]:
-    """What a run in a thread of the server gives; `talking`: as a chat page asks it."""
-    asked: Any = {"messages": [{"type": "human", "content": question}]}
-    body = {"assistant_id": "research", "input": asked if talking else {"question": question}}
-    body["context"] = {"tool_calls": 3}
+def waited(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
+    """What a run in a thread of the server gives."""
+    asked = {"question": question}
+    body = {"assistant_id": "research", "input": asked, "context": {"tool_calls": 3}}
     reply = http.post(f"/threads/{thread}/runs/wait", json=body)
     reply.raise_for_status()
     state: dict[str, Any] = reply.json()
+    return state
+
+
+def talked(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
+    """The last values that a chat page is streamed, which asks in messages of parts."""
+    content = [{"type": "text", "text": question}]
+    said = {"id": str(uuid4()), "type": "human", "content": content}
+    body = {
+        "assistant_id": "research", "input": {"messages": [said]}, "context": {"tool_calls": 3},
+        "stream_mode": ["values"], "stream_subgraphs": True, "on_disconnect": "continue",
+    }  # fmt: skip
+    reply = http.post(f"/threads/{thread}/runs/stream", json=body)
+    reply.raise_for_status()
+    events = re.findall(r"^event: (\S+)\r?\ndata: (.*)$", reply.text, re.MULTILINE)
+    assert {name for name, _ in events} == {"metadata", "values"}, events
+    state: dict[str, Any] = json.loads(events[-1][1])
     return state
 
 
@@ -376,8 +392,9 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
         third = waited(http, thread, "And after a failure?")
         kept = http.get(f"/threads/{thread}/state").json()["values"]
         chat = http.post("/threads", json={}).json()["thread_id"]
-        waited(http, chat, "What does lru_cache do with maxsize None?", talking=True)
-        talked = waited(http, chat, "And what is evicted?", talking=True)
+        talked(http, chat, "What does lru_cache do with maxsize None?")
+        second_told = talked(http, chat, "And what is evicted?")
+        [newest, *_] = http.post(f"/threads/{chat}/history", json={"limit": 10}).json()
     log = (tmp_path / "log").read_text()
     assert "BlockingError" not in log
     assert first["status"] == "finished", log[-3000:]
@@ -392,7 +409,8 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     assert [store.load(name).status for name in store.threads()] == [
         "finished", "finished", "failed", "finished", "finished", "finished",
     ]  # fmt: skip
-    assert [said["type"] for said in talked["messages"]] == ["human", "ai", "human", "ai"]
-    assert "It is an unbounded cache" in talked["messages"][1]["content"]
-    last = store.request(talked["run"])["ask"]
+    assert [said["type"] for said in second_told["messages"]] == ["human", "ai", "human", "ai"]
+    assert "It is an unbounded cache" in second_told["messages"][1]["content"]
+    assert newest["values"]["messages"] == second_told["messages"], "shown again"
+    last = store.request(second_told["run"])["ask"]
     assert (last["earlier"], last["tool_calls"]) == ([store.threads()[-2]], 3)
