@@ -331,12 +331,14 @@ class RunStore:
 
         A file that is put into it, replaced or removed changes it; one that grows does not.
         """
-        found = dict[str, int]()
+        found, runs = dict[str, int](), list[os.DirEntry[str]]()
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):
-                    if _THREAD.fullmatch(entry.name) and entry.is_dir():
-                        found[entry.name] = entry.stat().st_mtime_ns
+            runs = [e for e in entries if _THREAD.fullmatch(e.name) and e.is_dir()]
+        for entry in runs:
+            try:
+                found[entry.name] = entry.stat().st_mtime_ns
+            except FileNotFoundError:  # `suppress` would cost a tenth of all of it
+                continue
         return found
 
     def _folder_of(self, thread: str) -> Path:

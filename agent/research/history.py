@@ -35,7 +35,7 @@ from rubricem.memory.schema import Status
 from rubricem.memory.text import one_line, storable
 
 FILE_NAME = "history.sqlite"
-VERSION = 2
+VERSION = 3
 LONGEST_PREVIEW = 240
 """characters"""
 TICK = 1_000_000_000
@@ -47,11 +47,14 @@ USUAL, FEW = 20, 3
 BATCH = 50
 """runs that are taken in at once: others may write in between"""
 
+_KNOWN = "CREATE INDEX known ON runs (thread, state)"
+"""what is followed is read without the texts beside it; version 2 lacks it"""
 _TABLES = f"""
 CREATE TABLE runs (number INTEGER PRIMARY KEY, thread TEXT UNIQUE, state INTEGER, asked INTEGER,
     question TEXT, title TEXT, tags TEXT, status TEXT, report TEXT, tokens INTEGER, cost REAL,
     earlier TEXT, seconds REAL, asked_of TEXT);
 CREATE INDEX asked ON runs (asked DESC, thread DESC);
+{_KNOWN};
 CREATE VIRTUAL TABLE words USING fts5(text, content='', prefix='3',
     tokenize='unicode61 remove_diacritics 2');
 PRAGMA user_version = {VERSION};
@@ -113,9 +116,14 @@ class History:
         if before is not None:
             where += " AND (asked, thread) < (SELECT asked, thread FROM runs WHERE thread = ?)"
             values.append(before)
-        columns = "thread, asked, question, title, tags, status, report"
+        columns, order = (
+            "thread, asked, question, title, tags, status, report",
+            "asked DESC, thread DESC",
+        )
+        # By the index alone, in its order: no text is read of what is not shown.
+        shown = f"SELECT number FROM runs INDEXED BY asked WHERE {where} ORDER BY {order} LIMIT ?"
         rows = self._read(
-            f"SELECT {columns} FROM runs WHERE {where} ORDER BY asked DESC, thread DESC LIMIT ?",
+            f"SELECT {columns} FROM runs WHERE number IN ({shown}) ORDER BY {order}",
             [*values, limit],
         )
         return [
@@ -257,7 +265,10 @@ def _opened(path: Path) -> sqlite3.Connection:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("BEGIN IMMEDIATE")
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version != VERSION:
+            if version == 2:
+                database.execute(_KNOWN)
+                database.execute(f"PRAGMA user_version = {VERSION}")
+            elif version != VERSION:
                 for name in ("runs", "words"):
                     database.execute(f"DROP TABLE IF EXISTS {name}")
                 for statement in filter(str.strip, _TABLES.split(";")):

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -121,6 +124,23 @@ def test_the_index_is_made_again_where_it_is_damaged_and_counts_nothing_twice(st
     folder.write_text("")
     with pytest.raises(StoreError):
         History(RunStore(folder)).page()
+
+
+def test_an_index_of_the_version_before_goes_on_without_reading_runs_anew(store: RunStore):
+    for folder in store.folder.iterdir():
+        os.utime(folder, (1_700_000_000, 1_700_000_000))
+    assert found(store, "evict") == ["en"]
+    with closing(sqlite3.connect(store.folder.parent / FILE_NAME)) as database:
+        database.execute("DROP INDEX known")
+        database.execute("UPDATE runs SET cost = 7")
+        database.execute("PRAGMA user_version = 2")
+        database.commit()
+    history = History(store)
+    assert (history.follow(), [run.thread for run in history.page("evict")]) == (0, ["en"])
+    assert history.spent(datetime.fromtimestamp(0, UTC)).cost == 7 * len(ASKED)
+    with closing(sqlite3.connect(store.folder.parent / FILE_NAME)) as database:
+        plan = database.execute("EXPLAIN QUERY PLAN SELECT thread, state FROM runs").fetchall()
+    assert "COVERING INDEX" in plan[0][-1], "no text is read to follow the folders"
 
 
 def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store: RunStore):
