@@ -72,7 +72,7 @@ def test_nothing_but_one_package_is_installed(installed: Path):
     folders = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
     assert folders - {"bin"} == {"rubricem"}
     inside = {path.name for path in (installed / "rubricem").iterdir()}
-    assert inside - {"__pycache__"} == {*ROOMS, "__init__.py", "py.typed"}
+    assert inside - {"__pycache__"} == {*ROOMS, "__init__.py", "__main__.py", "py.typed"}
 
 
 @pytest.fixture

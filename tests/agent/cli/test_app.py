@@ -313,3 +313,10 @@ def test_an_extra_is_installed_from_where_the_package_came_from(
 def test_a_traceback_ends_with_the_remedy():
     told = traceback.format_exception_only(SettingsError("Unknown source 'x'.", "Use python."))
     assert "".join(told).endswith("Unknown source 'x'.\nUse python.\n")
+
+
+def test_the_package_is_run_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "rubricem", "bank", "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "Usage: rubricem bank" in done.stdout, done.stderr
