@@ -18,8 +18,8 @@ first of one seeded order. Tests that fail without a change are asked nothing.
 `--of`: this module alone, asked of its own file of tests; which lines nobody looks at is then told
 in minutes. May be named several times.
 
-`--folder`: where the copies, their coverage and every outcome are kept, so that a run which was
-ended goes on where it was, on the checkouts as they were when it began.
+`--folder`: where the copies, the coverage of every few files of tests and every outcome are kept,
+so that a run which was ended goes on where it was, on the checkouts as they were when it began.
 """
 
 import argparse
@@ -43,6 +43,8 @@ PLACES = ("judge", "memory", "training", "agent")
 QUICK, FULL = 10, 200
 MOST_TESTS = 40
 """tests run of those that pass over a line, drawn by the seed"""
+TOGETHER = 8
+"""files of tests whose coverage is found, and kept, at once"""
 SECONDS = 240
 SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -225,15 +227,25 @@ class Checkout:
             return False
 
     def covered(self, tests: Sequence[str]) -> "Lines":
-        """Which tests pass over which lines."""
+        """Which tests pass over which lines; file by file, so that an ended run goes on there."""
         database, cache = self.root / ".coverage", self.root / ".failed"
-        if not database.is_file():
+        noted = self.root / ".covered"
+        done = noted.read_text(encoding="utf-8").split() if noted.is_file() else []
+        for batch in batched([name for name in self._files(tests) if name not in done]):
             rooms = [f"--cov={room}" for room in PLACES]
-            kept = ["--cov-context=test", "-o", f"cache_dir={cache}"]
-            self.run("-m", "not slow and not model", *rooms, *kept, *tests)
+            kept = ["--cov-context=test", "--cov-append", "-o", f"cache_dir={cache}"]
+            self.run("-m", "not slow and not model", *rooms, *kept, *batch)
+            with noted.open("a", encoding="utf-8") as out:
+                out.write("".join(f"{name}\n" for name in batch))
         failed = cache / "v" / "cache" / "lastfailed"
         broken = json.loads(failed.read_text(encoding="utf-8")) if failed.is_file() else {}
         return Lines(database, frozenset(broken))
+
+    def _files(self, tests: Sequence[str]) -> list[str]:
+        """The files of tests below these folders, and those that are named."""
+        paths = [self.root / name for name in tests]
+        found = [f for p in paths for f in (p.rglob("test_*.py") if p.is_dir() else [p])]
+        return sorted(str(path.relative_to(self.root)) for path in found)
 
     def kills(self, mutant: Mutant, tests: Sequence[str]) -> bool:
         if not tests:
@@ -247,6 +259,11 @@ class Checkout:
         finally:
             path.write_text(whole, encoding="utf-8")
             self._whole.unlink()
+
+
+def batched(files: Sequence[str]) -> Iterator[Sequence[str]]:
+    """So many files at a time as are worth a start of pytest."""
+    yield from (files[at : at + TOGETHER] for at in range(0, len(files), TOGETHER))
 
 
 class Lines:

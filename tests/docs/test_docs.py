@@ -6,13 +6,14 @@ a command, and what follows is its standard output. Addresses of servers, times 
 differ from run to run and are not compared.
 """
 
+import ast
 import json
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import click
 import pytest
@@ -225,6 +226,36 @@ def test_every_page_is_reached_from_the_readme():
             files = [(page.parent / link.partition("#")[0]).resolve() for link in links]
             waiting += [file for file in files if file.suffix == ".md" and file.is_file()]
     assert set(PAGES) <= reached
+
+
+WAY = re.compile(r"^ {4,}((?:agent|judge|memory|training)[\w/]*)\.([\w.]+)(?: |$)", re.M)
+"""a line of a way through the code: a module, and a name in it"""
+
+
+def missing_in(text: str) -> list[str]:
+    """Of such lines the names that there are not."""
+    found = []
+    for module, name in WAY.findall(text):
+        path = next(
+            p for p in (ROOT / f"{module}.py", ROOT / module / "__init__.py") if p.is_file()
+        )
+        inside: Any = ast.parse(path.read_text(encoding="utf-8"))
+        for part in name.split("."):
+            inside = next((n for n in inside.body if getattr(n, "name", "") == part), None)
+            if inside is None:
+                found.append(f"{module}.{name}")
+                break
+    return found
+
+
+def test_the_ways_through_the_code_name_what_there_is():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    assert len(WAY.findall(text)) > 40
+    assert missing_in(text) == []
+    line = "      agent/research/run.Run.{}     the next text\n"
+    assert missing_in(line.format("write") + line.format("wrote")) == [
+        "agent/research/run.Run.wrote"
+    ]
 
 
 def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served():
