@@ -315,16 +315,6 @@ async def test_long_replies_are_cut_and_a_short_one_leaves_its_room():
     assert 29_980 < second.count("x") < 30_020 and 29_980 < second.count("y") < 30_020
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"), [(Fault(400, "no such model"), "no such model"), (Fault(429), "(429)")]
-)
-async def test_a_server_down_for_good_leaves_pairs_unknown(fault: Fault, said: str):
-    async with chatting(lambda body, number: fault) as (chat, _):
-        read = await PairwiseJudge(ChatComparer(chat)).compare("q", "x", "y")
-    assert read.first_wins is None
-    assert said in read.readings[0].preference.reason
-
-
 async def test_a_storm_of_429_that_passes_costs_nothing_but_time():
     def script(body: object, number: int) -> Scripted:
         return Fault(429, "slow down") if number < 3 else chain("A")

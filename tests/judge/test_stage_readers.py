@@ -506,13 +506,6 @@ async def test_empty_replies_are_unscored():
     assert result.judgements[0].usage.prompt_tokens > 0, "empty replies are paid for"
 
 
-async def test_an_endless_storm_of_429_ends_unscored():
-    result, server = await judged(lambda body, number: Fault(429, "slow down"))
-    assert answer(result).score is None and "(429)" in answer(result).unscored_reason
-    assert answer(result).unscored_reason.endswith("Ask later, or let fewer calls run at once.")
-    assert len(server.requests) == 4, "as often as the client tries"
-
-
 async def test_failed_members_leave_the_others_their_scores():
     broken = run_of({Stage.PLAN: "Half a"}, "x", status=Status.FAILED, reason="server gone")
     replies = {"Half a": "never asked", "least": GOOD}

@@ -209,13 +209,6 @@ def test_an_unwritable_directory_is_one_sentence_with_a_remedy(tmp_path: Path):
     assert "RUBRICEM_DATA_DIR" in caught.value.remedy
 
 
-def test_a_file_in_the_place_of_the_directory_is_one_sentence(tmp_path: Path):
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(StoreError) as caught:
-        Journal(tmp_path / "runs" / "j.jsonl")
-    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
-
-
 async def test_a_full_disk_fails_every_waiting_append_and_marks_none_finished(tmp_path: Path):
     full = Path("/dev/full")
     if not full.exists():

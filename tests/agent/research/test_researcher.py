@@ -438,13 +438,3 @@ async def test_thinking_that_the_server_keeps_apart_is_thinking(field: str, tmp_
     run = await ran(tmp_path, turns)
     assert (run.status, run.usage.calls) == (Status.FINISHED, 3)
     assert "Hm" not in run.transcript()
-
-
-async def test_a_data_directory_that_cannot_be_used_is_one_sentence(tmp_path: Path):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    with ScriptedServer(RUN) as server:
-        with pytest.raises(StoreError, match="cannot be used") as caught:
-            await asked(server.base_url, blocked)
-        assert server.requests == []
-    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
