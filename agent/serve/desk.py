@@ -65,8 +65,9 @@ WorkState = Literal["waiting", "running", "asking", "ended"]
 class Work:
     """A run that waits, goes on, or asks somebody; everything here is used on one loop.
 
-    Who asked sits somewhere behind a page: they are asked by an event and answer by a request, and
-    the first answer counts; whoever comes later, from another tab, is told so.
+    It is the run's listener, and its `Person`: who asked sits somewhere behind a page, so they are
+    asked by an event and answer by a request. The first answer counts; whoever comes later, from
+    another tab, is told so.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class Work:
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """what is being asked: its id, its kind, and where the decision is waited for"""
         self._pacer = feed.Pacer(self._tell)
-        self._thread = threading.get_ident()
+        self._loops_thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -126,7 +127,7 @@ class Work:
 
     def hear(self, event: Event) -> None:
         """The listener of the run, for any thread."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._loops_thread:
             self._hear(event)
         else:
             self._loop.call_soon_threadsafe(self._hear, event)
@@ -478,8 +479,8 @@ class RunDesk:
         run = new_thread()
         ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
         with refuse_as(HTTPStatus.NOT_FOUND):
-            thread = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
-        return await self._begin(run, ask, setup, thread.id)
+            follows = await asyncio.to_thread(self.conversations.take_in, name, run, self.store)
+        return await self._begin(run, ask, setup, follows.id)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
         """Go on with a run that was interrupted, stopped or failed, or ran out of a budget."""
@@ -493,12 +494,12 @@ class RunDesk:
             raise conflict("Another process works on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
         setup, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
-        thread = await asyncio.to_thread(self.conversations.of_run, run)
+        follows = await asyncio.to_thread(self.conversations.of_run, run)
         async with self._granting:
             wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}
             granted = await self._within(self.settings.model_copy(update=wanted))
             ask = replace(ask, budgets=budgets_of(granted))
-            return await self._begin(run, ask, setup, thread.id if thread else None, again=True)
+            return await self._begin(run, ask, setup, follows.id if follows else None, again=True)
 
     async def _within(self, settings: Settings) -> Settings:
         """The settings within what a user may spend; Refused (429) where nothing is left."""
@@ -580,7 +581,7 @@ class RunDesk:
             await log.written()
 
     async def _begin(
-        self, run: str, ask: Ask, setup: Setup, thread: str | None, again: bool = False
+        self, run: str, ask: Ask, setup: Setup, conversation: str | None, again: bool = False
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
@@ -589,7 +590,7 @@ class RunDesk:
         async with self._lock:
             if run in self.live:
                 raise conflict("The run goes on already.", "Watch its events.")
-            work = Work(run, thread, log, began, self._places)
+            work = Work(run, conversation, log, began, self._places)
             work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
             work.model, work.usual = setup.model, usual
             self.live[run] = work
