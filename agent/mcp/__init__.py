@@ -1,1 +1,1 @@
-"""The Model Context Protocol both ways: tool servers that a run uses, and rubricem as one."""
+"""rubricem as a server of the Model Context Protocol; servers a run uses are among sources."""
