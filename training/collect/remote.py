@@ -121,7 +121,7 @@ line: ContextVar[Line] = ContextVar("line")
 
 
 class LineGate:
-    """A `Gate` whose calls are made here, when the run lets them begin."""
+    """A `CallGate` whose calls are made here, when the run lets them begin."""
 
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
