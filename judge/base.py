@@ -109,7 +109,7 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
     return ""
 
 
-def shown(trajectory: Trajectory, characters: int) -> str:
+def shown_run(trajectory: Trajectory, characters: int) -> str:
     """All stages, each under its name, in so many characters and their fences."""
     return fenced(
         {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}

@@ -20,7 +20,7 @@ from rubricem.judge.base import (
     FAILED,
     fit_messages,
     instructed,
-    shown,
+    shown_run,
     shown_stage,
 )
 from rubricem.memory.asking import ask_json, chance_of_yes
@@ -217,7 +217,7 @@ def material(known: Known, characters: int) -> str:
     """What every candidate is held against: the question, the run in so many characters, scores."""
     run = known.trajectory
     return "\n\n".join(
-        [fenced({"question": run.question}), shown(run, characters), *_said_of(known)]
+        [fenced({"question": run.question}), shown_run(run, characters), *_said_of(known)]
     )
 
 

@@ -553,7 +553,7 @@ class ChatAttemptReader:
             in_unit_range([given.score for given in reply.scores])
 
         system = fill(prompt("relative"), {"rubric": self._rubric})
-        messages = [Message("system", system), Message("user", shown(question, text))]
+        messages = [Message("system", system), Message("user", shown_attempts(question, text))]
         reply, usage = await ask_json(self._model, messages, GivenScores, check=check, seed=seed)
         ordered = sorted(reply.scores, key=lambda given: int(given.id))
         values = in_unit_range([given.score for given in ordered])
@@ -592,7 +592,7 @@ class ChoiceAttemptReader:
 
         def text(longest: int) -> str:
             attempts = tuple(cut(attempt, longest) for attempt in whole.attempts)
-            return shown(question, GroupText(cut(whole.shared, longest), attempts))
+            return shown_attempts(question, GroupText(cut(whole.shared, longest), attempts))
 
         longest, _ = await fit(
             lambda longest: self._reader.render(instructed("relative_choice", text(longest))),
@@ -612,7 +612,7 @@ def version_of(rubric: str) -> str:
     return f"relative-{hashlib.sha256(rubric.encode()).hexdigest()[:8]}"
 
 
-def shown(question: str, text: GroupText) -> str:
+def shown_attempts(question: str, text: GroupText) -> str:
     """The task, what is shared, then the attempts under their numbers."""
     parts = [fenced({"task": question})]
     if text.shared:

@@ -96,7 +96,7 @@ def stage_reward(verdicts: Sequence[Verdict]) -> float:
     return gained / total
 
 
-def settled(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
+def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
     """The score of a stage that no scorer has to read, or None where one has to."""
     if not cut_off(trajectory, stage) and not buffer.criteria(stage):
         return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
@@ -108,7 +108,8 @@ def stage_scores(
 ) -> tuple[StageScore, ...]:
     """One score a stage, in order; `failure` is why `scored` is None."""
     return tuple(
-        settled(trajectory, stage, buffer) or _score_of(stage, scored, failure) for stage in Stage
+        score_unread(trajectory, stage, buffer) or _score_of(stage, scored, failure)
+        for stage in Stage
     )
 
 
@@ -195,7 +196,7 @@ class StageJudge:
         )
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
-        open_stages = [stage for stage in Stage if settled(trajectory, stage, buffer) is None]
+        open_stages = [stage for stage in Stage if score_unread(trajectory, stage, buffer) is None]
         scored, failure, usage = Scored({}), "", NO_USAGE
         if open_stages:
             try:

@@ -38,7 +38,7 @@ from rubricem.judge.base import (
     instructed,
     key_words,
     prompt,
-    shown,
+    shown_run,
     shown_stage,
     stage_segments,
     stage_text,
@@ -122,7 +122,7 @@ class ChatProposer:
     ) -> Proposed:
         each = CHARACTERS // len(trajectories)
         attempts = [
-            f"Attempt {number}:\n{shown(trajectory, each)}"
+            f"Attempt {number}:\n{shown_run(trajectory, each)}"
             for number, trajectory in enumerate(trajectories, start=1)
         ]
         force = _listed({stage: buffer.criteria(stage) for stage in Stage}) or "none"
@@ -182,7 +182,7 @@ class ChatScorer:
         asked = "\n\n".join(
             (
                 fenced({"question": trajectory.question}),
-                shown(trajectory, CHARACTERS),
+                shown_run(trajectory, CHARACTERS),
                 *([f"Measured by code:\n{seen}"] if seen else []),
                 f"Criteria:\n{_listed(standard)}",
             )
@@ -336,7 +336,7 @@ class ChoiceScorer:
         statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
         span = closest_span(statement, stage_text(trajectory, stage))
         seen = _seen(trajectory, stage, span)
-        text = f"{before}\n\n{asked(stage, statement, seen, graded=self._graded)}"
+        text = f"{before}\n\n{criterion_question(stage, statement, seen, graded=self._graded)}"
         if self._graded:
             messages = instructed("choice_points", text)
             chances, used = await weighed(self._reader, messages, POINTS)
@@ -356,7 +356,9 @@ class ChoiceScorer:
         """
 
         def text(characters: int) -> str:
-            return f"{fenced({'question': trajectory.question})}\n{shown(trajectory, characters)}"
+            return (
+                f"{fenced({'question': trajectory.question})}\n{shown_run(trajectory, characters)}"
+            )
 
         characters, _ = await fit_messages(
             self._reader, lambda most: instructed("choice", text(most)), ITEM_TOKENS
@@ -364,7 +366,7 @@ class ChoiceScorer:
         return text(characters)
 
 
-def asked(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> str:
+def criterion_question(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> str:
     """The short question that follows the trajectory; `seen`: what code found in the stage."""
     form = (
         "How far does the statement hold of what the agent wrote in the "

@@ -278,7 +278,7 @@ _KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, tuple[Any, AsyncGe
 _KEPT = WeakKeyDictionary()
 
 
-async def kept(name: str, opened: Callable[[], C]) -> C:
+async def shared_client(name: str, opened: Callable[[], C]) -> C:
     """A service's client, for the running event loop: its connections outlive a question.
 
     The first who asks opens it. What ends the loop's asynchronous generators, as `asyncio.run`

@@ -30,7 +30,7 @@ from openai import (
     omit,
 )
 
-from rubricem.agent.models.limits import AttemptError, Server, kept
+from rubricem.agent.models.limits import AttemptError, Server, shared_client
 from rubricem.agent.models.replies import Reading
 
 Json = dict[str, Any]
@@ -231,7 +231,7 @@ class ModelServer:
                 ),
             )
 
-        return await kept(f"model {url}", opened)
+        return await shared_client(f"model {url}", opened)
 
 
 class _Client(AsyncOpenAI):

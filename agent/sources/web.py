@@ -36,7 +36,7 @@ from rubricem.agent.models.limits import (
     Retry,
     asked_wait,
     is_transient,
-    kept,
+    shared_client,
     shared_limiter,
 )
 from rubricem.agent.sources.fetch import Fetched, packing_of
@@ -198,7 +198,7 @@ class Service:
         held.met = time.monotonic()
 
     async def _held(self) -> "_Met":
-        return await kept(f"search {self.url}", _Met)
+        return await shared_client(f"search {self.url}", _Met)
 
     async def fetch(
         self,

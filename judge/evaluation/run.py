@@ -182,7 +182,7 @@ async def compare_all(
 
     A judge that fails is a comparison without a winner; what else is raised ends all.
     """
-    return await _each(tasks, lambda task: shown(comparer, *task), at_once, on_done)
+    return await _each(tasks, lambda task: compare_pair(comparer, *task), at_once, on_done)
 
 
 async def _each(
@@ -203,7 +203,7 @@ async def _each(
     return await together(map(one, items))
 
 
-async def shown(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
+async def compare_pair(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
     """The verdict on one pair in one order, told in the pair's own numbering."""
     texts = (pair.second, pair.first) if swapped else (pair.first, pair.second)
     said = await preferred(comparer, pair.prompt, *texts)

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from rubricem.judge.base import closest_span, shown, shown_stage, stage_text
+from rubricem.judge.base import closest_span, shown_run, shown_stage, stage_text
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -42,7 +42,7 @@ def test_tool_output_is_shortened_before_the_policys_words():
 
 @pytest.mark.parametrize("characters", [200, 400, 2000])
 def test_all_stages_are_shown_within_the_characters_and_their_fences(characters: int):
-    text = shown(run_of(extra=[TOOL]), characters)
+    text = shown_run(run_of(extra=[TOOL]), characters)
     assert all(f" {stage}]" in text for stage in Stage)
     assert len(text) <= characters + 4 * 80
     assert ("x" * 900 in text) == (characters == 2000)

@@ -12,8 +12,8 @@ from rubricem.judge.evaluation.run import (
     RelativeComparer,
     Task,
     compare_all,
+    compare_pair,
     sample,
-    shown,
     tasks_of,
 )
 from rubricem.judge.pairwise import Preference, preferred
@@ -108,7 +108,7 @@ class Fixed:
 
 async def test_a_swapped_pair_is_told_in_its_own_numbering():
     judge = Fixed(Preference("A", "why", first_share=0.75))
-    given, swapped = [await shown(judge, pair("p"), swap) for swap in (False, True)]
+    given, swapped = [await compare_pair(judge, pair("p"), swap) for swap in (False, True)]
     assert judge.asked == [("one", "two"), ("two", "one")]
     assert (given.winner, given.share) == ("first", 0.75)
     assert (swapped.winner, swapped.share) == ("second", 0.25)
@@ -118,7 +118,9 @@ async def test_a_swapped_pair_is_told_in_its_own_numbering():
 async def test_undecided_is_a_tie_and_silent_is_no_verdict(
     first_share: float | None, winner: str | None
 ):
-    comparison = await shown(Fixed(Preference(None, "", first_share)), pair("p"), swapped=True)
+    comparison = await compare_pair(
+        Fixed(Preference(None, "", first_share)), pair("p"), swapped=True
+    )
     assert comparison.winner == winner
 
 

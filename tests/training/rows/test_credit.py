@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from rubricem.judge.base import GroupText
 from rubricem.judge.relative import Read, RelativeJudge
-from rubricem.judge.stage import settled
+from rubricem.judge.stage import score_unread
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -135,7 +135,7 @@ def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
 
 
 def test_a_stage_without_criteria_is_left_out_of_the_sums():
-    nothing = settled(ONE, Stage.PLAN, RubricBuffer(question="q"))
+    nothing = score_unread(ONE, Stage.PLAN, RubricBuffer(question="q"))
     assert nothing is not None and nothing.unscored_reason == NO_CRITERIA
     judged = [judgement(ONE, [None, 1.0, 0.5, 0.5]), judgement(TWO, [None, 0.0, 0.5, 0.5])]
     judged = [j.model_copy(update={"stages": (nothing, *j.stages[1:])}) for j in judged]
