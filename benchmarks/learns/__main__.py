@@ -3,7 +3,8 @@
     python -m benchmarks.learns [--quick] [--task facts | hops]
     python -m benchmarks.learns --full --keep FOLDER [--task ...] [--only PHASE] [--minutes N]
         [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
-        [--plot FILE] [--out FILE]
+        [--replicate N] [--rounds N] [--plot FILE] [--out FILE]
+    python -m benchmarks.learns --task hops --pool [--plot FILE]
 
 Phases: `traces` (forced traces of the teacher), `before`, `sft`, `rounds`; see
 `benchmarks.learns.phases`. Each goes on where it was ended, so that hours of work fit into many
@@ -14,13 +15,18 @@ mean score of each stage, each with its 95% interval (Wilson; bootstrap). There 
 curve is stated as it is. Questions, configurations and seeds are committed beside this file.
 
 `--task hops` holds credit by stage against credit by the answer where a program scores every stage,
-in the phases `traces`, `sft`, `arms` and `test`; see `benchmarks.learns.hops`.
+in the phases `traces`, `sft`, `before`, `arms` and `test`, a replicate at a time, each with its
+number for a seed; `--pool` says what all in benchmarks/results/learns_hops came to. See
+`benchmarks.learns.hops`.
 """
 
 import argparse
 import asyncio
 import json
+import math
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,17 +37,20 @@ from benchmarks.learns.hops import (
     HopsPhases,
     HopsPlan,
     HopsSizes,
+    Replicate,
     draw_arms,
-    hops_values,
+    kept_replicates,
+    pooled,
 )
 from benchmarks.learns.phases import Phases, accepted
 from benchmarks.learns.plan import QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
-from benchmarks.report import emit
+from benchmarks.report import RESULTS, emit
 from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 
+REPLICATES = RESULTS / "learns_hops"
 PHASES = ("traces", "before", "sft", "rounds", "arms", "test")
 
 
@@ -83,19 +92,19 @@ def report(plan: Plan, done: bool, plot: Path | None, out: Path | None) -> None:
     )
 
 
-def report_hops(plan: HopsPlan, done: bool, plot: Path | None, out: Path | None) -> None:
-    told, sizes = hops_values(plan), plan.sizes
-    draw_arms(plan, plot or plan.keep / "learns_hops.svg")
+def report_hops(
+    replicates: Sequence[Replicate], done: bool, plot: Path, how: str, out: Path | None = None
+) -> None:
+    draw_arms(replicates, plot)
     if out is not None:
-        write_atomically(out, json.dumps(told, indent=1))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, replicates[0].model_dump_json() + "\n")
     emit(
         "learns",
-        {"task": "hops", "all_done": done, **told},
+        {"task": "hops", "all_done": done, **pooled(replicates)},
         {},
         True,
-        f"{plan.model} taught by the facts; per arm and seed at most {sizes.rounds} rounds of "
-        f"{sizes.per_round} x {sizes.group}, ended by {sizes.held_out} held-out questions; "
-        f"{len(plan.test())} questions of the dev split at temperature 1; no targets",
+        f"taught by the facts; the dev split at temperature 1; {how}; no targets",
     )
 
 
@@ -112,9 +121,17 @@ def main() -> None:
     parser.add_argument("--model", default="0.5b")
     parser.add_argument("--judge-model", help="1.5b; 0.5b with --quick")
     parser.add_argument("--judge-base-url", metavar="URL")
+    parser.add_argument("--replicate", type=int, default=0, help="of hops: its number and seed")
+    parser.add_argument("--rounds", type=int, help="of hops: of each arm, in two turns")
+    parser.add_argument("--pool", action="store_true", help="of hops: read what is committed")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
+    if asked.pool:
+        found = kept_replicates(REPLICATES)
+        done = bool(found) and all(one.done for one in found)
+        report_hops(found, done, asked.plot or REPLICATES / "arms.svg", "all replicates so far")
+        return
     if asked.full and asked.keep is None:
         parser.error("--full takes hours and many sittings: name a folder with --keep")
     with nullcontext(asked.keep) if asked.keep else TemporaryDirectory() as keep:
@@ -124,13 +141,20 @@ def main() -> None:
 def measure(asked: argparse.Namespace, keep: Path) -> None:
     larger = "1.5b" if asked.full else "0.5b"
     if asked.task == "hops":
-        hops = HopsPlan(
-            keep=keep,
-            sizes=HopsSizes() if asked.full else HOPS_QUICK,
-            model=asked.model,
+        sizes = HopsSizes() if asked.full else HOPS_QUICK
+        if asked.rounds:
+            sizes = replace(sizes, rounds=asked.rounds, every=math.ceil(asked.rounds / 2))
+        number = asked.replicate
+        own = keep / f"replicate-{number}"
+        hops = HopsPlan(keep=own, sizes=sizes, model=asked.model, replicate=number)
+        asyncio.run(work(hops, asked.only, asked.minutes))
+        found = Replicate.of(hops)
+        out = asked.out or (REPLICATES / f"{number}.json" if asked.full else None)
+        how = (
+            f"replicate {number} of {asked.model}: at most {sizes.rounds} rounds of "
+            f"{sizes.per_round} x {sizes.group} an arm"
         )
-        done = asyncio.run(work(hops, asked.only, asked.minutes))
-        report_hops(hops, done, asked.plot, asked.out)
+        report_hops([found], found.done, asked.plot or own / "arms.svg", how, out)
         return
     plan = Plan(
         keep=keep,

@@ -19,6 +19,7 @@ import pytest
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from benchmarks.faults.__main__ import FULL as KILLS
 from benchmarks.faults.asking import CALLS, PIECES, points, repetitions
+from benchmarks.hops import questions_of
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.figures import Asked, Asking, askings, values
@@ -26,12 +27,17 @@ from benchmarks.learns.hops import (
     ARMS,
     HOPS_QUICK,
     Answered,
+    ArmCourse,
     HopsPlan,
     HopsSizes,
-    dev_values,
+    Replicate,
+    draw_arms,
     due,
     ended,
+    interval,
+    kept_replicates,
     mean_curve,
+    pooled,
 )
 from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
@@ -129,18 +135,18 @@ def test_shares_have_intervals_and_changes_are_paired(tmp_path: Path):
 def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_uses(
     arm: str, tmp_path: Path
 ):
-    plan = HopsPlan(tmp_path, HOPS_QUICK)
+    plan = HopsPlan(tmp_path / "0", HOPS_QUICK)
     plan.write()
-    one, other = (plan.arm(name, 0, 1) for name in (arm, "stages"))
+    one, other = (plan.arm(name, 1) for name in (arm, "stages"))
     assert one.rounds and other.rounds
     assert one.rounds.model_copy(update={"branch": False}) == other.rounds
     out = {"out": other.config.out}
     assert one.config.model_copy(update=out) == other.config
     uses = [{q.question for q in part} for part in (plan.training(), plan.held_out(), plan.test())]
     assert [len(use) for use in uses] == [2, 1, 1] and not set.intersection(*uses)
-    whole = HopsPlan(tmp_path)
+    whole = HopsPlan(tmp_path / "0")
     uses = [{q.question for q in p} for p in (whole.training(), whole.held_out(), whole.test())]
-    assert [len(use) for use in uses] == [380, 40, 208]
+    assert [len(use) for use in uses] == [380, 24, 208]
     assert not uses[0] & uses[1] and not uses[2] & (uses[0] | uses[1])
     titles = [path.read_text().splitlines()[0] for path in plan.documents.iterdir()]
     gold = {f"# {title}" for q in plan.training() for title in (q.facts or {})["gold"]}
@@ -204,33 +210,64 @@ def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
 
 def test_arms_go_on_by_turns_so_that_they_can_be_compared_wherever_it_is_stopped(tmp_path: Path):
     plan = HopsPlan(tmp_path, HopsSizes(rounds=30, every=10, patience=2))
-    assert due(plan, 0) == [*ARMS]
+    assert due(plan) == [*ARMS]
     for name, rewards in {"answer": [0.1, 0.2], "sum": [0.3, 0.2, 0.2], "stages": [0.1]}.items():
         for number, reward in enumerate(rewards):
-            folder = plan.out(name, 0) / "held_out" / f"{10 * number:03d}"
+            folder = plan.out(name) / "held_out" / f"{10 * number:03d}"
             folder.mkdir(parents=True)
             (folder / "numbers.json").write_text(json.dumps({"reward/mean": reward}))
-    assert due(plan, 0) == ["branches", "stages", "answer"], "the sum has not risen twice: it ended"
+    assert due(plan) == ["branches", "stages", "answer"], "the sum has not risen twice: it ended"
 
 
-def dev_row(identifier: str, kind: str, evidence: float | None, f1: float) -> Answered:
-    return Answered(identifier, kind, evidence, f1, 1.0, 2.0)
+def replicate(number: int, **dev: list[tuple[str, float | None, float]]) -> Replicate:
+    """What its arms answered, as id, evidence and F1 of each question."""
+    rows = {
+        name.replace("_", "-"): tuple(Answered(q, recall, f1, 1.0, 2.0) for q, recall, f1 in asked)
+        for name, asked in dev.items()
+    }
+    course = ArmCourse(
+        rollouts=8, sampled_tokens=100, held_out=(0.25, 0.5),
+        metrics={"kl_reference": (0.0, 0.1), "surprise": (0.5, 0.5)},
+    )  # fmt: skip
+    return Replicate(
+        replicate=number, model="tiny", sizes={"every": 1}, recipe={}, done=True,
+        arms=dict.fromkeys(ARMS, course), dev=rows,
+    )  # fmt: skip
 
 
-def test_dev_figures_are_means_over_seeds_and_differences_are_paired_by_question():
-    told = dev_values(
-        {
-            "imitation": [[dev_row("1", "a", 0.5, 0.0), dev_row("2", "b", None, 0.5)]],
-            "stages": [
-                [dev_row("1", "a", 1.0, 0.5), dev_row("2", "b", None, 0.5)],
-                [dev_row("1", "a", 0.5, 0.5)],
-            ],
-        }
-    )
-    assert (told["stages_evidence"], told["stages_a_evidence"]) == (0.75, 0.75)
-    assert told["stages_b_evidence"] is None and told["imitation_f1"] == 0.25
-    assert (told["evidence_stages_imitation"], told["f1_stages_imitation"]) == (0.25, 0.25)
-    assert told["f1_stages_imitation_low"] == 0.0 and told["f1_branches_stages"] is None
+def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(tmp_path: Path):
+    one, other, *_ = (q.id for q in questions_of("dev").questions)
+    told = [
+        replicate(
+            0, imitation=[(one, 0.5, 0.0), (other, None, 0.5)],
+            stages=[(one, 1.0, 0.5), (other, None, 0.5)], stages_middle=[(one, 0.5, 0.25)],
+        ),
+        replicate(1, imitation=[(one, 0.0, 0.5)], stages=[(one, 1.0, 0.5), (other, 0.5, 1.0)]),
+    ]  # fmt: skip
+    for each in told:
+        (tmp_path / f"{each.replicate}.json").write_text(each.model_dump_json())
+    assert kept_replicates(tmp_path) == told, "a file gives back what was measured"
+    found = pooled(told)
+    assert (found["replicates"], found["stages_rollouts"]) == (2, 16)
+    assert found["stages_evidence"] == pytest.approx((1.0 + 1.0 + 0.5) / 3, abs=1e-3)
+    assert found["imitation_f1"] == pytest.approx((0.0 + 0.5 + 0.5) / 3, abs=1e-3)
+    assert found["evidence_stages_imitation"] == 0.75, "the second was not asked of both"
+    assert found["evidence_stages_imitation_low"] == 0.5
+    assert found["evidence_stages_imitation_high"] == 1.0
+    assert found["f1_stages-middle_imitation"] == 0.25 and found["f1_branches_stages"] is None
+    draw_arms(told, tmp_path / "arms.svg")
+    assert "<svg" in (tmp_path / "arms.svg").read_text()
+
+
+def test_an_interval_is_over_replicates_too():
+    alone = {str(n): {0: float(n % 2)} for n in range(40)}
+    apart = {str(n): {0: 0.0, 1: 1.0} for n in range(40)}
+    assert interval("x", {}) == {"x": None}
+    among_questions, among_seeds = interval("x", alone), interval("x", apart)
+    assert among_questions["x"] == among_seeds["x"] == 0.5
+    assert (among_seeds["x_low"], among_seeds["x_high"]) == (0.0, 1.0)
+    low, high = among_questions["x_low"], among_questions["x_high"]
+    assert isinstance(low, float) and isinstance(high, float) and 0.3 < low < 0.4 < 0.6 < high < 0.7
 
 
 def test_curves_go_on_with_the_seeds_that_are_left():
