@@ -33,14 +33,19 @@ from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Usage
 from rubricem.memory.text import one_line
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp.client_proto import ResponseHandler
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +305,60 @@ async def shared_client(name: str, opened: Callable[[], C]) -> C:
         await anext(held[name][1])
     found: C = held[name][0]
     return found
+
+
+MOST_HEADS = 16
+"""of one reply: any number of them may announce it"""
+AT_ONCE = 1 << 14
+"""bytes that are read at once while there are only heads"""
+
+
+@cache
+def _wire() -> "Callable[..., ResponseHandler]":
+    """A connection of aiohttp's, which has no bounds for what is no body."""
+    from aiohttp.client_proto import ResponseHandler
+
+    class Wire(ResponseHandler):
+        def __init__(self, most: float, loop: asyncio.AbstractEventLoop) -> None:
+            super().__init__(loop)
+            self._most = self._left = most
+            self._heads, self._begun = 0, False
+
+        def set_response_params(self, **named: Any) -> None:
+            self._left, self._heads, self._begun = self._most, 0, False
+            super().set_response_params(**named)
+
+        def data_received(self, data: bytes) -> None:
+            self._left -= len(data)
+            # Ten thousand announcements fit into what the loop reads at once.
+            while not self._begun and len(data) > AT_ONCE and self._heads <= MOST_HEADS:
+                super().data_received(data[:AT_ONCE])
+                data = data[AT_ONCE:]
+            if self._left >= 0 and self._heads <= MOST_HEADS:
+                super().data_received(data)
+            if (self._left < 0 or self._heads > MOST_HEADS) and self.transport is not None:
+                self.transport.abort()
+
+        def feed_data(self, data: Any, size: int = 0) -> None:
+            self._heads += 1
+            self._begun = data[0].code >= 200
+            if self._heads <= MOST_HEADS:
+                super().feed_data(data, size)
+
+    return Wire
+
+
+def connector(most: float = math.inf, **named: Any) -> "aiohttp.TCPConnector":
+    """What makes aiohttp's connections, each ended by a reply that announces itself without end.
+
+    `most` bounds a reply in bytes, with its head and what parts its body.
+    """
+    import aiohttp
+
+    made = aiohttp.TCPConnector(**named)
+    # aiohttp lets nobody choose the kind of its connections.
+    made._factory = partial(_wire(), most, loop=asyncio.get_running_loop())
+    return made
 
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from openai import (
     omit,
 )
 
-from rubricem.agent.models.limits import AttemptError, Server, shared_client
+from rubricem.agent.models.limits import AttemptError, Server, connector, shared_client
 from rubricem.agent.models.replies import Reading
 
 Json = dict[str, Any]
@@ -220,7 +220,7 @@ class ModelServer:
                 base_url=url,
                 api_key="in the headers of each request",
                 max_retries=0,
-                http_client=DefaultAioHttpClient(
+                http_client=_Http(
                     limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
                     # A proxy meant for the network cannot reach this machine's own servers.
                     trust_env=not loopback,
@@ -236,6 +236,29 @@ class ModelServer:
 
 class _Client(AsyncOpenAI):
     aclose = AsyncOpenAI.close
+
+
+class _Http(DefaultAioHttpClient):
+    """The package's client over aiohttp, on connections that a reply cannot hold by its heads."""
+
+    def _init_transport(self, *given: Any, **named: Any) -> Any:
+        return self._over(super()._init_transport(*given, **named))
+
+    def _init_proxy_transport(self, *given: Any, **named: Any) -> Any:
+        return self._over(super()._init_proxy_transport(*given, **named))
+
+    @staticmethod
+    def _over(transport: Any) -> Any:
+        def session() -> aiohttp.ClientSession:
+            held = connector(
+                ssl=transport.ssl_context,
+                limit=transport.limits.max_connections,
+                keepalive_timeout=transport.limits.keepalive_expiry,
+            )
+            return aiohttp.ClientSession(connector=held)
+
+        transport.client = session
+        return transport
 
 
 @cache

@@ -38,7 +38,7 @@ from datetime import datetime, timedelta
 from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self
 from urllib.parse import unquote
 from zipfile import BadZipFile, ZipFile
 
@@ -365,6 +365,8 @@ def _read_html(path: Path) -> Document:
 
 MOST_BYTES = 100_000_000
 """of one part, unpacked: a small file may unpack to more than memory holds"""
+MOST_PARTS = 20_000
+"""of a package, counted as often as they are read; 20,000 small ones take some two seconds"""
 _OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
 """how a file begins that Word keeps in its older container: .doc, and docx with a password"""
 _BODY_TEXT = 9
@@ -373,6 +375,19 @@ _NUMBER = re.compile("[0-9]{1,3}")
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "footnote"})
 _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "instrText", "delText"})
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+
+
+class _Package(ZipFile):
+    """An archive of which so many parts are read: its lists may name one any number of times."""
+
+    _left = MOST_PARTS
+
+    def open(self, *given: Any, **named: Any) -> IO[bytes]:
+        self._left -= 1
+        if self._left < 0:
+            name = Path(self.filename or "").name
+            raise SourceError(f"{name} lists more than {MOST_PARTS:,} parts.", "Split it.")
+        return super().open(*given, **named)
 
 
 def _packed(
@@ -389,7 +404,7 @@ def _packed(
                     f"Save a copy of it as {kind} without a password.",
                 )
         try:
-            with ZipFile(path) as package:
+            with _Package(path) as package:
                 title, sections = read(package, path.name)
         except BadZipFile as cause:
             raise SourceError(

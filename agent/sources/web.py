@@ -26,7 +26,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from urllib.request import getproxies
@@ -35,6 +35,7 @@ from rubricem.agent.models.limits import (
     Endpoint,
     Retry,
     asked_wait,
+    connector,
     is_transient,
     shared_client,
     shared_limiter,
@@ -48,7 +49,6 @@ from rubricem.memory.schema import Passage
 
 if TYPE_CHECKING:
     import aiohttp
-    from aiohttp.client_proto import ResponseHandler
 
 LONGEST = 8000
 """characters kept of one result's text"""
@@ -285,7 +285,7 @@ class _Met:
         self.met = -math.inf
         self.meeting: asyncio.Task[None] | None = None
         self.http = aiohttp.ClientSession(
-            connector=_connector(),
+            connector=connector(MOST_WIRE, ssl=_trusted()),
             # Searches of one program are nobody's session.
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -300,43 +300,6 @@ class _Met:
 
 MOST_WIRE = MOST_BYTES + (1 << 20)
 """bytes of a reply with its head and what parts its body"""
-MOST_HEADS = 16
-"""of one reply: any number of them may announce it"""
-
-
-@cache
-def _wire() -> "type[ResponseHandler]":
-    """A connection of aiohttp's, which has no bounds for what is no body."""
-    from aiohttp.client_proto import ResponseHandler
-
-    class Wire(ResponseHandler):
-        _left = MOST_WIRE
-        _heads = 0
-
-        def set_response_params(self, **named: Any) -> None:
-            self._left, self._heads = MOST_WIRE, 0
-            super().set_response_params(**named)
-
-        def data_received(self, data: bytes) -> None:
-            self._left -= len(data)
-            super().data_received(data)
-            if (self._left < 0 or self._heads > MOST_HEADS) and self.transport is not None:
-                self.transport.abort()
-
-        def feed_data(self, data: Any, size: int = 0) -> None:
-            self._heads += 1
-            if self._heads <= MOST_HEADS:
-                super().feed_data(data, size)
-
-    return Wire
-
-
-def _connector() -> "aiohttp.TCPConnector":
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(ssl=_trusted())
-    connector._factory = partial(_wire(), loop=asyncio.get_running_loop())
-    return connector
 
 
 @cache

@@ -186,7 +186,7 @@ INPUTS = (
     _file("xlsx: 100,000 sheets that are one", "a.xlsx", lambda: _sheets(
         '<row><c r="XFD1"><v>0</v></c></row>' * 10**4, "", 10**5)),
     _file("epub: a chapter 100,000 times", "a.epub", lambda: _book(10**5, 1)),
-    _file("epub: 20,000 chapters", "a.epub", lambda: _book(20_000, 20_000)),
+    _file("epub: 60,000 chapters", "a.epub", lambda: _book(60_000, 60_000)),
     Input("folder: pipes and devices", _folder, _without_end),
     Input("folder: loops and names that are no text", _folder, _odd_names),
     Input("addresses as they stand in the world", _addresses),
@@ -208,6 +208,8 @@ INPUTS = (
     Input("model: an event that never ends", _stream_of(for_ever(b"data: " + b"x" * 60_000))),
     Input("model: an event of open brackets", _stream_of(
         for_ever(b"data: " + b"[" * 10**5 + b"\n\n"))),
+    Input("model: announced for ever", _stream_of(for_ever(ANNOUNCED), b"")),
+    Input("model: chunks of a byte for ever", _stream_of(for_ever(CRUMBS), CHUNKED)),
     Input("model: a refusal without end", _stream_of(
         for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
 )  # fmt: skip

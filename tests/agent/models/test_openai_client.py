@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import AttemptError
+from rubricem.agent.models.limits import AT_ONCE, MOST_HEADS, AttemptError, connector
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.replies import Reading
 from tests.support.scripted_server import ScriptedServer
+from tests.support.sites import ANNOUNCED, for_ever
+from tests.support.sites import sending as announcing
 from tests.support.token_servers import http_to
 from tests.support.waiting import PATIENCE
 
@@ -94,6 +96,25 @@ async def test_what_is_no_json_is_told_unless_the_reply_is_there():
         with pytest.raises(AttemptError, match="no OpenAI-compatible chat completion"):
             await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
     assert values.taken == [{"a": 1}]
+
+
+async def test_a_reply_that_is_announced_for_ever_ends_with_its_first_announcements():
+    values = Values()
+    values.finish = None
+    with announcing(b"", for_ever(ANNOUNCED)) as address:
+        http = http_to(f"{address}/v1")
+        with pytest.raises(AttemptError, match="broke off"):
+            await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
+        with pytest.raises(AttemptError):
+            await http.models()
+
+
+async def test_of_what_the_loop_reads_at_once_few_announcements_are_parsed():
+    async with connector() as made:
+        wire: Any = made._factory()
+        wire.set_response_params()
+        wire.data_received(ANNOUNCED * 10)
+        assert MOST_HEADS < wire._heads <= 1000 * AT_ONCE / len(ANNOUNCED)  # of 10,000
 
 
 async def test_a_reader_that_fails_leaves_no_connection_open():

@@ -18,6 +18,7 @@ import pytest
 
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import (
+    MOST_PARTS,
     LONGEST,
     Document,
     Section,
@@ -139,6 +140,19 @@ def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
     with pytest.raises(SourceError, match=said) as caught:
         Document.read(tmp_path / name)
     assert remedy in caught.value.remedy
+
+
+def test_a_book_that_lists_its_chapters_without_end_is_refused(tmp_path: Path) -> None:
+    chapters = '<itemref idref="a"/>' * MOST_PARTS
+    parts = {
+        "META-INF/container.xml": '<c><rootfile full-path="a.opf"/></c>',
+        "a.opf": f'<p><item id="a" href="a.html"/>{chapters}</p>',
+        "a.html": "",
+    }
+    (tmp_path / "a.epub").write_bytes(zipped(parts))
+    with pytest.raises(SourceError, match=r"a\.epub lists more than 20,000 parts") as caught:
+        Document.read(tmp_path / "a.epub")
+    assert caught.value.remedy == "Split it."
 
 
 def test_encodings_are_guessed_in_order() -> None:
