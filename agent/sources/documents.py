@@ -69,7 +69,7 @@ def checked_out(address: str, cache: Path, seconds: float = GIT_SECONDS) -> Path
     known = (place / ".git").is_dir()
     try:
         if known:
-            git("-C", str(place), "fetch", *shallow, "origin", branch or "HEAD")
+            git("-C", str(place), "fetch", *shallow, "--", "origin", branch or "HEAD")
             git("-C", str(place), "checkout", "--force", "--detach", "FETCH_HEAD")
         else:
             with writable(cache):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.documents import PART_FILES, Folder, found_files
+from rubricem.agent.sources.documents import PART_FILES, Folder, checked_out, found_files
 from rubricem.memory.errors import SettingsError, SourceError
 
 
@@ -166,6 +166,19 @@ async def test_fifty_thousand_files_are_read_with_progress_in_bounded_memory(
 def git(folder: Path, *arguments: str) -> None:
     person = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
     subprocess.run(["git", *person, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_branch_that_is_called_as_an_option_runs_nothing(tmp_path: Path) -> None:
+    there, program = tmp_path / "there", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o700)
+    there.mkdir()
+    git(there, "init")
+    git(there, "commit", "--allow-empty", "-m", "one")
+    git(there, "update-ref", f"refs/heads/--upload-pack={program}", "HEAD")
+    for _ in range(2):  # fetched anew, it is asked for by its name
+        checked_out(f"{there}#--upload-pack={program}", tmp_path / "cache")
+    assert not (tmp_path / "ran").exists()
 
 
 async def test_a_repository_is_read_as_its_newest_files_and_known_ones_stand_in(
