@@ -584,8 +584,8 @@ RULE = (
     "the other goes to the history."
 )
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
-LONGEST_LINE = 100_000
-"""characters of an exported episode"""
+LONGEST_LINE = 400_000
+"""characters of an exported item, of which one that is not ASCII may take six"""
 
 
 class _Standing(Value):
@@ -698,7 +698,7 @@ def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
         raise _damaged(file, what) from error
     if not _ID.fullmatch(read.id):
         raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
-    if isinstance(read, Episode) and len(line) > LONGEST_LINE:
+    if len(line) > LONGEST_LINE:
         raise _damaged(file, f"line {number} has more than {LONGEST_LINE:,} characters")
     return _screened(file, number, read), told.disabled
 

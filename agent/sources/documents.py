@@ -98,6 +98,8 @@ PART_FILES = 1000
 BATCH_FILES = 32
 BATCH_BYTES = 2_000_000
 """after which no more files are read in one go"""
+DEEPEST = 100
+"""folders within each other that are looked into"""
 AHEAD = 4
 """batches that are being read while what was read is put down"""
 MOST_BYTES = 50_000_000
@@ -122,10 +124,12 @@ def found_files(root: Path) -> tuple[list[FoundFile], str]:
     """
     inside, found, left = root.resolve(), list[FoundFile](), 0
     for folder, folders, names in os.walk(root):
-        named = [name for name in folders if _is_utf8(name)]
+        place = Path(folder).relative_to(root)
+        # Below, os.walk itself comes to the end of Python's stack.
+        named = [name for name in folders if _is_utf8(name) and len(place.parts) < DEEPEST]
         left += len(folders) - len(named)
         folders[:] = [name for name in named if not name.startswith(".")]
-        above = Path(folder).relative_to(root).as_posix()
+        above = place.as_posix()
         for name in names:
             if name.startswith(".") or os.path.splitext(name)[1].lower() not in READERS:
                 continue
@@ -145,7 +149,10 @@ def found_files(root: Path) -> tuple[list[FoundFile], str]:
             if stat.S_ISREG(state.st_mode):
                 location = name if above == "." else f"{above}/{name}"
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
-    said = f"{left} entries are left out: loops of links, or names that are not UTF-8."
+    said = (
+        f"{left} entries are left out: loops of links, names that are not UTF-8, or folders more "
+        f"than {DEEPEST} deep."
+    )
     return sorted(found, key=lambda file: file.location), said if left else ""
 
 

@@ -292,6 +292,8 @@ class Fetcher:
             raise SourceError(
                 f"{_host(address)} could not be read: {type(cause).__name__}."
             ) from cause
+        except httpx.InvalidURL as cause:  # also httpx itself reads where a redirect leads
+            raise SourceError(f"{_host(address)} redirects to no web address.") from cause
 
     async def _follow(self, address: str) -> Fetched:
         for _ in range(self.limits.redirects + 1):
@@ -299,12 +301,7 @@ class Fetcher:
             async with self._response(target) as response:
                 if not response.has_redirect_location:
                     return await self._read(target, response)
-                try:
-                    joined = target.url.join(response.headers["location"])
-                except httpx.InvalidURL as cause:
-                    said = f"{target.url.host} redirects to no web address."
-                    raise SourceError(said) from cause
-                address = str(_parsed(str(joined)))
+                address = str(_parsed(str(target.url.join(response.headers["location"]))))
         raise SourceError(f"{_host(address)} redirects without end.")
 
     @asynccontextmanager

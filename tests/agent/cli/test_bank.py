@@ -697,6 +697,7 @@ def test_what_was_removed_here_is_passed_over_and_how_to_bring_it_back_is_said(d
         (entry("x") | {"written_at": "0001-01-01T00:00:00"}, "line 3: written_at must name its"),
         (entry("x", takeaways=" "), "line 3: its rubrics or takeaways say nothing"),
         (entry("x", question=" "), "line 3: There is no question"),
+        (entry("x") | {"trajectory_id": "x" * 400_000}, "line 3 has more than 400,000 characters"),
         (json.dumps(entry("x")).replace("run-1", "\\ud800"), "line 3: Invalid JSON"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.documents import PART_FILES, Folder, checked_out, found_files
+from rubricem.agent.sources.documents import DEEPEST, PART_FILES, Folder, checked_out, found_files
 from rubricem.memory.errors import SettingsError, SourceError
 
 
@@ -143,6 +143,16 @@ async def test_loops_of_links_and_names_that_are_no_text_are_left_out_and_counte
     source = Folder(documents, tmp_path / "cache")
     assert [found.location for found in await source.search("honey", 5)] == ["bees.md"]
     assert [said.partition(" ")[0] for said in source.problems] == ["3"]
+
+
+def test_folders_without_end_are_looked_into_so_far_and_the_rest_is_counted(tmp_path: Path) -> None:
+    deep = Path(tmp_path, *"d" * DEEPEST)
+    (deep / "e" / "f").mkdir(parents=True)
+    for folder in (deep, deep / "e" / "f"):
+        (folder / "a.md").write_text("# A\n")
+    files, said = found_files(tmp_path)
+    assert [file.path for file in files] == [deep / "a.md"]
+    assert said.startswith("1 entries are left out") and f"{DEEPEST} deep" in said
 
 
 @pytest.mark.slow

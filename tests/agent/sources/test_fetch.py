@@ -115,6 +115,8 @@ def moved(where: str) -> Sent:
         (moved("file:///etc/passwd"), "no web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
         (moved("http://[::1"), "could not be read", 1, 0),
+        (moved("data:text/html,x"), r"site\.test redirects to no web address", 1, 0),
+        (moved("javascript:alert(1)"), "no web address", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
         (moved("/a"), r"site\.test redirects without end", 6, 0),
         (Sent("gone", status=404), r"site\.test answered 404", 1, 99),
@@ -122,8 +124,8 @@ def moved(where: str) -> Sent:
     ids=[
         "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
         "a packing not asked for",
-        "to a file", "to nowhere", "to no host", "to a password", "in a circle",
-        "an error of the server",
+        "to a file", "to nowhere", "to no host", "to data", "to a script", "to a password",
+        "in a circle", "an error of the server",
     ],
 )  # fmt: skip
 async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(

@@ -18,8 +18,8 @@ import pytest
 
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import (
-    MOST_PARTS,
     LONGEST,
+    MOST_PARTS,
     Document,
     Section,
     complaint,
