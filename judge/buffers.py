@@ -65,9 +65,7 @@ def add(
     return buffer.changed(step, changes)
 
 
-def prune(
-    buffer: RubricBuffer, points: Points, step: int, caps: Mapping[Stage, int] = CAPS
-) -> RubricBuffer:
+def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
     """The buffer without active criteria that separate nothing, and within the caps.
 
     First go those on which all trajectories agree, then over the cap those of the lowest
@@ -78,13 +76,13 @@ def prune(
     for stage, criteria in buffer.active.items():
         given = points.get(stage, {})
         if any(len(given.get(c.key, ())) < 2 for c in criteria):
-            why = f"over the cap of {caps[stage]} (nothing was compared)"
-            changes += [(stage, "retired", c, why) for c in criteria[caps[stage] :]]
+            why = f"over the cap of {CAPS[stage]} (nothing was compared)"
+            changes += [(stage, "retired", c, why) for c in criteria[CAPS[stage] :]]
             continue
         variance = {c.key: pvariance(given[c.key]) for c in criteria}
         gone = {c.key: "all runs agree on it" for c in criteria if variance[c.key] < LEAST_VARIANCE}
         ranked = sorted((c for c in criteria if c.key not in gone), key=lambda c: -variance[c.key])
-        gone |= {c.key: f"over the cap of {caps[stage]}" for c in ranked[caps[stage] :]}
+        gone |= {c.key: f"over the cap of {CAPS[stage]}" for c in ranked[CAPS[stage] :]}
         changes += [
             (stage, "retired", c, f"{gone[c.key]} (variance {variance[c.key]:.4f})")
             for c in criteria

@@ -51,7 +51,6 @@ async def ask_json(
     model: ChatModel,
     messages: Sequence[Message],
     form: type[Form],
-    tries: int = TRIES,
     *,
     check: Callable[[Form], None] = lambda reply: None,
     seed: int = 0,
@@ -61,7 +60,7 @@ async def ask_json(
     """The model's reply as a value of `form`, and what all calls for it cost.
 
     `check` looks at the whole reply: the ValueError that it raises is told to the model.
-    Raises `failure` after so many tries, PolicyError where the server gave no reply at all;
+    Raises `failure` after `TRIES` of them, PolicyError where the server gave no reply at all;
     both carry the usage of the calls that were paid for.
     """
 
@@ -74,12 +73,11 @@ async def ask_json(
         messages,
         lambda reply: parsed(reply, form, check),
         again,
-        tries,
         Sampling(temperature=temperature, seed=seed, json_schema=written_schema(form)),
     )
     if value is None:
         raise failure(
-            f"{model.name} gave no usable JSON in {tries} tries: {fault}",
+            f"{model.name} gave no usable JSON in {TRIES} tries: {fault}",
             "Use a stronger model for it.",
             used,
         )
@@ -91,7 +89,6 @@ async def ask_until(
     messages: Sequence[Message],
     usable: Callable[[Completion], Usable],
     again: Callable[[str, str], Sequence[Message]],
-    tries: int = TRIES,
     sampling: Sampling = _COLD,
 ) -> tuple[Usable | None, str, Usage]:
     """What `usable` makes of a reply, or None with the last one's fault; and what all calls cost.
@@ -101,8 +98,8 @@ async def ask_until(
     Raises PolicyError where the server gave no reply at all, with the usage of the calls before.
     """
     used, fault = NO_USAGE, ""
-    for attempt in range(tries):
-        seed = (sampling.seed or 0) * tries + attempt
+    for attempt in range(TRIES):
+        seed = (sampling.seed or 0) * TRIES + attempt
         this = replace(sampling, max_tokens=MOST_TOKENS, seed=seed)
         reply, used = await counted(model, messages, this, used)
         try:

@@ -133,9 +133,10 @@ def differences(rows: Sequence[EvalRow], kind: str = "") -> list[EvalDifference]
     return found
 
 
-def bootstrap_mean(
-    values: Sequence[float], seed: int = 0, draws: int = 10_000
-) -> tuple[float, float]:
+DRAWS = 10_000
+
+
+def bootstrap_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """The 95% percentile interval of the mean, over samples drawn anew with replacement.
 
     Of paired differences this is the paired bootstrap. Raises ValueError for no values.
@@ -144,8 +145,8 @@ def bootstrap_mean(
     if not values:
         raise ValueError("no values to draw from")
     rng = random.Random(seed)
-    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(draws))
-    return means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]
+    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(DRAWS))
+    return means[round(0.025 * (DRAWS - 1))], means[round(0.975 * (DRAWS - 1))]
 
 
 def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, Any]) -> Any:

@@ -70,10 +70,12 @@ OnProgress = Callable[[int, int, str], None]
 _WORD = re.compile(r"\w+")
 
 
-def without_near_duplicates(
-    passages: Iterable[Passage], limit: int, same: float = 0.85
-) -> list[Passage]:
-    """The first `limit` passages whose words do not overlap (Jaccard) by `same` or more."""
+SAME = 0.85
+"""overlap of the words of two passages (Jaccard) from which they are near duplicates"""
+
+
+def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
+    """The first `limit` passages of which none is a near duplicate of one before it."""
     kept: list[Passage] = []
     seen: list[frozenset[str]] = []
     for passage in passages:
@@ -84,7 +86,7 @@ def without_near_duplicates(
         found = frozenset(_WORD.findall(PAIRED_RUN.sub(" ", text) if runs else text))
         found = found.union(pair for run in runs for pair in pairs(run))
         # Two without a word are the same: 0 >= 0.
-        if not any(len(found & other) >= same * len(found | other) for other in seen):
+        if not any(len(found & other) >= SAME * len(found | other) for other in seen):
             kept.append(passage)
             seen.append(found)
     return kept
@@ -539,13 +541,12 @@ def build_index(
     key: str,
     weight: Weight = lambda passage: 1.0,
     see: See = MappingProxyType({}),
-    notes: Sequence[str] = (),
     pages: bool = False,
 ) -> LexicalIndex:
     """The index of the passages alone, written to disk; older ones of the name go."""
     cache = IndexCache(cache_dir, name)
     place = cache.folder(key)
-    write_segment(passages, place, weight, see, notes, pages)
+    write_segment(passages, place, weight, see, pages=pages)
     cache.clear([place])
     return LexicalIndex(IndexSegment(place))
 

@@ -141,11 +141,11 @@ class _Course:
 
 
 def read_modules(
-    files: Mapping[str, ModuleSource], budget: int = MOST_SOURCE, most: int = MOST_TEXT
+    files: Mapping[str, ModuleSource], budget: int = MOST_SOURCE
 ) -> list[ModuleSource]:
     """The modules worth reading, most public first, until `budget` characters are read."""
     course = _Course(files)
-    course.run(budget, most)
+    course.run(budget, MOST_TEXT)
     return list(course.read.values())
 
 

@@ -451,12 +451,12 @@ class Aggregate(Value):
     answers: int
 
 
-def aggregate(scores: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Aggregate:
+def aggregate(scores: Sequence[float], seed: int = 0) -> Aggregate:
     """The clipped mean of at least one score. The mean is clipped, not the scores in it."""
     drawn = np.random.default_rng(seed)
     values_N = np.array(scores, dtype=np.float64)
     means_R = [
-        np.clip(drawn.choice(values_N, values_N.size).mean(), 0, 1) for _ in range(resamples)
+        np.clip(drawn.choice(values_N, values_N.size).mean(), 0, 1) for _ in range(RESAMPLES)
     ]
     return Aggregate(
         mean=float(np.clip(values_N.mean(), 0, 1)),
