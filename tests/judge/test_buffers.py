@@ -49,6 +49,7 @@ def test_the_same_words_are_one_criterion_whatever_their_case_sign_weight_or_she
     louder = item("NAMES point A", 3)
     mirror = item("Names point A.", positive=False)
     assert add(buffer, {Stage.ANSWER: [A, louder, mirror]}, 1, "") is buffer
+    assert titles(add(EMPTY, {Stage.ANSWER: [A, louder, B]}, 0, "")) == ["A", "B"]
     assert titles(add(buffer, {Stage.PLAN: [A]}, 1, ""), Stage.PLAN) == ["A"]
     buffer = add(EMPTY, {Stage.ANSWER: [item("Names point A.", kept=True)]}, 0, "")
     assert add(buffer, {Stage.ANSWER: [A]}, 1, "") is buffer
