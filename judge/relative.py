@@ -13,7 +13,7 @@ Where other judges stand its lists of scores become judgements of stages. A list
 attempts of a group come to against one another, and stands for one stage of them. Either one list
 is of whole runs, and stands for the answer, whose score training spreads over the other stages;
 or each stage has a list of its own, made of what the runs wrote in it and read in a call of its
-own.
+own. It is one module, above 600 lines, since showing, reading and scaling are one judge's.
 """
 
 import asyncio

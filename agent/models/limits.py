@@ -16,6 +16,9 @@ as of March 2026; prices change, so the user's own table goes first. They hold f
 address alone: the same model name on another server says nothing about that server's price, and a
 server of one's own costs electricity that nobody counted. No price is None, never 0. Models whose
 price depends on the hour or on the length of the prompt are left out.
+
+It is one module, above 600 lines, since each part decides by the others: a failure says whether to
+wait, the wait holds back all callers, and what a try cost goes along with its failure.
 """
 
 import asyncio

@@ -17,6 +17,8 @@ sentences of all other sources that were found, cited or not. Two sentences diff
 share most of their words and name the same years, and give different numbers before the same
 word, each the only one there. Numbers are the same as far as the coarser of the two goes: 12 and
 12.4 do not differ. It finds what is plainly about the same thing, and says nothing of the rest.
+
+Above 600 lines, since notes, numbers, conflicts and sources are the same in every form of a report.
 """
 
 import re

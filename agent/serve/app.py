@@ -7,6 +7,8 @@ There is one server for each data directory: what two of them did to one run, ne
 A token is made once and kept for its owner alone, unless who serves this machine alone wants none.
 One that listens on all addresses is told by those that this machine has in its networks, since
 nobody elsewhere can open 0.0.0.0 or a loopback address.
+
+Above 600 lines, since who may enter follows from where it listens, and what is told from both.
 """
 
 import asyncio

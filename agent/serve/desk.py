@@ -11,6 +11,9 @@ work goes to the run that is being worked on. What a server learns from its runs
 the answers with a server's model, else when asked to: runs wait in their folders, as those of
 `rubricem ask` do, and those of another model are left to `rubricem learn`, since a model reflects
 on what it wrote itself.
+
+Runs, open models and lessons stand together, above 600 lines, since they end with the server in one
+order.
 """
 
 import asyncio

@@ -3,6 +3,8 @@
 A run's report for a page has the answer as HTML, made by the same renderer as a report's own page:
 Markdown without HTML or images, every mark a button that names its citation. All else is text for
 the page to show as text.
+
+Above 600 lines, since all of these routes tell of a run in the same words.
 """
 
 import asyncio

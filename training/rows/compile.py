@@ -19,6 +19,8 @@ later, for whatever model it is trained into. Loss stands on everything the poli
 tags included, and on no tool output, nor on an attempt that was refused. The ids are a tokeniser's
 own, so no policy-gradient ratio is ever formed of a row. Of the rejection rules the first four
 always hold, the others where they are named.
+
+Above 600 lines, since a trace is refused, recast and encoded in the one form it is trained in.
 """
 
 import asyncio
