@@ -258,14 +258,14 @@ async def test_what_the_model_expected_is_no_answer_by_itself(tmp_path: Path):
     other = page("mixer", "The mixer stops after reset --soft, and its bowl turns.")
     run = await forced(tmp_path / "other", filling, FixedSearch([other]), f"{asked} here?")
     assert run.status is Status.NO_EVIDENCE
-    said = " console must be kept"
+    said = " console must record html"
     filling = Filling(expects=said, reading=said, claims=[said.strip()])
-    text = "Console.export_html() makes a page of what the console has kept, if it has kept it."
+    text = "Console.export_html() may be called, and makes a page of what the console has kept."
     run = await forced(
         tmp_path / "third", filling, FixedSearch([page("export_html", text)]),
         "What must be true of a console before export_html may be called?",
     )  # fmt: skip
-    assert "must be kept" not in answer_of(run), "whatever words the passage shares with it"
+    assert "console must record html" not in answer_of(run), "whatever words the passage shares with it"
 
 
 class Meanings:
