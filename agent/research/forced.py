@@ -49,6 +49,7 @@ from rubricem.agent.research.reading import (
     OnSlot,
     Slot,
     Slots,
+    fuller,
     may_say,
 )
 from rubricem.agent.research.run import Run
@@ -507,7 +508,9 @@ class ForcedDecoder:
                     ended = cut
             step = run.lookups.step(number)
             asked = run.lookups.resolved(step) or ""
-            if claim and may_say(claim, finding.text, asked, source):
+            said = bool(claim) and may_say(claim, finding.text, asked, source)
+            quote = (quote or fuller(claim, source)) if said else quote
+            if said and not quote:
                 await run.keep_edited(Stage.ANSWER, claim)
             else:
                 # Code's, as what the model did not write is nothing to train it on.

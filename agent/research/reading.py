@@ -173,6 +173,8 @@ WHOLE = 0.4
 """share of what was found that its claim must say"""
 RELATED = 0.5
 """share of a look-up's words that a passage holds which is taken for what the model expected"""
+MUCH_MORE = 2
+"""times the content words of a claim, from which the sentence that it rests on stands for it"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
 
@@ -303,6 +305,18 @@ def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
     if not (said and whole) or turned or _only_signature(claim, asked) or not holds(source, claim):
         return False
     return is_prose(claim) or asks_for(asked) != "words"
+
+
+def fuller(claim: str, source: Source) -> str:
+    """The sentence that a claim rests on, where it says more than twice as much, else "".
+
+    Of a difference a small model says "copy.copy creates a shallow copy", under a sentence that
+    tells what that is.
+    """
+    said = " ".join(closest_sentence(claim, source.text).split())
+    words = content_words(said, language_of(claim))
+    much = len(words) > MUCH_MORE * len(content_words(claim))
+    return neutralise(said) if much and is_prose(said) and len(said) < QUOTE_CHARACTERS else ""
 
 
 class AnswerReader:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder
 from rubricem.agent.research.plans import MOST_LOOKUPS, covered
-from rubricem.agent.research.reading import adds, any_of, holds, told_sentences, trim
+from rubricem.agent.research.reading import adds, any_of, fuller, holds, told_sentences, trim
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -265,7 +265,27 @@ async def test_what_the_model_expected_is_no_answer_by_itself(tmp_path: Path):
         tmp_path / "third", filling, FixedSearch([page("export_html", text)]),
         "What must be true of a console before export_html may be called?",
     )  # fmt: skip
-    assert "console must record html" not in answer_of(run), "whatever words the passage shares with it"
+    assert "console must record html" not in answer_of(run), "whatever it shares"
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ("The copy is shallow.",
+         "A shallow copy makes a new compound object and then inserts the same objects into it "
+         "that the original contains."),
+        ("A shallow copy makes a new compound object with the same objects of the original.", ""),
+        ("copy.deepcopy works.", ""),
+    ],
+    ids=["says little of it", "says most of it", "code"],
+)  # fmt: skip
+def test_a_sentence_stands_for_a_claim_that_says_little_of_it(claim: str, told: str):
+    text = (
+        "A shallow copy makes a new compound object and then inserts the same objects into it "
+        "that the original contains.\n\n>>> copy.deepcopy(box) == [b1, c1, d1, e1, f1, g1, h1]"
+    )
+    source = Source(id="S1", query="q", title="copy", location="c", text=text, tool="search")
+    assert fuller(claim, source) == told
 
 
 class Meanings:
