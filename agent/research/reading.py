@@ -307,6 +307,28 @@ def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
     return is_prose(claim) or asks_for(asked) != "words"
 
 
+_DEFAULT = re.compile(r"\bdefaults?\b", re.I)
+_GIVEN = re.compile(r"\b(\w+)(?:: [^=()]+)?=(?!=|None\b)")
+"""a parameter of a signature that has a default; what None stands for is said elsewhere"""
+
+
+def default_in(source: Source, question: str) -> str:
+    """A source's own signature, where it has the default of a parameter that is asked for.
+
+    "" where no default is asked for, or that of none or of several of its parameters.
+    """
+    head = source.text.strip().partition("\n")[0]
+    asked = [word.casefold().rpartition(".")[2] for word in WORD.findall(question)]
+    own = source.title.casefold().rpartition(".")[2] in asked
+    if not (own and _DEFAULT.search(question) and head.startswith(f"{source.title}(")):
+        return ""
+    given = [name.casefold() for name in _GIVEN.findall(head)]
+    named = [name for name in given if name in asked]
+    # `num`, where the number of samples is asked for.
+    named = named or [n for n in given if len(n) > 2 and any(w.startswith(n) for w in asked)]
+    return head if len(named) == 1 and len(head) < QUOTE_CHARACTERS else ""
+
+
 def fuller(claim: str, source: Source) -> str:
     """The sentence that a claim rests on, where it says more than twice as much, else "".
 
@@ -378,6 +400,10 @@ class AnswerReader:
     async def _read_words(
         self, run: Run, about: Sequence[Source], question: str, guess: str
     ) -> Finding | None:
+        for source in about:
+            if said := default_in(source, question):
+                await run.prompt(Stage.RESEARCH, f" {neutralise(said)}")
+                return Finding(neutralise(said), source.id, quoted=True)
         text, _ = await self._slots.write(run, READING)
         text = text.partition(" (S")[0]
         standing = [s for s in about if holds(s, text)]

@@ -288,6 +288,34 @@ def test_a_sentence_stands_for_a_claim_that_says_little_of_it(claim: str, told: 
     assert fuller(claim, source) == told
 
 
+SORTS = "numpy.sorts(a, kth, axis=-1, kind: str='introselect', order=None)"
+
+
+@pytest.mark.parametrize(
+    ("question", "head", "told"),
+    [
+        ("What is the default sorting algorithm kind of numpy.sorts?", SORTS, True),
+        ("Which axes does numpy.sorts take by default, what axis?", SORTS, True),
+        ("What kind does numpy.sorts take?", SORTS, False),
+        ("What is the default kind of numpy.partition?", SORTS, False),
+        ("What are the default axis and kind of numpy.sorts?", SORTS, False),
+        ("What is the default order of numpy.sorts?", SORTS, False),
+        ("What is the default number of samples of numpy.sorts?", "numpy.sorts(a, num=50)", True),
+        ("What is the default kind of numpy.sorts?", "Sorts with kind='introselect'.", False),
+        ("What is the default kind of numpy.sorts?", f"numpy.sorts({'b, ' * 99}kind=1)", False),
+    ],
+    ids=["by its name", "once by name", "no default", "another function", "two of them",
+         "what None stands for", "by its beginning", "no signature", "too long"],
+)  # fmt: skip
+async def test_a_default_is_read_off_the_signature(
+    tmp_path: Path, question: str, head: str, told: bool
+):
+    source = page("numpy.sorts", f"{head}\n\nSorts the values of an array in place.")
+    policy = Filling(plan=f" {question}", reading=" not found")
+    run = await forced(tmp_path, policy, FixedSearch([source]), question)
+    assert (head in answer_of(run)) == told
+
+
 class Meanings:
     """Of unit vectors by one word; a `--soft` means undoing."""
 
