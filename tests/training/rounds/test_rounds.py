@@ -193,8 +193,10 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
 
 
 def test_more_rounds_go_on_and_other_ones_are_refused(tmp_path: Path, server: str):
-    shape = {"reflections": 0, "held_out_every": 2}
+    shape = {"reflections": 0, "held_out_every": 2, "repeat": 2, "persistent": True}
     assert train(on_server(tmp_path, server, rounds=1, **shape)).exit_code == 0
+    judged = RoundFolders(tmp_path / "out", tmp_path / "out").round(0).manifest().judge_options
+    assert judged == {"repeat": 2, "persistent": True}, "a round is judged as it was told"
     assert train(on_server(tmp_path, server, rounds=2, **shape)).exit_code == 0
     asked = sorted(path.name for path in (tmp_path / "out" / "held_out").glob("0*"))
     assert asked == ["000", "001", "002"], "before, after what was the last, and every second"
