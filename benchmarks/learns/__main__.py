@@ -3,7 +3,7 @@
     python -m benchmarks.learns [--quick] [--task facts | hops]
     python -m benchmarks.learns --full --keep FOLDER [--task ...] [--only PHASE] [--minutes N]
         [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
-        [--replicate N] [--rounds N] [--plot FILE] [--out FILE]
+        [--replicate N] [--rounds N] [--test N] [--plot FILE] [--out FILE]
     python -m benchmarks.learns --task hops --pool [--plot FILE]
 
 Phases: `traces` (forced traces of the teacher), `before`, `sft`, `rounds`; see
@@ -123,6 +123,7 @@ def main() -> None:
     parser.add_argument("--judge-base-url", metavar="URL")
     parser.add_argument("--replicate", type=int, default=0, help="of hops: its number and seed")
     parser.add_argument("--rounds", type=int, help="of hops: of each arm, in two turns")
+    parser.add_argument("--test", type=int, help="of hops: questions of the dev split; all")
     parser.add_argument("--pool", action="store_true", help="of hops: read what is committed")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path)
@@ -144,6 +145,8 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
         sizes = HopsSizes() if asked.full else HOPS_QUICK
         if asked.rounds:
             sizes = replace(sizes, rounds=asked.rounds, every=math.ceil(asked.rounds / 2))
+        if asked.test:
+            sizes = replace(sizes, test=asked.test)
         number = asked.replicate
         own = keep / f"replicate-{number}"
         hops = HopsPlan(keep=own, sizes=sizes, model=asked.model, replicate=number)
