@@ -16,6 +16,7 @@ from benchmarks.house import (
     MOST_FILE_LINES,
     MOST_FILES,
     MOST_FUNCTION_LINES,
+    MOST_NARROW,
     MOST_SINGLE,
     PACKAGE,
     ROOMS,
@@ -99,8 +100,10 @@ def test_folders_names_circles_and_edges_keep_to_the_rules():
     assert HOUSE.repeated_classes() == HOUSE.repeated_files() == {}
     found = measure(ROOT)
     assert found["files"] <= MOST_FILES
-    assert found["edges_per_1000_lines"] <= 1.08 * MOST_EDGES  # on the way there
+    assert found["edges_per_1000_lines"] <= MOST_EDGES
     assert found["imported_once_share"] <= MOST_SINGLE
+    # A function may be used by one module until a second needs it.
+    assert found["narrow_function_share"] <= 1.05 * MOST_NARROW
 
 
 def test_circles_are_found_with_all_that_is_on_them():
