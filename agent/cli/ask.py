@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, setting_flags
+from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, REPORT_OUT, setting_flags
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.text import one_line
 
@@ -148,12 +148,7 @@ PARTIAL, INTERRUPTED = 3, 130
     metavar="N",
     help="Run the question N times and have a judge pick the best.",
 )
-@click.option(
-    "--out",
-    type=Path,
-    metavar="FILE",
-    help="Write the report: .md, .html, .pdf, .docx or .json; its sources: .bib, .ris.",
-)
+@REPORT_OUT
 @ONLY_JSON
 @QUIET
 @click.option("--thread", help="Name the run; the same name goes on with it.")

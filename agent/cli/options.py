@@ -94,6 +94,12 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 ONLY_JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
+REPORT_OUT = click.option(
+    "--out",
+    type=Path,
+    metavar="FILE",
+    help="Write the report: .md, .html, .pdf, .docx or .json; its sources: .bib, .ris.",
+)
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
-from rubricem.agent.cli.options import AS_JSON, YES, confirmed, counted, print_json
+from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, confirmed, counted, print_json
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
@@ -106,10 +106,16 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     metavar="DIR",
     help="Of a training, write its numbers as TensorBoard's event files.",
 )
+@REPORT_OUT
 @AS_JSON
 @click.pass_context
 def show(
-    context: click.Context, thread: str, html: str | None, tensorboard: Path | None, as_json: bool
+    context: click.Context,
+    thread: str,
+    html: str | None,
+    tensorboard: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Show the report of the thread RUN, or what is known of one that has not ended.
 
@@ -117,6 +123,11 @@ def show(
     how the training went.
     """
     if "/" in thread or any((Path(thread) / mark).is_file() for mark in FOLDERS):
+        if out is not None:
+            raise SettingsError(
+                f"{thread!r} is a folder, and --out writes the report of one question.",
+                "Write its page by --html FILE.",
+            )
         context.invoke(
             SHOWN.load(), folder=Path(thread), html=html, tensorboard=tensorboard, as_json=as_json
         )
@@ -124,12 +135,17 @@ def show(
     if html is not None or tensorboard is not None:
         raise SettingsError(
             f"{thread!r} is no folder of a collected run or a training, and only those have this.",
-            "Write an answer's page by rubricem ask --out FILE.html.",
+            f"Write the report of a run by rubricem runs show {thread} --out FILE.html.",
         )
     store = _store()
     store.request(thread)
     run = ListedRun.of(store, thread)
-    if run.trajectory is None:
+    if out is not None:
+        from rubricem.agent.reports.page import write_report
+
+        write_report(store.load(thread), out)
+        click.echo(f"written: {out}", err=as_json)
+    elif run.trajectory is None:
         print_json(run.as_json()) if as_json else click.echo(
             f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
         )

@@ -65,6 +65,27 @@ def test_one_run_is_shown_as_its_report(store: RunStore):
     assert "no run is called 'c'" in refusal("runs", "show", "c")
 
 
+@pytest.mark.parametrize("name", ["r.md", "r.html", "r.json", "r.bib"])
+def test_the_report_of_a_past_run_is_written_without_a_model(
+    store: RunStore, tmp_path: Path, name: str
+):
+    add(store, "a", 0, status=Status.FINISHED)
+    assert (
+        runs("show", "a", "--out", str(tmp_path / name)).stdout == f"written: {tmp_path / name}\n"
+    )
+    text = (tmp_path / name).read_text()
+    assert ("An answer." in text) == (name != "r.bib")
+
+
+def test_a_report_that_cannot_be_written_is_refused_with_what_can(store: RunStore, tmp_path: Path):
+    add(store, "a", 0, status=Status.FINISHED)
+    add(store, "killed", 1)
+    assert ".docx" in refusal("runs", "show", "a", "--out", str(tmp_path / "r.txt"))
+    assert "no run that has ended" in refusal("runs", "show", "killed", "--out", "r.md")
+    assert "--html" in refusal("runs", "show", f"{tmp_path}/", "--out", "r.md")
+    assert "runs show a --out" in refusal("runs", "show", "a", "--html", "r.html")
+
+
 def test_where_its_time_went_is_shown_for_debugging_the_longest_first(store: RunStore):
     claims = Spent(slot="claim", calls=2, seconds=1.25, read=900, written=41)
     reading = Spent(slot="reading", calls=3, seconds=30.0, read=12_000)
