@@ -1,10 +1,10 @@
-"""The pictures of the web page in the README, taken of the real server over a scripted model.
+"""The pictures of the documentation: of the real server over a scripted model, and of a terminal.
 
     python -m docs.screenshots [--folder docs/images] [--theme light|dark] [--phone] [VIEW ...]
 
-`terminal` is what a command prints, drawn as a terminal shows it. They need Chromium (Debian: apt
-install chromium) and what the tests need. Colours are reduced to a palette, so that a picture stays
-within some tens of kilobytes.
+`terminal` is what a command prints with the embedded 1.5B, drawn as a terminal shows it; it takes a
+minute or two. The others need Chromium (Debian: apt install chromium) and what the tests need.
+Colours are reduced to a palette, so that a picture stays within some tens of kilobytes.
 """
 
 import argparse
@@ -38,6 +38,14 @@ from tests.support.pages import (
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192
 COLUMNS = 100
+NOTES = """# Caches in Python
+
+functools.lru_cache keeps the results of a function. When maxsize results are kept, the least
+recently used one is evicted. If maxsize is None, nothing is evicted and the cache grows without
+bound.
+
+functools.cached_property keeps one value for each object, and that until it is deleted.
+"""
 QUESTION = "What does lru_cache do when maxsize is None, and what does a bound cost?"
 
 
@@ -102,15 +110,14 @@ VIEWS: tuple[Callable[[Page, Site], None], ...] = (
 )  # fmt: skip
 
 
-def terminal(site: Site, path: Path) -> None:
-    """Ask on the command line, and draw what it said."""
-    folder = site.settings.data_dir.parent
-    question = "What does lru_cache do with maxsize None?"
-    command = ["rubricem", "ask", question, "--source", "notes"]
-    model = ["--base-url", site.model.base_url, "--model", "scripted", "--memory", "off"]
+def terminal(folder: Path, path: Path) -> None:
+    """Ask the embedded model on the command line over a folder of notes, and draw what it said."""
+    (folder / "notes").mkdir()
+    (folder / "notes" / "caches.md").write_text(NOTES, encoding="utf-8")
+    command = ["rubricem", "ask", "How does lru_cache choose what goes?", "--source", "notes"]
     environment = os.environ | {"RUBRICEM_DATA_DIR": str(folder / "asked")}
     done = subprocess.run(
-        [*COMMAND, *command[1:], *model],
+        [*COMMAND, *command[1:]],
         cwd=folder, env=environment, check=True, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
@@ -149,13 +156,16 @@ def main() -> None:
     parser.add_argument("views", nargs="*", help="some of them; all, if none is named")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    if not options.views or terminal.__name__ in options.views:
+        with tempfile.TemporaryDirectory() as folder:
+            terminal(Path(folder), options.folder / "terminal.svg")
+    if options.views == [terminal.__name__]:
+        return
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
         seeded(Path(folder))
         with website(Path(folder)) as site, opened(browser, options.theme, options.phone) as page:
-            wanted = options.views or [*(view.__name__ for view in VIEWS), terminal.__name__]
-            if terminal.__name__ in wanted:
-                terminal(site, options.folder / "terminal.svg")
+            wanted = options.views or [view.__name__ for view in VIEWS]
             for view in (each for each in VIEWS if each.__name__ in wanted):
                 view(page, site)
                 take(page, options.folder / f"{view.__name__}.png")

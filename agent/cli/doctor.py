@@ -470,13 +470,15 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
 
 def _as_text(settings: Settings | None, checks: list[Check]) -> str:
     lines = ["settings"] if settings else []
-    for name, row in _rows(settings).items():
+    rows = _rows(settings)
+    widest = max(map(len, rows), default=0)
+    for name, row in rows.items():
         value = row["value"]
         if isinstance(value, dict):
             value = json.dumps(value, default=str, ensure_ascii=False)
         elif isinstance(value, tuple):
             value = ", ".join(map(str, value))
-        lines.append(f"  {name:15} {'-' if value is None else value}  [{row['origin']}]")
+        lines.append(f"  {name:{widest}} {'-' if value is None else value}  [{row['origin']}]")
     lines.append("checks")
     for check in checks:
         lines.append(f"  {check.state:6} {check.name:15} {check.found}")
