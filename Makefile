@@ -57,7 +57,7 @@ $(VENV)/torch.stamp: Makefile | $(VENV)/base.stamp
 	@touch $@
 
 $(VENV)/ask.stamp: pyproject.toml constraints-ask.txt | $(VENV)/base.stamp
-	@echo 'installing rubricem (a minute or two the first time)'
+	@echo 'installing rubricem (740 MB; nothing more is said for a minute or two, on a slow machine longer)'
 	@$(LOCKED) constraints-ask.txt
 	@$(OURS)
 	@touch $@

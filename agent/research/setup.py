@@ -192,6 +192,7 @@ async def answer(
     """
     tell = tell_to(listener)
     setup = await settle(setup, thread, tell)
+    await asyncio.to_thread(setup.sources.check)  # what cannot be asked leaves no run behind
     ask = await asyncio.to_thread(reserve, setup, thread, question)
     async with AsyncExitStack() as stack:
         researcher = await stack.enter_async_context(open_researcher(setup, tell))

@@ -128,6 +128,12 @@ class Sources:
         """The same, read to the end before the first search."""
         return replace(self, patience=math.inf)
 
+    def check(self) -> None:
+        """Raise SettingsError for a name that is no source here, before anything is opened."""
+        for name in self.names:
+            if is_folder(name) and not Path(name or "\0").expanduser().is_dir():
+                raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
+
     @property
     def beyond(self) -> bool:
         """Whether what some of them find lies beyond this machine."""

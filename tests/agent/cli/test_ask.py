@@ -115,6 +115,7 @@ def test_an_empty_folder_is_told_before_anything_is_asked_or_fetched(tmp_path: P
 def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
     with ScriptedServer(RUN) as server:
         refusal("ask", *where(server, Path("nowhere"), "--thread", "mine", "--quiet"))
+        assert rubricem("runs").stdout == "0 runs\n", "what cannot be asked leaves no run behind"
         rubricem("ask", *where(server, documents, "--thread", "mine", "--quiet"))
 
 
