@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder
 from rubricem.agent.research.plans import MOST_LOOKUPS, covered
-from rubricem.agent.research.reading import adds, any_of, fuller, holds, told_sentences, trim
+from rubricem.agent.research.reading import (
+    adds,
+    any_of,
+    default_in,
+    fuller,
+    holds,
+    told_sentences,
+    trim,
+)
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -316,6 +324,38 @@ async def test_a_default_is_read_off_the_signature(
     assert (head in answer_of(run)) == told
 
 
+ENTRIES = """numpy.sorts
+
+Sorts the values of an array in place.
+
+Parameters
+----------
+kind : {'introselect'}, optional
+    Which algorithm it sorts them with. Default is 'introselect'.
+order : str, default=None
+    The names of its fields, if it has any at all.
+:param err: Where it writes what went wrong. Defaults to ``stderr``.
+    turns (int, optional): How often it goes through them. Defaults to 7."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("the default kind", "Default is 'introselect'"),
+        ("the default err", ":param err: Where it writes what went wrong. Defaults to ``stderr``."),
+        ("the default of turns", "Defaults to 7."),
+        ("the default order", ""),
+        ("the default weight", ""),
+    ],
+)
+def test_a_default_is_read_off_the_entry_of_its_parameter(asked: str, told: str):
+    source = Source(
+        id="S1", query="q", title="numpy.sorts", location="c", text=ENTRIES, tool="search"
+    )
+    found = default_in(source, f"What is {asked} of numpy.sorts?")
+    assert told in found and bool(told) == bool(found)
+
+
 class Meanings:
     """Of unit vectors by one word; a `--soft` means undoing."""
 
@@ -354,6 +394,10 @@ async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_
          ["Note that the size changes as `endpoint` does.",
           "num : int\n        Number of samples to generate. Default is 50.",
           "Must be positive or else zero, as said."]),
+        ("If it begins with the prefix, what comes behind it is returned.\n"
+         "Otherwise, a copy of the string.",
+         ["If it begins with the prefix, what comes behind it is returned. "
+          "Otherwise, a copy of the string."]),
         ("Default is 50. It must be positive or else zero, as said.",
          ["Default is 50. It must be positive or else zero, as said."]),
         ("1000-59999: Accounts of ordinary users are made with these.",
