@@ -18,8 +18,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
-from rubricem.agent.research.plans import IDENTIFIER
-from rubricem.agent.transcript.words import content_words, name_spans, names, phrase
+from rubricem.agent.transcript.words import IDENTIFIER, content_words, name_spans, names, phrase
 from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, sentences, stands
 from rubricem.memory.schema import Source
 

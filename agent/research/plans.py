@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rubricem.agent.transcript.words import content_words, names, overlap, phrase
-from rubricem.memory.language import LETTER, is_foreign
+from rubricem.agent.transcript.words import IDENTIFIER, content_words, names, overlap, phrase
+from rubricem.memory.language import is_foreign
 
 MOST_LOOKUPS = 6
 """of a plan; what a small model writes beyond that repeats itself"""
@@ -25,9 +25,6 @@ _WHAT_KIN = re.compile(
     r"sibling|director|composer|performer|author)\b(?= of)"
 )
 """what a small model asks of somebody"""
-IDENTIFIER = re.compile(
-    rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
-)
 _COMPARES = re.compile(
     r"\b(?:compare|which of|earlier|earliest|first|older|oldest|later|latest|last|younger|"
     r"youngest|longer|more|same|both)\b",

@@ -29,7 +29,7 @@ from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Brave, Exa, Scholar, SearXNG, Tavily, Web, Wikipedia
 from rubricem.agent.transcript.events import Tell, hush
-from rubricem.agent.transcript.words import read_query
+from rubricem.agent.transcript.words import IDENTIFIER, read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import offered, own_part
 from rubricem.memory.schema import Embedder, Passage, SearchTool
@@ -246,6 +246,9 @@ RERANKED = 16
 _FIRST_BONUS, _HALVED_AT = 0.1, 6
 """cosine that being found first by words is worth, and the rank behind it at which half is left;
 right passages first for 40 of 49 questions on manuals, for 32 by words and 33 by meaning alone"""
+_NAMED_BONUS = 0.1
+"""what it is worth that the query has the dotted name that is the title: of 50 questions over
+`python` 33, not 30, have the right passage first, and 40, not 37, among two"""
 
 
 def by_meaning(
@@ -285,9 +288,11 @@ class Reranked:
         texts = [matched_text(passage) for passage in found]
         text = read_query(query).text
         near = dict(await asyncio.to_thread(by_meaning, embedder, [text], texts))
+        names = {name.casefold() for name in IDENTIFIER.findall(text) if "." in name}
 
         def worth(rank: int) -> float:
-            return near[rank] + _FIRST_BONUS / (1 + rank / _HALVED_AT)
+            named = found[rank].title.casefold() in names
+            return near[rank] + _FIRST_BONUS / (1 + rank / _HALVED_AT) + _NAMED_BONUS * named
 
         return [found[rank] for rank in sorted(near, key=worth, reverse=True)][:limit]
 

@@ -29,6 +29,10 @@ from rubricem.memory.schema import Passage
 
 NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 """inside a word: it is an identifier"""
+IDENTIFIER = re.compile(
+    rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
+)
+"""`shutil.rmtree`, `max_depth`"""
 _ADDRESS = re.compile(r"https?://\S+")
 _DOTTED = rf"(?:{LETTER}|\.)+"
 SIGNATURE = re.compile(rf"{_DOTTED}\([^\n]*\)(?:[ ]->[^\n]*)?|{_DOTTED}")

@@ -437,16 +437,16 @@ async def test_a_why_is_told_by_a_sentence_on_it_and_a_count_by_a_number_alone(
     assert ("Nothing of" in answer_of(run)) is quoted
 
 
-UNDO = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
+UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
 PHARE = "Quelle est la hauteur du phare ?", "Il mesure 43 mètres et il est en brique rouge."
 
 
 @pytest.mark.parametrize(
     ("asked", "chance", "status", "shown"),
     [
-        (UNDO, 0.6, Status.FINISHED, "Nothing of"),
-        (UNDO, 0.4, Status.NO_EVIDENCE, f"Not found: {UNDO[0]}\nNearest to it: Nothing of"),
-        (UNDO, 0.2, Status.NO_EVIDENCE, f"Not found: {UNDO[0]}"),
+        (UNDOING, 0.6, Status.FINISHED, "Nothing of"),
+        (UNDOING, 0.4, Status.NO_EVIDENCE, f"Not found: {UNDOING[0]}\nNearest to it: Nothing of"),
+        (UNDOING, 0.2, Status.NO_EVIDENCE, f"Not found: {UNDOING[0]}"),
         (PHARE, 0.4, Status.FINISHED, "Il mesure 43"),
         (PHARE, 0.2, Status.NO_EVIDENCE, f"Not found: {PHARE[0]}"),
     ],

@@ -155,6 +155,33 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "first"),
+    [("How do I count cars? garage.Counter", "garage.Counter"), ("How do I count cars?", "total")],
+)
+async def test_what_a_query_names_in_full_comes_before_what_is_nearer(
+    query: str, first: str
+) -> None:
+    class Words:
+        name = "words"
+
+        async def prepare(self) -> tuple[str, ...]:
+            return ()
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            return [Passage(title, "", "", title) for title in ("total", "garage.Counter")]
+
+    class Nearly:
+        name = "nearly"
+
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+            rows = [[1.0, 0.9] if "garage" in text else [1.0, 0.92] for text in texts]
+            return np.array([[1.0, 0.2]] if query else rows, dtype=np.float32)
+
+    ranked = Reranked(Words(), Meaning(Nearly()))
+    assert (await ranked.search(query, 2))[0].title == first
+
+
+@pytest.mark.parametrize(
     ("retrieval", "here", "opened"),
     [
         ("lexical", True, False),
