@@ -27,6 +27,7 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
+    IDENTIFIER,
     NAME,
     SIGNATURE,
     closest_sentence,
@@ -171,6 +172,9 @@ readily: of `benchmarks.languages` sentences that answer had 0.29 to 0.71, other
 EXPECTED, ENTERED, LEANING = 0.25, 0.25, 0.15
 """added to that where all that was expected is there, and where it is the entry of a parameter that
 the question sets; taken off where it leans on another"""
+FORESEEN = 0.15
+"""added where its page is what the model expected by its full name: of `os.walk` no sentence says
+that it is how to walk through all files of a directory tree"""
 MOST_QUOTED = 2
 """sentences for one look-up"""
 FAITHFUL = 0.7
@@ -218,6 +222,12 @@ def _hoped(source: Source, said: str, question: str, guess: str) -> float:
     if not hoped or not _relates(source, question, guess):
         return 0.0
     return len(hoped & content_words(said, language)) / len(hoped)
+
+
+def _foreseen(source: Source, question: str, guess: str) -> bool:
+    """Whether a page is of what the model expected by its dotted name, and was not asked about."""
+    names = {name.casefold() for name in IDENTIFIER.findall(guess) if "." in name}
+    return source.title.casefold() in names and source.title.casefold() not in question.casefold()
 
 
 _COUNT = re.compile(
@@ -476,6 +486,7 @@ class AnswerReader:
             chance = 1.0 if chance is None else chance
             chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
             chance += ENTERED * (_entered(said) in _SET.findall(question))
+            chance += FORESEEN * _foreseen(source, question, guess)
             chances[Finding(text, source.id, quoted=True)] = chance
             if len(chances) == OFFERED or chance >= SURE:
                 break

@@ -473,6 +473,30 @@ async def test_what_the_model_doubts_is_shown_as_the_nearest_and_not_as_the_answ
     assert told.startswith(shown) and ("Nearest" in told) is ("Nearest" in shown)
 
 
+@pytest.mark.parametrize(
+    ("title", "question", "taken"),
+    [
+        ("git.undo", "How do I take a commit back?", True),
+        ("git.reset", "How do I take a commit back?", False),
+        ("git.undo", "What does the depth of git.undo take back?", False),
+    ],
+    ids=["foreseen", "another", "asked about"],
+)
+async def test_what_the_page_says_that_the_model_foresaw_is_doubted_less(
+    tmp_path: Path, title: str, question: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async def doubts(run: Run, stage: Stage, messages: object, slot: str) -> float:
+        return 0.35
+
+    monkeypatch.setattr(Run, "chance", doubts)
+    policy = SmallModel(Filling(reading=" not found", expects=" git.undo"))
+    text = "The depth of what was done last is a commit that this takes back, as all of git."
+    run = new_run(tmp_path, policy, FixedSearch([page(title, text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question=question)
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert (run.status is Status.FINISHED) is taken
+
+
 async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):
     model = SmallModel(Filling(reading=" Zebras gallop across grassland.", plan=" What is it?"))
     await forced(tmp_path, model, FixedSearch(PASSAGES[:1]))
