@@ -19,6 +19,8 @@ export class RunHead {
     this.stop = button(t("Stop"), stop, { kind: "small", drawn: "stop", title });
     this.resume = button(t("Go on"), goOn, { kind: "small primary" });
     this.steps = STAGES.map(step);
+    // Of a run that had finished all are done: they say nothing, and take room from the report.
+    const stages = { class: "stages", "aria-label": t("Stages"), hidden: run.status === "finished" };
     this.kicker = el("p", { class: "kicker" });
     this.place(run, nested);
     this.element = el(
@@ -33,7 +35,7 @@ export class RunHead {
         el("dl", { class: "run-counts" }, [...this.counts].map(count)),
         el("div", { class: "row" }, this.stop, this.resume),
       ),
-      el("ol", { class: "stages", "aria-label": t("Stages") }, this.steps),
+      el("ol", stages, this.steps),
     );
     this.tell(run.usage ?? {});
   }

@@ -30,6 +30,11 @@ def report(page: Page, site: pages.Site, run: str) -> Page:
     return page
 
 
+def test_a_run_that_had_finished_leaves_its_stages_room_to_the_report(report: Page):
+    expect(report.get_by_text("Finished", exact=True).first).to_be_visible()
+    expect(report.get_by_role("list", name="Stages", include_hidden=True)).to_be_hidden()
+
+
 def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(report: Page):
     report.get_by_role("button", name="Source 1").first.click()
     sheet = report.get_by_role("dialog", name="Citation 1 of 3")
