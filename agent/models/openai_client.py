@@ -12,9 +12,11 @@ Import this module only where a server is used: the package takes a second.
 
 import asyncio
 import json
+import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -241,16 +243,20 @@ class _Client(AsyncOpenAI):
 class _Http(DefaultAioHttpClient):
     """The package's client over aiohttp, on connections that a reply cannot hold by its heads."""
 
+    def __init__(self, most: float = math.inf, **named: Any) -> None:
+        self._most = most
+        super().__init__(**named)
+
     def _init_transport(self, *given: Any, **named: Any) -> Any:
         return self._over(super()._init_transport(*given, **named))
 
     def _init_proxy_transport(self, *given: Any, **named: Any) -> Any:
         return self._over(super()._init_proxy_transport(*given, **named))
 
-    @staticmethod
-    def _over(transport: Any) -> Any:
+    def _over(self, transport: Any) -> Any:
         def session() -> aiohttp.ClientSession:
             held = connector(
+                self._most,
                 ssl=transport.ssl_context,
                 limit=transport.limits.max_connections,
                 keepalive_timeout=transport.limits.keepalive_expiry,
@@ -261,39 +267,66 @@ class _Http(DefaultAioHttpClient):
         return transport
 
 
+def network(most: float) -> httpx2.AsyncBaseTransport:
+    """A way to servers, past proxies, of whose replies so many bytes are read at most."""
+    http = _Http(most, trust_env=False, verify=_trusted(trust_env=False))
+    return http._transport
+
+
 @cache
 def _trusted(trust_env: bool) -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 20 ms of CPU."""
     return httpx2.create_ssl_context(trust_env=trust_env)
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that breaks off above so many bytes."""
+@dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """What is read of a reply; a value of JSON is all of it, or one of its events."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, most: int) -> None:
-        self._body, self._most = body, most
+    most: int
+    """bytes in all"""
+    value: float = math.inf
+    """bytes of a value"""
+    marks: float = math.inf
+    """of a value, whose parts cost more than its text: a comma or an opening bracket is one, within
+    a string too, each end of a string four"""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that breaks off where it goes beyond its limits."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, limits: ReplyLimits, events: bool) -> None:
+        self._body, self._limits, self._events = body, limits, events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._most
+        limits, whole, value, marks = self._limits, 0, 0, 0
         async for piece in self._body:
-            left -= len(piece)
-            if left < 0:
+            whole, value, marks = whole + len(piece), value + len(piece), marks + _marks(piece)
+            if whole > limits.most or value > limits.value or marks > limits.marks:
                 raise httpx2.ReadError("the reply is too large")
+            if self._events and (at := max(piece.rfind(b"\n\n"), piece.rfind(b"\r\n\r\n"))) >= 0:
+                value, marks = len(piece) - at, _marks(piece[at:])
             yield piece
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
-def bounded(response: httpx2.Response, most: int) -> httpx2.Response:
-    """The response, whose body is read up to so many bytes.
+def _marks(piece: bytes) -> int:
+    ends = piece.count(b'"') - piece.count(b'\\"')  # those within a string are written so
+    return 4 * ends + sum(map(piece.count, (b",", b"[", b"{")))
+
+
+def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
+    """The response, whose body breaks off beyond its limits.
 
     Raises httpx2.DecodingError where it is packed, which was not asked for.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.DecodingError("the reply is packed, which was not asked for")
     if isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _Bounded(response.stream, most)
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _Bounded(response.stream, limits, events)
     return response
 
 
@@ -302,7 +335,7 @@ async def _bound(response: httpx2.Response) -> None:
     # Whatever type a server declares: what is written is asked for without a time for each read.
     written = response.request.extensions["timeout"]["read"] is None
     if not (response.is_success and written):
-        bounded(response, MOST_BYTES)
+        bounded(response, ReplyLimits(MOST_BYTES))
 
 
 async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:

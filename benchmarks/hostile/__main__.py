@@ -1,6 +1,6 @@
 """What a hostile page, document, reply or model server costs; what texts that give orders reach.
 
-    python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME --attacks N]
+    python -m benchmarks.hostile [--quick | --full] [--out FILE] [--model NAME --attacks FROM:TO]
     python -m benchmarks.hostile --fuzz MINUTES [--out FILE]
 
 Each input is read as a run reads it. Time is processor time, of this process and its readers, and
@@ -24,12 +24,14 @@ import traceback
 from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.hostile.attacks import KINDS, Attack, Obedient, Outcome, Web, attacked, attacks
 from benchmarks.hostile.inputs import INPUTS, Input
 from benchmarks.report import RESULTS, emit
+from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import RubricemError
 from tests.end_to_end.test_foreign_text import READERS, read_all
@@ -63,11 +65,17 @@ class Cost:
 
 
 def processes() -> list[int]:
-    """This one, and its readers."""
+    """This one, and its readers; a program that is about to be started has our memory as yet."""
     held = Path(f"/proc/self/task/{os.getpid()}/children")
     threads = Path("/proc/self/task").iterdir()
     found = {int(pid) for each in threads for pid in (each / "children").read_text().split()}
-    return [os.getpid(), *found] if held.exists() else [os.getpid()]
+    return [os.getpid(), *filter(_reads, found)] if held.exists() else [os.getpid()]
+
+
+def _reads(process: int) -> bool:
+    with suppress(OSError):
+        return worker.__name__.encode() in Path(f"/proc/{process}/cmdline").read_bytes()
+    return False
 
 
 def peak_mb() -> float:
@@ -76,7 +84,7 @@ def peak_mb() -> float:
     for process in processes():
         with suppress(OSError):
             status = Path(f"/proc/{process}/status").read_text()
-            total += int(status.partition("VmHWM:")[2].split()[0])
+            total += int((status.partition("VmHWM:")[2].split() or "0")[0])
     return total / 1024
 
 
@@ -135,6 +143,8 @@ async def cost_of(each: Input) -> Cost:
 
 async def all_costs(chosen: list[Input]) -> list[Cost]:
     costs = []
+    for heavy in ("mcp", "openai"):  # a run that asks has imported them
+        import_module(heavy)
     for each in chosen:
         costs.append(await cost_of(each))
         print(costs[-1], flush=True)
@@ -169,7 +179,7 @@ def main() -> None:
     size.add_argument("--full", action="store_true", help="all of them; the file is committed")
     parser.add_argument("--out", type=Path, help="a file for all that was measured")
     parser.add_argument("--model", help="attack this model in the place of the one that obeys")
-    parser.add_argument("--attacks", type=int, default=1, help="with --model: of each kind")
+    parser.add_argument("--attacks", default="0:1", help="with --model: of each kind, from:to")
     parser.add_argument(
         "--fuzz", type=float, metavar="MINUTES", help="of processor time: only that"
     )
@@ -180,7 +190,11 @@ def main() -> None:
     out = chosen.out or (RESULTS / "hostile.json" if chosen.full else None)
     inputs = [each for each in INPUTS if chosen.full or any(one in each.name for one in SMALL)]
     named = {"model": chosen.model} if chosen.model else {}
-    some = slice(chosen.attacks) if named else slice(None, None, 1 if chosen.full else 10)
+    some = (
+        slice(*map(int, chosen.attacks.split(":")))
+        if named
+        else slice(None, None, 1 if chosen.full else 10)
+    )
     costs = [] if named else asyncio.run(all_costs(inputs))
     outcomes = asyncio.run(all_attacks(some, named))
     report(costs, outcomes, chosen.model or "a scripted model that obeys", out)

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -14,10 +15,12 @@ from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.fetch import AddressGuard, Fetcher, FetchLimits, normal
+from rubricem.agent.sources.mcp_client import Connection
 from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import SearXNG
 from rubricem.memory.schema import Message, Sampling
-from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, for_ever, sending
+from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, Sent, WebSite, for_ever, sending
 
 MB = 1_000_000
 _EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -139,6 +142,56 @@ def _words() -> Iterator[bytes]:
         yield _EVENT % (b"w%d " % (number % 100_003))
 
 
+async def _tools(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Any:
+    with sending(head, pieces) as address:
+        server = Connection("far", ToolServer(url=address, tools=("find",), seconds=9.0))
+        try:
+            return await server.offers()
+        finally:
+            await server.aclose()
+
+
+async def _offered(listed: bytes) -> Any:
+    """What a server says of its tools, once it has shaken hands."""
+    known = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+             "serverInfo": {"name": "far", "version": "1"}}  # fmt: skip
+    results = {"initialize": json.dumps(known).encode(), "tools/list": listed}
+
+    class Far(WebSite):
+        def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+            asked = self.posted or {}
+            if "json" not in headers["accept"]:  # a stream of events by itself
+                return Sent(status=405)
+            if (result := results.get(asked["method"])) is None:
+                return Sent(status=202)
+            reply = b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], result)
+            return Sent(reply, kind="application/json")
+
+    with Far() as site:
+        server = Connection("far", ToolServer(url=site.url, tools=("find",), seconds=20.0))
+        try:
+            return await server.offers()
+        finally:
+            await server.aclose()
+
+
+def _listed(count: int) -> bytes:
+    return b'{"tools": [%s]}' % b",".join(
+        [b'{"name": "t", "inputSchema": {"type": "object"}}'] * count
+    )
+
+
+def _tables(count: int) -> bytes:
+    """A PDF of so many tables of objects, each behind the one before."""
+    parts = [b"%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj\n"]
+    before, at = b"", len(parts[0])
+    for _ in range(count):
+        table = b"xref\n0 1\n0000000000 65535 f \ntrailer<</Size 3/Root 1 0 R%s>>\n" % before
+        parts.append(table)
+        before, at = b"/Prev %d" % at, at + len(table)
+    return b"".join(parts) + b"startxref%s\n%%%%EOF" % before.removeprefix(b"/Prev")
+
+
 def _page_of(content: bytes, packing: str = "") -> Callable[[Path], Awaitable[Any]]:
     return lambda folder: _page(content, packing)
 
@@ -185,6 +238,9 @@ INPUTS = (
         '<row><c t="s"><v>0</v></c></row>' * 10**6, "word " * 200_000)),
     _file("xlsx: 100,000 sheets that are one", "a.xlsx", lambda: _sheets(
         '<row><c r="XFD1"><v>0</v></c></row>' * 10**4, "", 10**5)),
+    _file("csv: a quote that never closes", "a.csv", lambda: b'a,b\n"' + b'x,""y\n' * 2_500_000),
+    _file("csv: a field of 20 MB", "a.csv", lambda: b"a,b\n" + b"x" * 20 * MB),
+    _file("pdf: 50,000 tables of objects", "a.pdf", lambda: _tables(50_000)),
     _file("epub: a chapter 100,000 times", "a.epub", lambda: _book(10**5, 1)),
     _file("epub: 60,000 chapters", "a.epub", lambda: _book(60_000, 60_000)),
     Input("folder: pipes and devices", _folder, _without_end),
@@ -194,6 +250,11 @@ INPUTS = (
         b"<html><meta charset=punycode><p>" + b"a" * 2 * MB + b"-" + b"z" * 2 * MB)),
     Input("page: announced for ever", lambda folder: _fetch(b"", ANNOUNCED)),
     Input("page: chunks of a byte for ever", lambda folder: _fetch(CHUNKED, CRUMBS)),
+    Input("page: lines behind its end for ever", lambda folder: _fetch(
+        CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 5000)),
+    Input("page: redirected to data", lambda folder: _fetch(
+        b"HTTP/1.1 302 Found\r\nLocation: data:text/html,x\r\n\r\n", b"x")),
+    Input("page: 500,000 headings", _page_of(b"<h1>x<h2>y<p>z" * 500_000)),
     Input("search: announced for ever", lambda folder: _searched(b"", ANNOUNCED)),
     Input("search: chunks of a byte for ever", lambda folder: _searched(CHUNKED, CRUMBS)),
     Input("search: 100,000 open brackets", _reply_of(b"[" * 10**5)),
@@ -210,6 +271,19 @@ INPUTS = (
         for_ever(b"data: " + b"[" * 10**5 + b"\n\n"))),
     Input("model: announced for ever", _stream_of(for_ever(ANNOUNCED), b"")),
     Input("model: chunks of a byte for ever", _stream_of(for_ever(CRUMBS), CHUNKED)),
+    Input("model: lines behind its end for ever", _stream_of(
+        for_ever(b"a: b\r\n" * 5000), CHUNKED + b"1\r\nx\r\n0\r\n")),
+    Input("tools: announced for ever", lambda folder: _tools(b"", for_ever(ANNOUNCED))),
+    Input("tools: chunks of a byte for ever", lambda folder: _tools(
+        CHUNKED.replace(b"\r\n", b"\r\nContent-Type: application/json\r\n", 1), for_ever(CRUMBS))),
+    Input("tools: 100,000 of them", lambda folder: _offered(_listed(10**5))),
+    Input("tools: as many as are read", lambda folder: _offered(_listed(3300))),
+    Input("tools: 74,000 empty lists", lambda folder: _offered(
+        b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 74_000))),
+    Input("tools: a million empty lists", lambda folder: _offered(
+        b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 10**6))),
+    Input("tools: 4 MB of text", lambda folder: _offered(
+        b'{"tools": [], "more": "%s"}' % (b"word " * 790_000))),
     Input("model: a refusal without end", _stream_of(
         for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
 )  # fmt: skip

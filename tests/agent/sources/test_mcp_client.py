@@ -29,7 +29,9 @@ from rubricem.agent.sources.mcp_client import (
     AGAIN,
     MOST_CHARACTERS,
     MOST_JSON,
+    MOST_MARKS,
     MOST_ROWS,
+    MOST_VALUE,
     PATIENCE,
     Equipped,
     Pinned,
@@ -43,7 +45,9 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
+from tests.support.sites import ANNOUNCED, for_ever, sending
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
+from tests.support.waiting import PATIENCE as PATIENCE_OF_A_TEST
 from tests.support.waiting import descendants, name_of
 
 PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
@@ -149,6 +153,54 @@ async def test_a_reply_without_end_and_one_that_is_packed_are_not_read(
         async with httpx2.AsyncClient(transport=Pinned(guard)) as client:
             with pytest.raises(httpx2.RequestError, match=said):
                 await client.get(f"{address}/mcp")
+
+
+PIECE = b'{"type": "text", "text": "x"},'
+VALUES = {
+    "many objects": b"[" + PIECE * (MOST_MARKS // 30),
+    "many lists": b"[" + b"[]," * (MOST_MARKS // 2),
+    "many bytes": b'"' + b"x" * MOST_VALUE,
+    "an event of many": b"data: [" + PIECE * (MOST_MARKS // 30),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), VALUES.items(), ids=VALUES)
+async def test_a_reply_that_takes_long_to_parse_is_not_parsed(name: str, value: bytes) -> None:
+    kind = b"text/event-stream" if "event" in name else b"application/json"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
+    with sending(head % kind, lambda: iter([value])) as address:
+        async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
+            with pytest.raises(httpx2.ReadError, match="too large"):
+                await client.post(address)
+
+
+async def test_events_by_themselves_small_are_heard_however_many() -> None:
+    event = b'data: {"jsonrpc": "2.0", "method": "ping"}\n\n'
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    with sending(head, lambda: iter([event * 9000])) as address:
+        async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
+            heard = await client.post(address)
+    assert heard.content == event * 9000
+
+
+async def test_a_server_that_announces_its_reply_for_ever_is_left_before_the_time_is_up() -> None:
+    with sending(b"", for_ever(ANNOUNCED)) as address:
+        wiki = ToolServer(url=address, tools=("page",), seconds=PATIENCE_OF_A_TEST)
+        async with equipped(wiki=wiki) as (tools, problems):
+            assert tools.offers == {}
+    assert [said for said in problems if "could not answer when" in said] == [*problems]
+
+
+async def test_what_a_server_says_beside_the_protocol_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
+    for kind in (b"application/json", b"x-nonsense"):
+        with sending(head % kind, lambda: iter([b"{no json"])) as address:
+            wiki = ToolServer(url=address, tools=("page",), seconds=5)
+            async with equipped(wiki=wiki) as (_, problems):
+                assert len(problems) == 1
+    assert caplog.records == []
 
 
 async def test_what_a_tool_says_against_it_is_a_sentence_and_the_connection_stays() -> None:
