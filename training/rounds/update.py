@@ -26,6 +26,7 @@ from time import time
 from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected
+from rubricem.agent.weights.checkpoints import NOTE, note_of
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
@@ -137,10 +138,16 @@ class Updates(Protocol):
 
 
 def copy_files(checkpoint: Path, place: Path) -> None:
-    """Have a checkpoint's files in a new folder too, by other names of the same where that goes."""
+    """Have a checkpoint's files in a new folder too, by other names of the same where that goes.
+
+    The note is written anew: a base that is a path is told from the folder that it lies in.
+    """
     place.mkdir(parents=True)
     for file in checkpoint.resolve().iterdir():
-        if file.is_file():
+        if file.name == NOTE:
+            told = note_of(checkpoint).beside(place).model_dump_json(indent=1)
+            (place / NOTE).write_text(told, encoding="utf-8")
+        elif file.is_file():
             try:
                 os.link(file, place / file.name)
             except OSError:

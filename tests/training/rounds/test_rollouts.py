@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.agent.weights.checkpoints import Checkpoint
+from rubricem.agent.weights.checkpoints import NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds import rollouts
 from rubricem.training.rounds.rollouts import SamplingServer, SamplingServers, refresh_server
+from rubricem.training.rounds.update import RoundFolders
 from tests.support.rows import config_of, policy_rows, quiet
 from tests.support.token_servers import Engine
 from tests.support.waiting import wait_for
@@ -31,6 +32,19 @@ def checkpoint(tmp_path: Path) -> Path:
     (folder / "checkpoint.json").write_text(note.model_dump_json())
     (folder / "adapter_config.json").write_text("{}")
     return folder
+
+
+def test_what_a_round_samples_from_knows_its_base_from_where_it_lies(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base.gguf"
+    note = note_of(checkpoint).model_copy(update={"base": str(base)}).beside(checkpoint)
+    (checkpoint / NOTE).write_text(note.model_dump_json())
+    folders = RoundFolders(tmp_path / "out", tmp_path / "data")
+    folders.keep_policy(0, checkpoint)
+    assert note_of(folders.policy(0)).base == note_of(checkpoint).base == str(base)
+    assert note_of(folders.policy(0)).version == VERSION
+    assert (folders.policy(0) / "adapter_config.json").samefile(checkpoint / "adapter_config.json")
 
 
 @pytest.fixture
