@@ -168,7 +168,8 @@ LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
 answer, and to look no further"""
 LIKELY_ABROAD = 0.25
 """the second of these for a question in another language, to which a small model says Yes less
-readily: of `benchmarks.languages` sentences that answer had 0.29 to 0.71, others 0.21 at most"""
+readily: of `benchmarks.languages` sentences that answer had 0.29 to 0.73, others but for one 0.21
+at most; a second one is quoted by the bar of English"""
 EXPECTED, ENTERED, LEANING = 0.25, 0.25, 0.15
 """added to that where all that was expected is there, and where it is the entry of a parameter that
 the question sets; taken off where it leans on another"""
@@ -496,7 +497,9 @@ class AnswerReader:
         order = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
         likely = LIKELY_ABROAD if is_foreign(question) else LIKELY
         best = [
-            f for at, f in enumerate(order) if known[f] > likely and (not at or is_prose(f.text))
+            f
+            for at, f in enumerate(order)
+            if known[f] > (LIKELY if at else likely) and (not at or is_prose(f.text))
         ]
         if order and likely >= known[order[0]] > LEAST_CHANCE:
             run.lookups.near[run.lookups.at] = order[0]
