@@ -143,18 +143,28 @@ def is_transient(status: int) -> bool:
 
 
 def asked_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that the response's headers ask to wait, or None where they say nothing usable."""
+    """Seconds that the response's headers ask to wait, or None where they say nothing usable.
+
+    A time of day is held against the server's own clock where it tells that, else against `now`.
+    """
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
     if (seconds := _number(value)) is not None:
         return seconds
+    until = _time(value)
+    if until is None:
+        return None
+    since = _time(headers.get("date")) or now or datetime.now(UTC)
+    return max(0.0, (until - since).total_seconds())
+
+
+def _time(value: str | None) -> datetime | None:
     try:
         date = parsedate_to_datetime(value or "")
     except ValueError:
         return None
-    aware = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(0.0, (aware - (now or datetime.now(UTC))).total_seconds())
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def _number(value: str | None) -> float | None:

@@ -1,37 +1,158 @@
-"""What verl loads at its start, in every process: the estimators, by the dependence matrix.
+"""A finished trajectory as verl takes one, and stage-wise GRPO as an estimator on its tensors.
 
-Found by the entry point `verl.plugins`, or named in VERL_USE_EXTERNAL_MODULES.
+verl takes a prompt, a response, a mask and log-probabilities. verl 0.9 gives an estimator the
+rewards of all tokens, the mask and the question's id, and nothing else of the batch, so stages and
+their scores go in the rewards: each token of a response carries a number, 4 * (s + 1) + c:
+
+- s: the stage it stands in, 0 to 3, or -1 for none;
+- c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
+  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known.
+
+A sum over tokens means nothing then: verl's own reward metrics are none, and its penalty on the
+divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
+T = tokens of the longest, K = stages.
+
+The estimator goes per question from stage scores to returns by the dependence matrix, to advantages
+normalised stage by stage over the question's responses, which each policy token gets by its stage
+(RubricEM, arXiv:2605.10899, 3.3).
 """
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from verl.trainer.ppo.core_algos import register_adv_est
 
-from rubricem.training.rows.credit import CREDITS, Dependence
-from rubricem.training.verl.codes import ss_grpo_advantages
+from rubricem.memory.schema import (
+    Decoding,
+    Stage,
+    Trajectory,
+)
+from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages
+from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
-ESTIMATORS = {
-    "ss_grpo": CREDITS["ss-grpo"].dependence,
-    "ss_grpo_answer_only": CREDITS["answer-only"].dependence,
-    "ss_grpo_identity": CREDITS["identity"].dependence,
-}
-"""by what algorithm.adv_estimator may be set to"""
+ABSENT = "without_rubric"
+"""names, as a text, the stages whose rubric had no item: verl makes no metric of a text"""
+Told = dict[str, float | str | None]
+"""the score of each stage by its name, None where it has none; and `ABSENT`"""
 
 
-def _estimated(
+def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
+    """The prompt's ids, and of the first `most` tokens after it ids, mask, logprobs and stages.
+
+    By verl's names, and `response_stages`: 0 to 3, -1 where the policy did not write. The mask is 1
+    where it did, logprobs (natural, the sampler's) are 0 elsewhere. Raises ValueError for a rollout
+    whose tokens are not those that were sampled: a ratio to them would mean nothing.
+    """
+    tokens = token_sequence(trajectory.segments)
+    if tokens is None or not tokens.sampled or trajectory.decoding is not Decoding.FREE:
+        raise ValueError(f"the tokens of {trajectory.id} are not those that were sampled")
+    response = slice(tokens.prompt, tokens.prompt + most)
+    written = tokens.written[response]
+    pairs = zip(tokens.stages[response], written, strict=True)
+    return {
+        "prompt_ids": list(tokens.ids[: tokens.prompt]),
+        "response_ids": list(tokens.ids[response]),
+        "response_mask": list(map(int, written)),
+        "response_logprobs": list(tokens.logprobs[response]),
+        "response_stages": [stage if on else NO_STAGE for stage, on in pairs],
+    }
+
+
+WIDTH = 4.0
+ABSENT_CODE, SCORED, UNKNOWN_CODE = 0.5, 1.0, 3.0
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class StageCodes:
+    """What was read of a batch."""
+
+    stages: NDArray[np.int64]
+    """(B, T); -1 for none, and in the padding"""
+    scores: Floats
+    """(B, K); NaN where not known"""
+    absent: Flags
+    """(B, K)"""
+
+
+def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> Tensor:
+    """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one unknown.
+
+    A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
+    outside its range.
+    """
+    codes = WIDTH * (torch.tensor(stages, dtype=torch.float32) + 1)
+    absent = str(scores.get(ABSENT, "")).split(",")
+    for place, stage in enumerate(Stage):
+        score = scores.get(stage.value)
+        if score is not None and not 0 <= float(score) <= 1:
+            raise ValueError(f"a stage score of {score} is not in [0, 1]")
+        none = ABSENT_CODE if stage.value in absent else UNKNOWN_CODE
+        if place < len(codes):
+            codes[place] += none if score is None else SCORED + float(score)
+    return codes
+
+
+def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
+    """What `encoded` put into a padded batch; `mask` is (B, T), 1 where the policy wrote.
+
+    Raises ValueError for a tensor that is not made so, as one with a penalty in it.
+    """
+    values = codes.detach().cpu().double().numpy()
+    block = np.floor((values + TOLERANCE) / WIDTH)
+    told = values - WIDTH * block
+    first = told[:, :stages]  # of a token that is padding nothing is told
+    scored = (first >= SCORED - TOLERANCE) & (first <= SCORED + 1 + TOLERANCE)
+    scores = np.where(scored, np.clip(first - SCORED, 0.0, 1.0), np.nan)
+    absent = np.abs(first - ABSENT_CODE) <= TOLERANCE
+    plain = np.abs(told[:, stages:]) <= TOLERANCE
+    written = mask.detach().cpu().numpy().astype(bool)
+    found = block.astype(np.int64) - 1
+    bare = written.any(axis=1) & (np.where(written, found, -1) < 0).all(axis=1)
+    if bare.any() or not plain.all() or (found < -1).any() or (found >= stages).any():
+        raise ValueError(
+            "the rewards are not stage codes; use the agent loop and reward manager of "
+            "rubricem.training.verl, and leave algorithm.use_kl_in_reward off"
+        )
+    short = stages - scores.shape[1]
+    return StageCodes(
+        stages=np.where(written, found, -1),
+        scores=np.pad(scores, ((0, 0), (0, short)), constant_values=np.nan),
+        absent=np.pad(absent, ((0, 0), (0, short))),
+    )
+
+
+def ss_grpo_advantages(
     token_level_rewards: Tensor,
     response_mask: Tensor,
-    index: Any,
-    config: Any = None,
-    *,
+    index: Sequence[object],
     dependence: Dependence,
-    **more: Any,
 ) -> tuple[Tensor, Tensor]:
-    """As verl calls an estimator; its configuration has nothing for this one."""
-    return ss_grpo_advantages(token_level_rewards, response_mask, index, dependence)
+    """Advantages and returns of every token, (B, T) float32, 0 where the policy did not write.
+
+    `token_level_rewards` (B, T) are stage codes, `index` names the question of each response. A
+    token whose stage's return is not known, or differs in no response, gets 0. Raises ValueError
+    for rewards that are no stage codes.
+    """
+    codes = decoded(token_level_rewards, response_mask, len(dependence.weights))
+    advantages = np.zeros(codes.scores.shape)
+    returns = np.zeros(codes.scores.shape)
+    questions = np.array([str(name) for name in index])
+    for question in np.unique(questions):
+        members = questions == question
+        known = dependence.returns(codes.scores[members], codes.absent[members])
+        returns[members] = np.nan_to_num(known)
+        advantages[members] = stage_advantages(known)
+    device = token_level_rewards.device
+    return _spread(advantages, codes).to(device), _spread(returns, codes).to(device)
 
 
-for name, matrix in ESTIMATORS.items():
-    register_adv_est(name)(partial(_estimated, dependence=matrix))
+def _spread(values: Floats, codes: StageCodes) -> Tensor:
+    """(B, T) of values of stages, (B, K)."""
+    there = codes.stages >= 0
+    tokens = np.take_along_axis(values, np.maximum(codes.stages, 0), axis=1)
+    return torch.from_numpy(np.where(there, tokens, 0.0)).float()

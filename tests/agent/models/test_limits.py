@@ -217,6 +217,22 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
         ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, 30.0),
         ({"retry-after": "Sun, 01 Mar 2026 11:59:00 GMT"}, 0.0),
+        # Of servers whose clocks are five minutes ahead and behind.
+        (
+            {
+                "retry-after": "Sun, 01 Mar 2026 12:05:30 GMT",
+                "date": "Sun, 01 Mar 2026 12:05:00 GMT",
+            },
+            30.0,
+        ),
+        (
+            {
+                "retry-after": "Sun, 01 Mar 2026 11:55:30 GMT",
+                "date": "Sun, 01 Mar 2026 11:55:00 GMT",
+            },
+            30.0,
+        ),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT", "date": "noon"}, 30.0),
         ({"retry-after": "-3"}, 0.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "inf"}, None),
