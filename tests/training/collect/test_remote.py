@@ -249,6 +249,25 @@ async def test_a_killed_workers_rollouts_go_on_elsewhere_from_their_finished_cal
     assert len(told) == 2 and told[0].startswith("worker 1 ended")
 
 
+async def test_a_node_that_is_lost_while_a_step_is_committed_changes_nothing(
+    opened: Opened, tmp_path: Path
+):
+    policy, committed, commit = ScriptedPolicy(two_turns), list[int](), opened.run.commit
+    async with remote(opened, policy) as made:
+
+        def while_lost(step: int, *products: Any) -> None:
+            for worker in made.hired:
+                worker.kill()
+            committed.append(step)
+            commit(step, *products)
+
+        opened.run.commit = while_lost  # type: ignore[method-assign]
+        await made.collector.collect()
+        assert committed == [0, 1] and len(made.hired) == 4, "the second step had new workers"
+    assert await left(opened.run) == await undisturbed(tmp_path / "whole")
+    assert len(policy.calls) == WRITES, "nothing was written again"
+
+
 class Interrupted(Unsteady):
     """Sets an event at its fourth call."""
 
