@@ -91,6 +91,8 @@ class Reflector:
     """candidates"""
     minimum: float | None = None
     """total score from which the best enters the bank; None: the judge's own"""
+    holds: bool = True
+    """whether a policy that continues tokens can be held to a grammar"""
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int = 0
@@ -122,7 +124,8 @@ class Reflector:
             return await self._candidate(trajectory, prompt, sampling)
 
         candidates = await together(write(number) for number in range(self.m))
-        if not self.policy.retokenised and all(candidate.fault for candidate in candidates):
+        holds = self.holds and not self.policy.retokenised
+        if holds and all(candidate.fault for candidate in candidates):
             candidates.append(await write(self.m, form_grammar(trajectory)))
         return candidates
 

@@ -418,7 +418,7 @@ def reflection_rows(
     """
     if not candidates:
         return Compiled()
-    scores = np.array([[_reflection_score(candidate)] for candidate in candidates])
+    scores = np.array([[score] for score in reflection_scores(candidates)])
     returns = identity(1).returns(scores)
     advantages = stage_advantages(returns)
     return compiled(
@@ -475,12 +475,18 @@ def _policy_row(
     )
 
 
-def _reflection_score(candidate: ReflectionCandidate) -> float:
-    if candidate.held:
-        return np.nan
-    if candidate.score is not None:
-        return candidate.score.total
-    return 0.0 if candidate.fault and not candidate.unscored_reason else np.nan
+def reflection_scores(candidates: Iterable[ReflectionCandidate]) -> list[float]:
+    """What each candidate is compared by, in [0, 1]; NaN for one that is in no baseline."""
+    return [
+        float("nan")
+        if candidate.held
+        else candidate.score.total
+        if candidate.score is not None
+        else 0.0
+        if candidate.fault and not candidate.unscored_reason
+        else float("nan")
+        for candidate in candidates
+    ]
 
 
 def _reflection_row(

@@ -39,6 +39,7 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Value, Versioned
+from rubricem.training.collect.curriculum import Curriculum
 from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.rows.compile import (
     By,
@@ -250,22 +251,60 @@ AGENT = "rubricem"
 """verl's name of this project's data and agent loop (training/verl/launch/agent_loop.yaml)"""
 
 
-def write_verl(path: Path, questions: Iterable[Question]) -> int:
-    """Write questions as verl's RLHFDataset reads them; returns how many there are."""
+def write_verl(path: Path, questions: Iterable[Question], *, held_out: bool = False) -> int:
+    """Write questions as verl's RLHFDataset reads them; returns how many there are.
+
+    `held_out`: they are asked between the steps, shown nothing and never learnt from.
+    """
+    told = {"held_out": True} if held_out else {}
+    return _write_verl(path, (_verl_row(n, q, **told) for n, q in enumerate(questions)))
+
+
+def write_windows(path: Path, questions: Sequence[Question], size: int, windows: int) -> int:
+    """Write them in the order of a curriculum whose steps have `size`, one pass of it.
+
+    verl has to read them as they stand (`data.shuffle=False`), `size` in a batch: a batch is a
+    step. Returns how many rows there are. Raises SettingsError where the questions make no whole
+    batches: verl fills a short one from the next, and the steps would be no steps.
+    """
+    if size < 1 or not questions or len(questions) % size:
+        raise SettingsError(
+            f"{len(questions)} questions make no whole batches of {size}.",
+            "Give --batch as data.train_batch_size has it, and a multiple of it of questions.",
+        )
+    curriculum = Curriculum(questions, size, windows)
+    batches = [curriculum.batch(step) for step in range(curriculum.steps)]
+    if any(len(batch.questions) != size for batch in batches):
+        raise SettingsError(
+            "A question stands twice among those of one batch.", "Leave the second one out."
+        )
+    places = {question.id: number for number, question in enumerate(questions)}
+    return _write_verl(
+        path,
+        (
+            _verl_row(places[question.id], question, fresh=batch.fresh)
+            for batch in batches
+            for question in batch.questions
+        ),
+    )
+
+
+def _verl_row(number: int, question: Question, **told: bool) -> dict[str, Any]:
+    return {
+        "prompt": [{"role": "user", "content": question.question}],
+        "data_source": AGENT,
+        "agent_name": AGENT,
+        "reward_model": {"style": "model", "ground_truth": ""},
+        "extra_info": {"index": number, "id": question.id, **told},
+    }
+
+
+def _write_verl(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     pyarrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
-    rows = [
-        {
-            "prompt": [{"role": "user", "content": question.question}],
-            "data_source": AGENT,
-            "agent_name": AGENT,
-            "reward_model": {"style": "model", "ground_truth": ""},
-            "extra_info": {"index": number, "id": question.id},
-        }
-        for number, question in enumerate(questions)
-    ]
+    listed = list(rows)
     with _replacing(path) as temporary:
-        parquet.write_table(pyarrow.Table.from_pylist(rows), temporary)
-    return len(rows)
+        parquet.write_table(pyarrow.Table.from_pylist(listed), temporary)
+    return len(listed)
 
 
 Form = Literal["rows", "sft", "trl", "verl", "pairs", "jsonl", "parquet", "hf"]

@@ -1,12 +1,16 @@
-"""A finished trajectory as verl takes one, and stage-wise GRPO as an estimator on its tensors.
+"""What verl loads at its start, in every process: stage-wise GRPO as estimators on its tensors.
+
+Found by the entry point `verl.plugins`, or named in VERL_USE_EXTERNAL_MODULES. Without verl its
+functions are there all the same.
 
 verl takes a prompt, a response, a mask and log-probabilities. verl 0.9 gives an estimator the
 rewards of all tokens, the mask and the question's id, and nothing else of the batch, so stages and
 their scores go in the rewards: each token of a response carries a number, 4 * (s + 1) + c:
 
-- s: the stage it stands in, 0 to 3, or -1 for none;
+- s: the stage it stands in, 0 to 3, or -1 for none; 4 throughout a reflection on a rollout;
 - c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
-  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known.
+  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known. The
+  first token of a reflection tells its score in the same way.
 
 A sum over tokens means nothing then: verl's own reward metrics are none, and its penalty on the
 divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
@@ -14,11 +18,15 @@ T = tokens of the longest, K = stages.
 
 The estimator goes per question from stage scores to returns by the dependence matrix, to advantages
 normalised stage by stage over the question's responses, which each policy token gets by its stage
-(RubricEM, arXiv:2605.10899, 3.3).
+(RubricEM, arXiv:2605.10899, 3.3). Reflections of the question are compared with one another, by
+GRPO over the candidates. What verl adds to fill a batch up has no token of the policy, and is in no
+baseline.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -31,7 +39,7 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
 )
-from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages
+from rubricem.training.rows.credit import CREDITS, Dependence, Flags, Floats, stage_advantages
 from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
 ABSENT = "without_rubric"
@@ -65,6 +73,8 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
 WIDTH = 4.0
 ABSENT_CODE, SCORED, UNKNOWN_CODE = 0.5, 1.0, 3.0
 TOLERANCE = 1e-3
+REFLECTION = len(Stage)
+"""the stage of a reflection's tokens"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ class StageCodes:
     """What was read of a batch."""
 
     stages: NDArray[np.int64]
-    """(B, T); -1 for none, and in the padding"""
+    """(B, T); -1 for none, and in the padding; K in a reflection"""
     scores: Floats
     """(B, K); NaN where not known"""
     absent: Flags
@@ -97,6 +107,13 @@ def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> 
     return codes
 
 
+def encoded_reflection(tokens: int, score: float | None) -> Tensor:
+    """(T,) float32 of a reflection of so many tokens; None: its score is not known."""
+    codes = torch.full((tokens,), WIDTH * (REFLECTION + 1))
+    codes[0] += UNKNOWN_CODE if score is None else SCORED + score
+    return codes
+
+
 def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
     """What `encoded` put into a padded batch; `mask` is (B, T), 1 where the policy wrote.
 
@@ -113,7 +130,7 @@ def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
     written = mask.detach().cpu().numpy().astype(bool)
     found = block.astype(np.int64) - 1
     bare = written.any(axis=1) & (np.where(written, found, -1) < 0).all(axis=1)
-    if bare.any() or not plain.all() or (found < -1).any() or (found >= stages).any():
+    if bare.any() or not plain.all() or (found < -1).any() or (found > stages).any():
         raise ValueError(
             "the rewards are not stage codes; use the agent loop and reward manager of "
             "rubricem.training.verl, and leave algorithm.use_kl_in_reward off"
@@ -142,11 +159,17 @@ def ss_grpo_advantages(
     advantages = np.zeros(codes.scores.shape)
     returns = np.zeros(codes.scores.shape)
     questions = np.array([str(name) for name in index])
+    written = (codes.stages >= 0).any(axis=1)
+    reflects = (codes.stages == codes.scores.shape[1]).any(axis=1)
     for question in np.unique(questions):
-        members = questions == question
-        known = dependence.returns(codes.scores[members], codes.absent[members])
-        returns[members] = np.nan_to_num(known)
-        advantages[members] = stage_advantages(known)
+        members = (questions == question) & written
+        rollouts, reflections = members & ~reflects, members & reflects
+        known = dependence.returns(codes.scores[rollouts], codes.absent[rollouts])
+        returns[rollouts] = np.nan_to_num(known)
+        advantages[rollouts] = stage_advantages(known)
+        alone = codes.scores[reflections, :1]
+        returns[reflections] = np.nan_to_num(alone)
+        advantages[reflections] = stage_advantages(alone)
     device = token_level_rewards.device
     return _spread(advantages, codes).to(device), _spread(returns, codes).to(device)
 
@@ -154,5 +177,35 @@ def ss_grpo_advantages(
 def _spread(values: Floats, codes: StageCodes) -> Tensor:
     """(B, T) of values of stages, (B, K)."""
     there = codes.stages >= 0
-    tokens = np.take_along_axis(values, np.maximum(codes.stages, 0), axis=1)
+    # Those of a reflection stand at every stage alike.
+    places = np.where(codes.stages == values.shape[1], 0, np.maximum(codes.stages, 0))
+    tokens = np.take_along_axis(values, places, axis=1)
     return torch.from_numpy(np.where(there, tokens, 0.0)).float()
+
+
+ESTIMATORS = {
+    "ss_grpo": CREDITS["ss-grpo"].dependence,
+    "ss_grpo_answer_only": CREDITS["answer-only"].dependence,
+    "ss_grpo_identity": CREDITS["identity"].dependence,
+}
+"""by what algorithm.adv_estimator may be set to"""
+
+
+def _estimated(
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: Any,
+    config: Any = None,
+    *,
+    dependence: Dependence,
+    **more: Any,
+) -> tuple[Tensor, Tensor]:
+    """As verl calls an estimator; its configuration has nothing for this one."""
+    return ss_grpo_advantages(token_level_rewards, response_mask, index, dependence)
+
+
+if find_spec("verl") is not None:
+    from verl.trainer.ppo.core_algos import register_adv_est
+
+    for name, matrix in ESTIMATORS.items():
+        register_adv_est(name)(partial(_estimated, dependence=matrix))

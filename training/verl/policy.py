@@ -4,39 +4,21 @@ verl's client answers with whole pieces and knows no end but the model's own, so
 in pieces, the text read after each, and what was sampled beyond the end left out. Each piece
 continues the same prefix, which the server has in its cache.
 
-verl rewards each rollout alone, so nothing is there to contrast, and rubrics that a judge made for
-one would not be those of the others of its question. Only questions with rubrics of their own are
-scored; all rollouts of a question, on all machines, are then held to the same ones.
-
-The data set: python -m rubricem.training.verl.policy QUESTIONS OUT.parquet
+The data set: python -m rubricem.training.verl.policy QUESTIONS OUT.parquet [--batch 32 --windows 3]
 """
 
-import sys
+import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
 from rubricem.agent.models.replies import PART, Piece, TokenReading
-from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import (
-    Completion,
-    GroupJudge,
-    Judgement,
-    Message,
-    OnText,
-    Sampling,
-    Stage,
-    StopPredicate,
-    Trajectory,
-    TrajectoryGroup,
-    Usage,
-    without_criteria,
-)
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
+from rubricem.memory.text import seed_of
 from rubricem.training.collect.questions import question_of, read_rows
-from rubricem.training.rows.forms import write_verl
-from rubricem.training.verl.codes import ABSENT, Told
+from rubricem.training.rows.forms import write_verl, write_windows
 
 PIECE = 128
 """tokens asked for at a time; fewer than these are sampled in vain at a turn's end"""
@@ -56,11 +38,21 @@ class ServerPolicy:
     """One rollout's model: its calls go to the server that has its prefix cached."""
 
     def __init__(
-        self, servers: Servers, tokenizer: Any, context_tokens: int, name: str, version: str
+        self,
+        servers: Servers,
+        tokenizer: Any,
+        context_tokens: int,
+        name: str,
+        version: str,
+        *,
+        seeded: bool = False,
     ) -> None:
-        """`tokenizer` is one of transformers, with a chat template."""
+        """`tokenizer` is one of transformers, with a chat template.
+
+        `seeded`: the servers take a seed for each call, as vLLM does under this name.
+        """
         self._servers, self._tokenizer = servers, tokenizer
-        self._request = uuid4().hex
+        self._request, self._seeded = uuid4().hex, seeded
         self.context_tokens, self.name, self.version = context_tokens, name, version
         self.steps: list[int] = []
         """the trainer's step of the weights that each piece was sampled with, where it was told"""
@@ -86,7 +78,7 @@ class ServerPolicy:
         sampled = 0
         while not reading.complete:
             room = min(PIECE, sampling.max_tokens - sampled)
-            answer = await self._piece([*prefix, *reading.ids], sampling, room)
+            answer = await self._piece([*prefix, *reading.ids], sampling, room, sampled)
             ids, logprobs = list(answer.token_ids), list(answer.log_probs or ())
             sampled += len(ids)
             for piece in decoding.pieces(ids, logprobs):
@@ -99,8 +91,11 @@ class ServerPolicy:
             Usage(prompt_tokens=len(prefix), completion_tokens=sampled, cost=0.0, calls=1)
         )
 
-    async def _piece(self, prompt: list[int], sampling: Sampling, room: int) -> Any:
+    async def _piece(self, prompt: list[int], sampling: Sampling, room: int, at: int) -> Any:
+        """`at`: tokens of the turn before it; one seed for all pieces would draw alike in each."""
+        seed = {"seed": seed_of(sampling.seed, at)} if self._seeded else {}
         wanted = {
+            **seed,
             "max_tokens": room,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -160,40 +155,21 @@ class _Decoding:
         return text
 
 
-class RolloutScorer:
-    """A judge with the rubrics of a data directory."""
-
-    def __init__(self, judge: GroupJudge, buffers: BufferStore) -> None:
-        self._judge, self._buffers = judge, buffers
-
-    async def __call__(self, trajectory: Trajectory) -> Told:
-        """The score of each stage by its name, as `training.verl.codes.told` has it.
-
-        A judge that fails leaves stages unscored. Raises JudgeError where the question has no
-        rubrics.
-        """
-        buffer = self._buffers.load(trajectory.question)
-        if not any(buffer.persistent.values()):
-            raise JudgeError(
-                f"there are no rubrics for the question {trajectory.question!r}.",
-                "Make them before the training: rubricem judge rubrics from-search QUESTION.",
-            )
-        group = TrajectoryGroup(question=trajectory.question, trajectories=(trajectory,))
-        judged = await self._judge.judge(group, buffer)
-        return told(judged.judgements[0])
-
-
-def told(judgement: Judgement) -> Told:
-    """What verl makes metrics of: it leaves out None, and would average any number in its place.
-
-    Every rollout has the same names, as verl wants them.
-    """
-    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
-    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
-    return scores | {ABSENT: ",".join(absent)}
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Write questions as verl reads them.")
+    parser.add_argument("questions", type=Path, help="a file, as `rubricem collect` takes it")
+    parser.add_argument("target", type=Path, help="the .parquet file to write")
+    parser.add_argument("--batch", type=int, default=0, help="questions of a step, for --windows")
+    parser.add_argument("--windows", type=int, default=0, help="steps after which they come again")
+    parser.add_argument("--held-out", action="store_true", help="they are never learnt from")
+    told = parser.parse_args()
+    found = map(question_of, read_rows(str(told.questions)))
+    if told.windows:
+        count = write_windows(told.target, tuple(found), told.batch, told.windows)
+    else:
+        count = write_verl(told.target, found, held_out=told.held_out)
+    print(f"{count} questions: {told.target}")
 
 
 if __name__ == "__main__":
-    source, target = map(Path, sys.argv[1:])
-    count = write_verl(target, map(question_of, read_rows(str(source))))
-    print(f"{count} questions: {target}")
+    _main()

@@ -1,42 +1,65 @@
-"""Our episode as verl's agent loop, and our judge as its reward manager.
+"""Our episode as verl's agent loop, our judge as its reward manager, our memory in its checkpoints.
 
-The loop does one rollout of a question by the graph, on verl's servers. Settings are those of the
+The loop does one rollout of a question by the graph, on verl's servers, and of one rollout of each
+question writes the reflections, as further rows of the same batch. Settings are those of the
 environment and of the settings file, as for `rubricem ask`; what they say of the model is not read.
 verl makes an object for each rollout; what costs something to open is opened once in a process.
 
 The reward manager runs in the processes of verl's reward loop, named by reward.reward_manager:
-source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. The judge's
-model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for `rubricem judge`. What it
-says of each stage goes to the agent loop's output; verl's own scalar is its mean, and nothing is
-learnt from it.
+source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. It hands a
+rollout to the actor that has all groups (`training.verl.groups`) and waits for its scores. The
+judge's model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for `rubricem judge`.
+What it says of each stage goes to the agent loop's output; verl's own scalar is its mean, and
+nothing is learnt from it.
+
+The actor is begun where the trainer is, by the callback for checkpoints
+(trainer.checkpoint_callback_class=rubricem.training.verl.worker.RubricCheckpoints), which has it
+copy rubrics and bank into each checkpoint, and go back to them where the training goes on.
 """
 
 import asyncio
-import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import ray
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
-from rubricem.agent.learning.scoring import open_group_judge
+from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.models.policy import TokenWriter
+from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import model_of, setup_of, stores_of
-from rubricem.judge.build import Wanted
-from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import SearchTool, Status, Trajectory
-from rubricem.training.verl.codes import encoded, response_of
-from rubricem.training.verl.policy import RolloutScorer, ServerPolicy
+from rubricem.agent.settings.door import setup_of
+from rubricem.judge.reflection import ReflectionJudge
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, needed
+from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
+from rubricem.training.rows.sequences import token_sequence, without_scaffold
+from rubricem.training.verl.groups import (
+    ACTOR,
+    KEPT,
+    REFLECTIONS,
+    EndedRollout,
+    GroupOptions,
+    GroupsActor,
+    Member,
+    Shown,
+    group_options,
+)
+from rubricem.training.verl.plugin import REFLECTION, encoded, encoded_reflection, response_of
+from rubricem.training.verl.policy import ServerPolicy
 
-REWARD, TRAJECTORY = "reward_extra_info", "trajectory"
-"""of an output's extra fields: the scores that the reward manager told, and the run as JSON"""
+REWARD, ROLLOUT = "reward_extra_info", "rollout"
+"""of an output's extra fields: the scores that the reward manager told, and what it is handed"""
+CALLS = 10_000
+"""of rollouts that the actor answers at the same time"""
 
 
 Opened = tuple[Setup, SearchTool]
@@ -44,18 +67,39 @@ Opened = tuple[Setup, SearchTool]
 
 
 class StageOutput(AgentLoopOutput):  # type: ignore[misc]
-    """A rollout whose rewards are written as stage codes, when verl asks for its tensors."""
+    """A response whose rewards are written as stage codes, when verl asks for its tensors."""
 
     response_stages: list[int]
-    """0 to 3 of each response token, -1 for none"""
+    """0 to 3 of each response token, -1 for none; 4 in a reflection"""
+    candidate: int = -1
+    """the number of a reflection among those of its rollout; -1: it is the rollout"""
 
     def as_dict(self) -> dict[str, Any]:
-        """What verl stores. A rollout that was not judged has every score unknown."""
+        """What verl stores. What was not judged has every score unknown."""
+        self.extra_fields.pop(ROLLOUT, None)  # it was judged, and is not kept with every batch
         found: dict[str, Any] = super().as_dict()
-        stages, extra = found.pop("response_stages"), found["extra_fields"]
-        extra.pop(TRAJECTORY, None)
-        found["rm_scores"] = encoded(stages, extra.get(REWARD) or {})
+        stages, number = found.pop("response_stages"), found.pop("candidate", -1)
+        told = found["extra_fields"].get(REWARD) or {}
+        if number < 0:
+            found["rm_scores"] = encoded(stages, told)
+        else:
+            scores = str(told.get(REFLECTIONS, "")).split(",")
+            score = scores[number] if number < len(scores) else ""
+            found["rm_scores"] = encoded_reflection(len(stages), float(score) if score else None)
         return found
+
+
+class ToldRecaller:
+    """A `Recaller` that was told before what there is."""
+
+    def __init__(self, found: Recall) -> None:
+        self._found = found
+
+    async def recall(self, question: str) -> Recall:
+        return self._found
+
+    async def used(self, trajectory: Trajectory) -> None:
+        """Noted by the actor, which is told of the rollout's end."""
 
 
 class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
@@ -63,39 +107,119 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
 
     _sources: "asyncio.Task[Opened] | None" = None
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> StageOutput:
-        """One rollout of a row's question. Raises PolicyError for one that failed."""
-        setup = _setup(sampling_params)
-        model = self.config.actor_rollout_ref.model.path
-        version = str(row.get("global_steps", ""))
-        room = self.rollout_config.prompt_length + self.rollout_config.response_length
-        servers = ServerPolicy(self.server_manager, self.tokenizer, room, model, version)
-        prompt = row["raw_prompt"]  # a tensor or array holds its messages whole
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[StageOutput]:
+        """One rollout of a row's question, behind its reflections where it is the one that has any.
+
+        Raises PolicyError for one that failed.
+        """
+        options, groups = _options(self.config), _groups()
+        setup, member = _setup(sampling_params), self._member(row)
+        servers = self._servers(str(member.step))
+        try:
+            shown: Shown = await groups.begin.remote(member)
+            trajectory = await self._ask(setup, servers, member, shown, options)
+            if trajectory.status is Status.FAILED:
+                raise PolicyError(f"the rollout failed: {trajectory.reason}")
+            written: Sequence[ReflectionCandidate] = ()
+            if options.reflections and member.reflects(options.seed):
+                written = await self._reflect(setup, servers, trajectory, options)
+            return self._outputs(EndedRollout(member, trajectory, tuple(written)), servers)
+        except BaseException:
+            # Also one that was cancelled: the others of its group wait for it.
+            groups.failed.remote(member)
+            raise
+
+    def _member(self, row: Mapping[str, Any]) -> Member:
+        prompt, told = row["raw_prompt"], row.get("extra_info") or {}
         messages = prompt.tolist() if isinstance(prompt, torch.Tensor) else list(prompt)
-        trajectory = await self._ask(setup, servers, str(messages[-1]["content"]))
-        if trajectory.status is Status.FAILED:
-            raise PolicyError(f"the rollout failed: {trajectory.reason}")
-        return StageOutput(
-            **response_of(trajectory, self.rollout_config.response_length),
-            num_turns=2 + 2 * trajectory.tool_calls,
-            metrics=AgentLoopMetrics(),
-            extra_fields={
-                TRAJECTORY: trajectory.model_dump_json(),
-                "min_global_steps": min(servers.steps, default=None),
-                "max_global_steps": max(servers.steps, default=None),
-            },
+        rollout, held_out = self.rollout_config, bool(told.get("held_out"))
+        steps = self.config.actor_rollout_ref.actor.optim.get("total_training_steps", -1) or -1
+        step = int(row.get("global_steps", 0))
+        return Member(
+            group=str(row.get("uid", "")),
+            number=int(row.get("session_id", 0)),
+            size=rollout.val_kwargs.n if held_out else rollout.n,
+            question=str(messages[-1]["content"]),
+            step=step,
+            place=int(told.get("index", 0)),
+            progress=min(max(step - 1, 0) / max(steps - 1, 1), 1.0) if steps > 0 else 0.0,
+            fresh=bool(told.get("fresh")),
+            held_out=held_out,
         )
 
-    async def _ask(self, setup: Setup, servers: ServerPolicy, question: str) -> Trajectory:
+    def _servers(self, version: str) -> ServerPolicy:
+        rollout = self.rollout_config
+        return ServerPolicy(
+            self.server_manager,
+            self.tokenizer,
+            rollout.prompt_length + rollout.response_length,
+            self.config.actor_rollout_ref.model.path,
+            version,
+            seeded=rollout.name == "vllm",
+        )
+
+    async def _ask(
+        self, setup: Setup, servers: ServerPolicy, member: Member, shown: Shown, told: GroupOptions
+    ) -> Trajectory:
         opened, tool = await self._open(setup)
         setup = replace(setup, sources=opened.sources, choices=opened.choices)
 
         async def policy() -> TokenWriter:
             return TokenWriter(servers)
 
-        async with open_researcher(setup, policy=policy, search_tool=tool) as researcher:
-            ask = replace(setup.template, question=question, seed=random.randrange(2**31))
+        async with open_researcher(
+            replace(setup, memory="off"), policy=policy, search_tool=tool
+        ) as found:
+            researcher = replace(found, recaller=ToldRecaller(shown.recall))
+            ask = replace(
+                setup.template,
+                question=member.question,
+                seed=member.seed(told.seed),
+                scaffold=shown.scaffold.text,
+                criteria_shown=shown.scaffold.shown,
+            )
             return await researcher.ask(ask)
+
+    async def _reflect(
+        self, setup: Setup, servers: ServerPolicy, run: Trajectory, told: GroupOptions
+    ) -> Sequence[ReflectionCandidate]:
+        """Candidates on a rollout; none where the servers fail, which fails no rollout."""
+        judge = cast(ReflectionJudge, None)  # the actor has it, and scores them
+        writing = Reflector(
+            TokenWriter(servers), judge, setup.reflection_tokens, told.reflections, holds=False
+        )
+        try:
+            return await writing.write(run, told.seed)
+        except RubricemError:
+            return ()
+
+    def _outputs(self, ended: EndedRollout, servers: ServerPolicy) -> list[StageOutput]:
+        """The rollout last: verl has its own metrics of the last one."""
+        steps = {
+            "min_global_steps": min(servers.steps, default=None),
+            "max_global_steps": max(servers.steps, default=None),
+        }
+        most = self.rollout_config.response_length
+        bare = without_scaffold(ended.trajectory)
+        reflections = [
+            StageOutput(
+                **reflection,
+                num_turns=2,
+                metrics=AgentLoopMetrics(),
+                extra_fields=dict(steps),
+                candidate=number,
+            )
+            for number, written in enumerate(ended.candidates)
+            if (reflection := _reflection_response(written, most))
+        ]
+        rollout = StageOutput(
+            **response_of(bare, most),
+            num_turns=2 + 2 * ended.trajectory.tool_calls,
+            metrics=AgentLoopMetrics(),
+            extra_fields={**steps, ROLLOUT: ended},
+            candidate=-1,
+        )
+        return [*reflections, rollout]
 
     async def _open(self, setup: Setup) -> Opened:
         async def begin() -> Opened:
@@ -110,8 +234,40 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         return await opened
 
 
+def _reflection_response(written: ReflectionCandidate, most: int) -> dict[str, list[Any]] | None:
+    """A reflection by verl's names; None where it has no token that was sampled."""
+    tokens = token_sequence(written.segments)
+    if tokens is None or not tokens.sampled or len(tokens.ids) == tokens.prompt:
+        return None
+    response = slice(tokens.prompt, tokens.prompt + most)
+    count = len(tokens.ids[response])
+    return {
+        "prompt_ids": list(tokens.ids[: tokens.prompt]),
+        "response_ids": list(tokens.ids[response]),
+        "response_mask": [1] * count,
+        "response_logprobs": list(tokens.logprobs[response]),
+        "response_stages": [REFLECTION] * count,
+    }
+
+
 _KEPT_OPEN = AsyncExitStack()
 """the sources of all rollouts, for as long as the process lives"""
+
+
+def _options(config: Any) -> GroupOptions:
+    return group_options(dict(config.get("rubricem") or {}))
+
+
+def _groups() -> Any:
+    """The actor of all groups. Raises SettingsError where the trainer has begun none."""
+    try:
+        return ray.get_actor(ACTOR)
+    except ValueError:
+        name = f"{RubricCheckpoints.__module__}.{RubricCheckpoints.__qualname__}"
+        raise SettingsError(
+            "Nobody keeps the groups of this training.",
+            f"Set trainer.checkpoint_callback_class={name}.",
+        ) from None
 
 
 def _setup(sampling: Mapping[str, Any]) -> Setup:
@@ -130,29 +286,78 @@ def _setup(sampling: Mapping[str, Any]) -> Setup:
 
 
 class StageReward(RewardManagerBase):  # type: ignore[misc]
-    """Scores the rollouts of `training.verl.worker`."""
+    """Scores the rollouts of `training.verl.worker`, each when its whole group has ended."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **router: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        self._scorer: asyncio.Task[RolloutScorer] | None = None
-        self._opened = AsyncExitStack()
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """The stage scores of one rollout; `data` is verl's batch of its outputs."""
-        fields = data[len(data) - 1].non_tensor_batch["tool_extra_fields"]
-        trajectory = Trajectory.model_validate_json(fields["trajectory"])
-        if self._scorer is None or (self._scorer.done() and self._scorer.exception()):
-            self._scorer = asyncio.create_task(self._open())
-        stages = await (await self._scorer)(trajectory)
+        """The stage scores of one rollout; `data` is verl's batch of its outputs, it being last."""
+        rollout = data[len(data) - 1].non_tensor_batch["tool_extra_fields"][ROLLOUT]
+        stages = await _groups().ended.remote(rollout)
         known = [score for score in stages.values() if isinstance(score, float)]
         return {
             "reward_score": float(np.mean(known)) if known else float("nan"),
             "reward_extra_info": stages,
         }
 
-    async def _open(self) -> RolloutScorer:
-        settings = load_settings()
-        folder = stores_of(settings).data_dir
-        opening = open_group_judge(model_of(settings), Wanted("stage"), folder / "replies")
-        judge = await self._opened.enter_async_context(opening)
-        return RolloutScorer(judge, BufferStore(folder / "buffers"))
+
+class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
+    """Begins the actor where the trainer is, and has it keep its part of each checkpoint."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        options = _options(config)
+        check_held_out(config)
+        actor: Any = ray.remote(GroupsActor)
+        self._groups = actor.options(name=ACTOR, max_concurrency=CALLS).remote()
+        ray.get(self._groups.open.remote(options, _resumed(config.trainer)))
+
+    def on_save(
+        self,
+        trainer: Any,
+        global_step: int,
+        checkpoint_dir: str,
+        async_save: bool = False,
+        **more: Any,
+    ) -> None:
+        ray.get(self._groups.keep.remote(global_step, Path(checkpoint_dir).absolute()))
+
+
+def check_held_out(config: Any) -> None:
+    """Raises SettingsError for questions that verl would ask between steps and that are not marked.
+
+    A rollout is not told that it validates: it would wait for a group as large as in training.
+    """
+    if not (config.trainer.get("val_before_train", True) or config.trainer.test_freq > 0):
+        return
+    parquet, files = needed("pyarrow.parquet", "verl"), config.data.val_files
+    for name in [files] if isinstance(files, str) else files:
+        path = Path(name).expanduser()
+        rows = (
+            parquet.read_table(path, columns=["extra_info"]).to_pylist() if path.is_file() else []
+        )
+        if not all((row["extra_info"] or {}).get("held_out") for row in rows):
+            raise SettingsError(
+                f"{path} has questions that are not held out, and data.val_files names it.",
+                "Write it by `python -m rubricem.training.verl.policy --held-out`, or set "
+                "trainer.val_before_train=False and trainer.test_freq=-1.",
+            )
+
+
+def _resumed(trainer: Any) -> Path | None:
+    """The checkpoint that verl's trainer goes on from, as it finds it; None: it begins.
+
+    Raises SettingsError for one without our part.
+    """
+    found = None
+    if trainer.resume_mode == "auto":
+        found = find_latest_ckpt_path(str(Path(trainer.default_local_dir).absolute()))
+    elif trainer.resume_mode == "resume_path":
+        found = str(Path(trainer.resume_from_path).absolute())
+    if found is not None and not (Path(found) / KEPT).is_dir():
+        raise SettingsError(
+            f"{found} has no rubrics and no bank: it was saved without them.",
+            "Begin from another one, or with trainer.resume_mode=disable.",
+        )
+    return None if found is None else Path(found)

@@ -16,12 +16,10 @@ from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     NO_CRITERIA,
-    Criterion,
     Decoding,
     Message,
     Sampling,
@@ -31,16 +29,18 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.rows.credit import PAPER, broadcast, identity, stage_advantages
-from rubricem.training.verl.codes import (
+from rubricem.training.verl.groups import told
+from rubricem.training.verl.plugin import (
     ABSENT,
     Told,
     decoded,
     encoded,
+    encoded_reflection,
     response_of,
     ss_grpo_advantages,
 )
-from rubricem.training.verl.policy import PIECE, RolloutScorer, ServerPolicy, told
-from tests.support.collected import LengthJudge, judgement, two_turns
+from rubricem.training.verl.policy import PIECE, ServerPolicy
+from tests.support.collected import judgement, two_turns
 from tests.support.collected import rollout as rollout_of
 from tests.support.policies import QUESTION, FixedSearch
 
@@ -85,6 +85,26 @@ def test_advantages_on_verls_tensors_are_those_of_the_project(dependence: object
             assert float(returns[row, place]) == pytest.approx(known, abs=1e-5)
         assert not found[row, len(stages) :].any(), "padding"
     assert np.abs(values).max() > 0.5
+
+
+def test_reflections_are_compared_with_one_another_and_filling_with_nothing() -> None:
+    """Three candidates of 0, 1 and an unknown score beside the rollouts of their question."""
+    codes, mask = batch()
+    alone, _ = ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
+    scores = (0.0, 1.0, None)
+    width = codes.shape[1]
+    pad = torch.nn.functional.pad
+    rows = [pad(encoded_reflection(n + 2, s), (0, width - n - 2)) for n, s in enumerate(scores)]
+    masks = [pad(torch.ones(n + 2), (0, width - n - 2)) for n in range(3)]
+    empty = torch.zeros(1, width)  # verl fills a batch up with copies that have no policy token
+    both = torch.cat([codes, torch.stack(rows), empty])
+    whole = torch.cat([mask, torch.stack(masks), empty])
+    found, returns = ss_grpo_advantages(both, whole, [*QUESTIONS, *["one"] * 4], PAPER)
+    torch.testing.assert_close(found[:4], alone, msg="the rollouts learn as without them")
+    assert found[4, :3].tolist() == pytest.approx([-1.0, -1.0, 0.0], abs=1e-4)
+    assert found[5, :4].tolist() == pytest.approx([1.0, 1.0, 1.0, 0.0], abs=1e-4)
+    assert not found[6].any() and not found[7].any()
+    assert returns[5, :3].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_answer_only_by_hand() -> None:
@@ -200,6 +220,25 @@ async def test_a_turn_is_asked_for_in_pieces_and_ends_where_we_say() -> None:
     assert model.steps == [4, 4]
 
 
+async def test_every_piece_of_a_turn_is_drawn_by_a_seed_of_its_own() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Noting(ScriptedServers):
+        async def generate(self, request_id: str, **call: Any) -> Any:
+            asked.append(call["sampling_params"])
+            return await super().generate(request_id, **call)
+
+    script = rest_of("word " * 40)
+    for seed in (7, 7, 8):
+        model = ServerPolicy(Noting(script), Bytes(), 4096, "model", "4", seeded=True)
+        await model.complete(await model.encode("|"), Sampling(max_tokens=900, seed=seed))
+    seeds = [call["seed"] for call in asked]
+    assert len(seeds) == 6 and seeds[:2] == seeds[2:4], "the same turn is asked for alike"
+    assert len(set(seeds)) == 4 and all(0 <= seed < 2**32 for seed in seeds)
+    await ServerPolicy(Noting(script), Bytes(), 4096, "m", "4").complete((11,), Sampling())
+    assert "seed" not in asked[-1], "an engine that knows no seed is told none"
+
+
 async def test_the_models_own_end_and_the_limit_are_told() -> None:
     model = policy(rest_of("short"))
     written = await model.complete(await model.encode("|"), Sampling(max_tokens=50))
@@ -266,21 +305,6 @@ async def test_an_episode_on_verls_servers_becomes_a_masked_response(tmp_path: P
     forced = trajectory.model_copy(update={"decoding": Decoding.FORCED})
     with pytest.raises(ValueError, match="not those that were sampled"):
         response_of(forced, 20)
-
-
-async def test_rollouts_are_scored_on_the_rubrics_that_were_made_before(tmp_path: Path) -> None:
-    trajectory = await rollout(tmp_path)
-    store = BufferStore(tmp_path / "buffers")
-    score = RolloutScorer(LengthJudge(), store)
-    with pytest.raises(JudgeError, match="no rubrics for the question") as error:
-        await score(trajectory)
-    assert "rubrics from-search" in error.value.remedy
-    buffer = store.load(QUESTION)
-    criterion = Criterion(title="right", description="it is right")
-    kept = {"version": 1, "persistent": {Stage.ANSWER: (criterion,)}}
-    store.save(buffer.model_copy(update=kept))
-    assert await score(trajectory) == {stage.value: 0.0 for stage in Stage} | {ABSENT: ""}
-    assert store.load(QUESTION).version == 1, "what the judge would change is not kept"
 
 
 async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) -> None:

@@ -4,6 +4,15 @@
 set -euo pipefail
 : "${MODEL:?a folder of safetensors}" "${QUESTIONS:?made by rubricem.training.verl.policy}"
 HERE=$(cd "$(dirname "$0")" && pwd)
+# Only what was written with --held-out may be asked between the steps.
+VALIDATION=(
+    data.val_files="$QUESTIONS"
+    trainer.val_before_train=False
+    trainer.test_freq=-1
+)
+if [ -n "${HELD_OUT:-}" ]; then
+    VALIDATION=(data.val_files="$HELD_OUT" trainer.test_freq=10)
+fi
 
 exec python -m verl.trainer.main_ppo \
     algorithm.adv_estimator=ss_grpo \
@@ -11,11 +20,14 @@ exec python -m verl.trainer.main_ppo \
     algorithm.rollout_correction.rollout_is=token \
     algorithm.rollout_correction.rollout_is_threshold=2.0 \
     data.train_files="$QUESTIONS" \
-    data.val_files="${HELD_OUT:-$QUESTIONS}" \
+    "${VALIDATION[@]}" \
     data.train_batch_size=32 \
     data.max_prompt_length=2048 \
     data.max_response_length=14336 \
     data.return_raw_chat=True \
+    data.shuffle="${SHUFFLE:-True}" \
+    data.seed="${SEED:-0}" \
+    data.filter_overlong_prompts=False \
     actor_rollout_ref.model.path="$MODEL" \
     actor_rollout_ref.model.enable_gradient_checkpointing=True \
     actor_rollout_ref.actor.strategy=fsdp2 \
@@ -38,12 +50,15 @@ exec python -m verl.trainer.main_ppo \
     reward.reward_manager.name=StageReward \
     reward.reward_manager.module.path=pkg://rubricem.training.verl.worker \
     reward.num_workers=8 \
+    +rubricem.judge=stage \
+    +rubricem.reflections="${REFLECTIONS:-8}" \
+    +rubricem.seed="${SEED:-0}" \
+    trainer.checkpoint_callback_class=rubricem.training.verl.worker.RubricCheckpoints \
     trainer.nnodes="${NODES:-1}" \
     trainer.n_gpus_per_node="${GPUS:-8}" \
     trainer.project_name=rubricem \
     trainer.experiment_name="${NAME:-ss_grpo}" \
     'trainer.logger=["console","tensorboard"]' \
     trainer.save_freq=10 \
-    trainer.test_freq=10 \
     trainer.total_epochs=1 \
     "$@"

@@ -1,0 +1,221 @@
+"""Groups of verl's rollouts in one process, as the actor has them: judged, reflected on, kept."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.judge.reflection import ReflectionJudge
+from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Criterion, ReflectionCandidate, RubricBuffer, Stage
+from rubricem.training.collect.directory import Question
+from rubricem.training.local.checkpoints import SteppedBank
+from rubricem.training.rows.forms import write_verl, write_windows
+from rubricem.training.verl.groups import (
+    KEPT,
+    REFLECTIONS,
+    EndedRollout,
+    GroupOptions,
+    Member,
+    RolloutGroups,
+    group_options,
+)
+from tests.support.banks import bank_in
+from tests.support.collected import LengthJudge, candidate
+from tests.support.collected import rollout as rollout_of
+
+SCORES = (0.8, None, 0.2)
+
+
+class Given(ReflectionJudge):
+    """Gives each candidate the score that stands at its place."""
+
+    minimum = 0.5
+
+    def __init__(self) -> None:
+        self.seen: list[float | None] = []
+
+    async def score(
+        self, trajectory: Any, judgement: Any, candidates: Any, seed: int = 0, **more: Any
+    ) -> tuple[ReflectionCandidate, ...]:
+        self.seen.append(judgement.score(Stage.ANSWER))
+        return tuple(candidate(trajectory, score) for score in SCORES[: len(candidates)])
+
+
+def groups(folder: Path, judge: Any = None, **told: Any) -> RolloutGroups:
+    """Over a data directory, with a bank."""
+    settings = load_settings({"data_dir": folder, "memory": "on", "base_url": "http://127.0.0.1:9"})
+    options = GroupOptions(**told)
+    judge = judge or LengthJudge()
+    return RolloutGroups(setup_of(settings), options, judge, Given(), bank_in(folder))
+
+
+def member(number: int, step: int = 1, place: int = 0, size: int = 3, **more: Any) -> Member:
+    return Member(f"uid-{step}-{place}", number, size, f"question {place}", step, place, **more)
+
+
+def ended(one: Member, reflects: bool = False) -> EndedRollout:
+    run = rollout_of(f"{one.group}-{one.number}", question=one.question)
+    return EndedRollout(one, run, tuple(candidate(run, None) for _ in SCORES) if reflects else ())
+
+
+async def whole(found: RolloutGroups, step: int, place: int) -> list[Any]:
+    """A group of three from its beginning to its end, one member reflected upon."""
+    members = [member(n, step, place) for n in range(3)]
+    for one in members:
+        await found.begin(one)
+    waiting = [found.ended(ended(one, one.reflects(0))) for one in members]
+    return await asyncio.gather(*waiting)
+
+
+async def test_a_group_is_judged_once_when_its_last_rollout_has_ended(tmp_path: Path) -> None:
+    judge = LengthJudge()
+    found = groups(tmp_path, judge)
+    first = asyncio.create_task(found.ended(ended(member(0))))
+    await found.failed(member(2))
+    await asyncio.sleep(0.01)
+    assert not first.done() and not judge.seen, "it waits for the one that still runs"
+    second = await found.ended(ended(member(1)))
+    told = await first
+    assert judge.seen == [("question 0", 1, 0)]
+    assert told["answer"] == 0.0 and second["answer"] == 0.1, "each is told its own"
+    assert told.keys() == second.keys() and told[REFLECTIONS] == ""
+    assert BufferStore(tmp_path / "buffers").load("question 0").version == 1, "rubrics evolve"
+
+
+async def test_who_waits_for_a_judge_that_breaks_is_told_so(tmp_path: Path) -> None:
+    class Broken:
+        async def judge(self, *group: Any) -> Any:
+            raise JudgeError("no place on the disk")
+
+    found = groups(tmp_path, Broken())
+    both = [found.ended(ended(member(n, size=2))) for n in range(2)]
+    for error in await asyncio.gather(*both, return_exceptions=True):
+        assert isinstance(error, JudgeError)
+    await asyncio.gather(*(found.failed(member(n, place=1)) for n in range(3)))
+    await asyncio.sleep(0.01)
+
+
+async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_bank_in_order(
+    tmp_path: Path,
+) -> None:
+    found, bank = groups(tmp_path), bank_in(tmp_path)
+    later = await whole(found, 1, 1)
+    first = await whole(found, 1, 0)
+    for told in (later, first):
+        assert sorted(scores[REFLECTIONS] for scores in told) == ["", "", "0.800000,,0.200000"]
+    assert await bank.items() == [], "nothing before the next step"
+    shown = await found.begin(member(0, step=2, place=0))
+    assert shown.recall.own and "<reference_examples>" in shown.recall.block
+    kept = sorted(await bank.items(), key=lambda item: item.since)
+    assert [item.record.question for item in kept] == ["question 0", "question 1"]
+    again = await found.begin(replace(member(1, step=2, place=0), fresh=True))
+    assert not again.recall.own, "what a window asks again is met with what others taught"
+
+
+async def test_what_is_held_out_is_shown_nothing_and_teaches_nothing(tmp_path: Path) -> None:
+    judge = LengthJudge()
+    found = groups(tmp_path, judge, scaffold="full")
+    await whole(found, 1, 0)
+    one = member(0, step=2, size=1, held_out=True)
+    shown = await found.begin(one)
+    assert not shown.recall.block and not shown.scaffold.text
+    assert not any(member(n, held_out=True).reflects(0) for n in range(3))
+    await found.ended(ended(one))
+    buffers = BufferStore(tmp_path / "buffers")
+    assert judge.seen[-1][2] == 1 and buffers.load("question 0").version == 1, "judged by them"
+    await found.ended(ended(member(0, 2, place=5, size=1, held_out=True)))
+    assert buffers.load("question 5").version == 1, "made at the first asking"
+
+
+async def test_a_scaffold_fades_with_the_steps_and_is_the_same_for_whoever_asks(
+    tmp_path: Path,
+) -> None:
+    criteria = tuple(Criterion(title=f"{n}", description=f"It says {n}.") for n in range(8))
+    buffers = BufferStore(tmp_path / "buffers")
+    empty = RubricBuffer(question="question 0")
+    buffers.save(empty.model_copy(update={"version": 1, "active": {Stage.ANSWER: criteria}}))
+
+    async def counts(progress: float, step: int) -> list[int]:
+        found = groups(tmp_path, scaffold="linear", scaffold_decay="linear")
+        members = [member(n, step=step, progress=progress) for n in range(3)]
+        return [(await found.begin(one)).scaffold.shown for one in members]
+
+    assert await counts(0.0, 1) == [8, 4, 0]
+    assert await counts(0.5, 2) == [4, 2, 0]
+    assert await counts(1.0, 3) == [0, 0, 0]
+    texts = [
+        (await groups(tmp_path, scaffold="linear").begin(member(1))).scaffold.text for _ in "ab"
+    ]
+    assert texts[0] == texts[1] and texts[0].count("It says") == 4
+
+
+async def test_a_checkpoint_holds_rubrics_and_bank_with_all_that_its_step_taught(
+    tmp_path: Path,
+) -> None:
+    data, checkpoint = tmp_path / "data", tmp_path / "global_step_1"
+    found = groups(data)
+    await whole(found, 1, 0)
+    await found.keep(1, checkpoint)
+    await found.begin(member(0, step=2, place=1))
+    await whole(found, 2, 1)
+    await found.keep(2, tmp_path / "global_step_2")
+    bank = bank_in(data)
+    assert len(await bank.items()) == 2
+    SteppedBank(data).go_back(checkpoint / KEPT)
+    assert [item.record.question for item in await bank_in(data).items()] == ["question 0"]
+    assert BufferStore(data / "buffers").load("question 1").version == 0
+
+
+def test_seeds_follow_from_the_place_in_the_training_alone() -> None:
+    places = [(step, place, number) for step in (1, 2) for place in (0, 1) for number in range(3)]
+    made = [member(number, step, place).seed(7) for step, place, number in places]
+    other = [replace(member(n, s, p), group="another").seed(7) for s, p, n in places]
+    assert len(set(made)) == len(made) and made == other
+    assert member(0).seed(8) != member(0).seed(7)
+    drawn = [sum(member(n, step).reflects(0) for n in range(3)) for step in range(50)]
+    assert drawn == [1] * 50, "one of each group"
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"judgge": "stage"}, "did you mean judge"),
+        ({"judge": "nobody"}, "no judge 'nobody'"),
+        ({"reflections": -1}, "reflections"),
+        ({"scaffold": "steep"}, "no scaffold 'steep'"),
+    ],
+)
+def test_options_that_are_none_are_refused_in_a_sentence(values: Any, told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        group_options(values)
+    assert group_options(None) == GroupOptions()
+
+
+def asked(path: Path) -> Sequence[Any]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    return [row["extra_info"] for row in parquet.read_table(path).to_pylist()]
+
+
+def test_windows_are_the_order_of_the_rows_and_each_says_whether_it_comes_again(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("pyarrow")
+    questions = [Question(id=f"q{n}", question=f"What is {n}?") for n in range(6)]
+    path = tmp_path / "windows.parquet"
+    assert write_windows(path, questions, 2, 2) == 12
+    rows = asked(path)
+    assert [row["index"] for row in rows] == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 4, 5]
+    assert [row["fresh"] for row in rows] == [True] * 4 + [False] * 4 + [True] * 2 + [False] * 2
+    with pytest.raises(SettingsError, match="6 questions make no whole batches of 4"):
+        write_windows(path, questions, 4, 2)
+    with pytest.raises(SettingsError, match="twice"):
+        write_windows(path, [*questions[:3], questions[2]], 2, 2)
+    write_verl(path, questions, held_out=True)
+    assert all(row["held_out"] for row in asked(path))

@@ -1,0 +1,333 @@
+"""The groups of rollouts of a training by verl: judged together, reflected upon, remembered.
+
+verl runs and rewards each rollout for itself, in whichever process has room. What a rollout shares
+with others is kept here once for all processes, in an actor of Ray by the name `ACTOR`: the rubrics
+of the questions, the bank, what each step sees of it, and the groups that are not whole yet. A
+rollout asks here what it is shown, tells its end, and waits until all of its question have ended;
+then the group is judged, so that criteria are made of what its members do differently, and of one
+member, drawn before by the seed alone, the reflections that it has brought are scored (RubricEM,
+arXiv:2605.10899, section 3.4 and appendix C).
+
+As in `rubricem collect`, all rollouts of a step see the bank as it stood when the step began: the
+best reflections enter it before a later step begins or a checkpoint is saved, in the order of the
+questions. Questions that are held out are shown nothing, teach nothing, and are judged by the
+rubrics of their first asking. Everything stands on a trainer whose steps do not overlap.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from rubricem.agent.learning.reflect import accepted, mark_best
+from rubricem.agent.models.policy import KeptCalls, journaled
+from rubricem.agent.research.recall import BankRecaller, Recall
+from rubricem.agent.research.setup import Setup
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import model_of, setup_of
+from rubricem.judge.build import Wanted, reflection_judge
+from rubricem.judge.reflection import ReflectionJudge
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.runs import ReplyStore
+from rubricem.memory.schema import (
+    GroupJudge,
+    Judgement,
+    Reflection,
+    ReflectionCandidate,
+    Stage,
+    Trajectory,
+    TrajectoryGroup,
+    without_criteria,
+)
+from rubricem.memory.text import seed_of
+from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
+from rubricem.training.collect.setup import collecting_judge, known_judge
+from rubricem.training.local.checkpoints import SteppedBank
+from rubricem.training.local.local_config import checked_table
+from rubricem.training.objective.objective_config import TableConfig
+from rubricem.training.rows.credit import reflection_scores
+from rubricem.training.verl.plugin import ABSENT, Told
+
+ACTOR = "rubricem"
+KEPT = "rubricem"
+"""the folder of a checkpoint of verl's that has rubrics and bank as they stood"""
+REFLECTIONS = "reflections"
+"""names, as a text, the scores of what a rollout brought: verl makes no metric of a text"""
+_LOG = logging.getLogger(__name__)
+
+
+class GroupOptions(TableConfig):
+    """What verl's configuration may say under `rubricem`, as `+rubricem.judge=stage`."""
+
+    judge: str = "stage"
+    """as `--judge` of `rubricem collect` takes it"""
+    gated: bool = False
+    """0 for stages of broken form and badly cited answers; the judge is asked about the rest"""
+    reflections: int = Field(default=8, ge=0, le=64)
+    """candidates on one rollout of each group, as further rows of its batch"""
+    scaffold: str | None = None
+    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`"""
+    scaffold_decay: str = "sigmoid"
+    """how that fades over the steps: `sigmoid:STEEPNESS:MIDDLE`, `linear`, `power:N`, `constant`"""
+    seed: int = 0
+    """of rollouts, reflections and what is drawn"""
+
+    def rule(self, progress: float) -> ScaffoldRule | None:
+        return scaffold_rule(self.scaffold, self.scaffold_decay, progress)
+
+
+def group_options(values: object) -> GroupOptions:
+    """The options of a mapping. Raises SettingsError with every fault in a sentence."""
+    options = checked_table(values or {}, GroupOptions, "rubricem")
+    options.rule(0.0)
+    known_judge(options.judge)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rollout, by its place in verl's training."""
+
+    group: str
+    """what verl calls the question in its step"""
+    number: int
+    size: int
+    """rollouts of the group"""
+    question: str
+    step: int
+    place: int
+    """of the question among those of the data"""
+    progress: float = 0.0
+    """of the training, in [0, 1]"""
+    fresh: bool = False
+    """to be met with what others taught alone, since its window asks it again"""
+    held_out: bool = False
+
+    def seed(self, seed: int) -> int:
+        """Of the rollout; verl's own names are other ones in every run."""
+        return seed_of(seed, self.step, self.place, self.number)
+
+    def reflects(self, seed: int) -> bool:
+        """Whether it is the one of its group that is reflected upon, whatever its score."""
+        drawn = random.Random(f"{seed}:{self.step}:{self.place}-reflected").randrange(self.size)
+        return not self.held_out and self.number == drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a rollout begins with."""
+
+    scaffold: Scaffold = field(default_factory=Scaffold)
+    recall: Recall = field(default_factory=Recall)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRollout:
+    """A rollout and what its policy wrote about it."""
+
+    member: Member
+    trajectory: Trajectory
+    candidates: tuple[ReflectionCandidate, ...] = ()
+
+
+@dataclass
+class _Group:
+    """Those that have ended so far; all are told when the last one has."""
+
+    ended: dict[int, EndedRollout | None] = field(default_factory=dict)
+    told: "asyncio.Future[dict[int, Told]]" = field(default_factory=asyncio.Future)
+    scaffolds: "asyncio.Task[list[Scaffold]] | None" = None
+    settling: "asyncio.Task[None] | None" = None
+
+
+class RolloutGroups:
+    """All groups of one training, in one event loop."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        options: GroupOptions,
+        judge: GroupJudge,
+        reflecting: ReflectionJudge,
+        bank: RubricBank | None = None,
+    ) -> None:
+        """`bank`: None where the settings have no memory."""
+        self._setup, self._options = setup, options
+        self._judge, self._reflecting, self._bank = judge, reflecting, bank
+        self._folder = setup.stores.data_dir
+        self._buffers = BufferStore(self._folder / "buffers")
+        self._groups: dict[str, _Group] = {}
+        self._steps: dict[int, asyncio.Task[int]] = {}
+        self._waiting: dict[tuple[int, int], Reflection] = {}
+        """what is to enter the bank, by step and place of its question"""
+
+    async def begin(self, member: Member) -> Shown:
+        """What a rollout is shown of its rubric, and what earlier steps taught."""
+        if member.held_out:
+            return Shown()
+        group = self._groups.setdefault(member.group, _Group())
+        if group.scaffolds is None:
+            group.scaffolds = asyncio.create_task(self._scaffolds(member))
+        shown = (await group.scaffolds)[member.number]
+        if self._bank is None:
+            return Shown(shown)
+        if member.step not in self._steps:
+            self._steps[member.step] = asyncio.create_task(self._pinned(member.step))
+        recaller = self._recaller(await self._steps[member.step], own=not member.fresh)
+        return Shown(shown, await recaller.recall(member.question))
+
+    async def failed(self, member: Member) -> None:
+        """It gave no trajectory; the others of its group are judged without it."""
+        self._end(member, None)
+
+    async def ended(self, rollout: EndedRollout) -> Told:
+        """The scores of a rollout's stages and reflections, when all of its group have ended."""
+        group = self._end(rollout.member, rollout)
+        return (await asyncio.shield(group.told))[rollout.member.number]
+
+    async def keep(self, step: int, folder: Path) -> None:
+        """Copy rubrics and bank into a checkpoint of a step, with all that it taught."""
+        await self._put(step + 1)
+        await asyncio.to_thread(SteppedBank(self._folder).keep, folder / KEPT)
+
+    async def _pinned(self, step: int) -> int:
+        await self._put(step)
+        assert self._bank is not None
+        return await self._bank.generation()
+
+    async def _put(self, before: int) -> None:
+        """Into the bank with what earlier steps taught, in order."""
+        for key in sorted(key for key in self._waiting if key[0] < before):
+            reflection = self._waiting.pop(key)
+            if self._bank is not None and self._setup.memory == "on":
+                await self._bank.put(reflection)
+
+    def _recaller(self, generation: int | None = None, *, own: bool = True) -> BankRecaller:
+        assert self._bank is not None
+        return BankRecaller(
+            self._bank,
+            floor=self._setup.similarity_floor,
+            generation=generation,
+            own=own,
+            tell=_LOG.warning,
+        )
+
+    async def _scaffolds(self, member: Member) -> list[Scaffold]:
+        rule = self._options.rule(member.progress)
+        if rule is None:
+            return [Scaffold()] * member.size
+        buffer = await asyncio.to_thread(self._buffers.load, member.question)
+        criteria = [criterion for stage in Stage for criterion in buffer.criteria(stage)]
+        seed = f"{self._options.seed}:{member.step}:{member.place}"
+        return rule.scaffolds(criteria, member.size, seed)
+
+    def _end(self, member: Member, rollout: EndedRollout | None) -> _Group:
+        group = self._groups.setdefault(member.group, _Group())
+        if member.number in group.ended:
+            return group
+        group.ended[member.number] = rollout
+        if len(group.ended) == member.size:
+            del self._groups[member.group]
+            group.settling = asyncio.create_task(self._settle(group))
+        return group
+
+    async def _settle(self, group: _Group) -> None:
+        """Judge a whole group; what breaks it is what each of its members is told."""
+        members = [rollout for _, rollout in sorted(group.ended.items()) if rollout]
+        try:
+            group.told.set_result(await self._scored(members) if members else {})
+        except Exception as error:  # its members are other processes, which would wait for ever
+            group.told.set_exception(error)
+            group.told.exception()  # where all have failed nobody asks for it
+
+    async def _scored(self, members: Sequence[EndedRollout]) -> dict[int, Told]:
+        first = members[0].member
+        runs = TrajectoryGroup(
+            question=first.question, trajectories=tuple(r.trajectory for r in members)
+        )
+        buffer = await asyncio.to_thread(self._buffers.load, first.question)
+        judged = await self._judge.judge(runs, buffer, first.step)
+        for note in judged.notes:
+            _LOG.warning("step %d, %s: %s", first.step, first.question, note)
+        if not first.held_out or not buffer.version:
+            await asyncio.to_thread(self._buffers.save, judged.buffer)
+        found = {}
+        for rollout, judgement in zip(members, judged.judgements, strict=True):
+            scores = await self._reflected(rollout, judgement) if rollout.candidates else ""
+            found[rollout.member.number] = told(judgement) | {REFLECTIONS: scores}
+            if self._bank is not None and rollout.trajectory.recalled:
+                await self._recaller().used(rollout.trajectory)
+        return found
+
+    async def _reflected(self, rollout: EndedRollout, judgement: Judgement) -> str:
+        """Score what a rollout brought, and hold the best for the bank."""
+        member, run = rollout.member, rollout.trajectory
+        seed = seed_of(self._options.seed, member.step, member.place, "reflections")
+        try:
+            scored = await self._reflecting.score(run, judgement, rollout.candidates, seed)
+        except RubricemError as error:
+            _LOG.warning("step %d, %s: %s", member.step, member.question, error)
+            return ",".join("" for _ in rollout.candidates)
+        least = self._setup.least_reflection_score
+        marked = mark_best(scored, self._reflecting.minimum if least is None else least)
+        read = dict.fromkeys(source.text for source in run.sources)
+        best = accepted(
+            marked, run.policy, run.policy_version, judgement=judgement, source_texts=tuple(read)
+        )
+        if best is not None:
+            self._waiting[member.step, member.place] = best
+        return ",".join("" if s != s else f"{s:.6f}" for s in reflection_scores(marked))
+
+
+def told(judgement: Judgement) -> Told:
+    """What verl makes metrics of: it leaves out None, and would average any number in its place.
+
+    Every rollout has the same names, as verl wants them.
+    """
+    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
+    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
+    return scores | {ABSENT: ",".join(absent)}
+
+
+class GroupsActor:
+    """`RolloutGroups` in a process of Ray's, opened once; errors go over as they are."""
+
+    def __init__(self) -> None:
+        self._opened = AsyncExitStack()
+
+    async def open(self, options: GroupOptions, checkpoint: Path | None) -> None:
+        """By the settings of the environment, from a checkpoint where the training goes on."""
+        settings = load_settings()
+        setup = await asyncio.to_thread(setup_of, settings)
+        stores = setup.stores
+        if checkpoint is not None:
+            await asyncio.to_thread(SteppedBank(stores.data_dir).go_back, checkpoint / KEPT)
+        model = await self._opened.enter_async_context(model_of(settings).open_judge())
+        kept = journaled(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
+        wanted = Wanted(seed=options.seed)
+        self._groups = RolloutGroups(
+            setup,
+            options,
+            collecting_judge(options.judge, kept, wanted, gate=options.gated),
+            reflection_judge(kept),
+            None if setup.memory == "off" else stores.open_bank(),
+        )
+
+    async def begin(self, member: Member) -> Shown:
+        return await self._groups.begin(member)
+
+    async def failed(self, member: Member) -> None:
+        await self._groups.failed(member)
+
+    async def ended(self, rollout: EndedRollout) -> Told:
+        return await self._groups.ended(rollout)
+
+    async def keep(self, step: int, folder: Path) -> None:
+        await self._groups.keep(step, folder)
