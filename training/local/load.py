@@ -32,7 +32,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -147,6 +149,27 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     return model.requires_grad_(False).eval()
 
 
+def config_in(path: Path) -> Any:
+    """The model's configuration, of a GGUF file or a folder; the caller's own.
+
+    A GGUF file's metadata, its vocabulary among them, takes some 10 s of CPU to read for the 0.5B,
+    so what was read of a file is kept as long as it is the same.
+    """
+    from transformers import AutoConfig
+
+    if path.is_dir():
+        return AutoConfig.from_pretrained(str(path), local_files_only=True)
+    told = path.stat()
+    return deepcopy(_gguf_config(path, told.st_mtime_ns, told.st_size))
+
+
+@lru_cache(maxsize=4)
+def _gguf_config(path: Path, changed: int, size: int) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(str(path.parent), local_files_only=True, gguf_file=path.name)
+
+
 def _from_gguf(path: Path) -> Any:
     import transformers
 
@@ -156,7 +179,11 @@ def _from_gguf(path: Path) -> Any:
     # The reader draws a bar of its own that has no switch.
     with _reading(path.name), redirect_stderr(StringIO()):
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32, **more
+            str(path.parent),
+            gguf_file=path.name,
+            config=config_in(path),
+            dtype=torch.float32,
+            **more,
         )
     if model.config.model_type not in SERVED:
         raise SettingsError(
@@ -267,11 +294,10 @@ class MemoryCosts:
 
 def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCosts:
     """Of a model on disk, whose weights are not read. Raises WeightsError."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    folder, file = (path.parent, {"gguf_file": path.name}) if path.is_file() else (path, {})
     with _reading(path.name), redirect_stderr(StringIO()):
-        whole = AutoConfig.from_pretrained(str(folder), local_files_only=True, **file)
+        whole = config_in(path)
         with torch.device("meta"):
             model: Any = AutoModelForCausalLM.from_config(whole)  # type: ignore[no-untyped-call]
     told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4

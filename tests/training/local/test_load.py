@@ -4,6 +4,7 @@ Bad input to the local engine: one sentence and a remedy each, and no weight is 
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from rubricem.training.local.checkpoints import RECORD, fault, read_weights
 from rubricem.training.local.load import (
     Base,
     check_packing,
+    config_in,
     load_base,
     load_learner,
+    memory_costs,
     memory_told,
     push,
     row_limit,
@@ -145,6 +148,24 @@ async def test_peft_reads_the_adapter(tmp_path: Path, blocks: int | None) -> Non
     with torch.no_grad():
         alone = AutoPeftModelForCausalLM.from_pretrained(trained.checkpoint)(ids).logits
     torch.testing.assert_close(alone, ours, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_gguf_file_says_of_its_model_is_read_once_until_it_changes(
+    tiny: Path, tmp_path: Path
+) -> None:
+    file = Path(shutil.copy(tiny, tmp_path))
+    found = [memory_costs(engine(), file) for _ in range(2)]
+    assert found[0] == found[1] and load_base(file).config.num_hidden_layers == 2
+    config = config_in(file)
+    config.num_hidden_layers = 7
+    assert config_in(file).num_hidden_layers == 2, "each has one of its own"
+    again = bytearray(file.read_bytes())
+    told, end = b"qwen2.context_length", 20 + 4
+    at = again.index(told) + end
+    again[at : at + 4] = (128).to_bytes(4, "little")
+    file.write_bytes(bytes(again))
+    os.utime(file, ns=(1, 1))
+    assert memory_costs(engine(), file).context == 128 != found[0].context
 
 
 def test_below_the_lowest_adapter_nothing_has_a_gradient(tmp_path: Path) -> None:
