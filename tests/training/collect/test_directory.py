@@ -95,7 +95,7 @@ def test_a_run_goes_on_at_another_address_but_as_no_other_run(
     run = RunDirectory(tmp_path)
     run.begin(before, QUESTIONS)
     with (
-        pytest.raises(SettingsError, match=rf"with another {differs}\.$")
+        pytest.raises(SettingsError, match=rf"(?m)with another {differs}\.$")
         if differs
         else (nullcontext())
     ):
