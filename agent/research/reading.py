@@ -381,6 +381,15 @@ def fuller(claim: str, source: Source) -> str:
     return neutralise(said) if much and is_prose(said) and len(said) < QUOTE_CHARACTERS else ""
 
 
+def with_subject(said: str, source: Source) -> str:
+    """A sentence after the name of the object that its page is of, where it does not say it.
+
+    An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under.
+    """
+    owner = source.title if IDENTIFIER.fullmatch(source.title) and "." in source.title else ""
+    return f"{owner}: {said}" if owner and not stands(owner.rpartition(".")[2], said) else said
+
+
 class AnswerReader:
     """Reads what answers a look-up; with an embedder also by the meaning of sentences."""
 
@@ -586,4 +595,4 @@ class AnswerReader:
             nearest = await self.nearest(run, [source], asked, finding.text)
             said = " ".join(nearest[0][1].split()) if nearest else ""
         said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
-        return neutralise((said or finding.text)[:QUOTE_CHARACTERS])
+        return neutralise(with_subject((said or finding.text)[:QUOTE_CHARACTERS], source))

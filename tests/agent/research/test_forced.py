@@ -28,6 +28,7 @@ from rubricem.agent.research.reading import (
     holds,
     told_sentences,
     trim,
+    with_subject,
 )
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
@@ -354,6 +355,24 @@ def test_a_default_is_read_off_the_entry_of_its_parameter(asked: str, told: str)
     )
     found = default_in(source, f"What is {asked} of numpy.sorts?")
     assert told in found and bool(told) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("title", "said", "told"),
+    [
+        (
+            "numpy.seterr",
+            "divide : Treatment for zero.",
+            "numpy.seterr: divide : Treatment for zero.",
+        ),
+        ("numpy.seterr", "Use seterr for all of it.", "Use seterr for all of it."),
+        ("git-push(1)", "Forces it.", "Forces it."),
+        ("The U.S. of A.", "It is a land.", "It is a land."),
+    ],
+)
+def test_a_sentence_of_an_objects_page_names_the_object(title: str, said: str, told: str):
+    source = Source(id="S1", query="q", title=title, location="c", text=said, tool="search")
+    assert with_subject(said, source) == told
 
 
 class Meanings:
