@@ -366,7 +366,7 @@ def default_in(source: Source, question: str) -> str:
     # `num`, where the number of samples is asked for.
     short = (n for n in told if len(n) > 2 and any(w.startswith(n.casefold()) for w in asked))
     named = named or [*short]
-    return told[named[0]] if len(named) == 1 else ""
+    return " ".join(told[named[0]].split()) if len(named) == 1 else ""
 
 
 def fuller(claim: str, source: Source) -> str:

@@ -349,12 +349,19 @@ order : str, default=None
         ("the default weight", ""),
     ],
 )
-def test_a_default_is_read_off_the_entry_of_its_parameter(asked: str, told: str):
+async def test_a_default_is_read_off_the_entry_of_its_parameter(
+    tmp_path: Path, asked: str, told: str
+):
     source = Source(
         id="S1", query="q", title="numpy.sorts", location="c", text=ENTRIES, tool="search"
     )
-    found = default_in(source, f"What is {asked} of numpy.sorts?")
+    question = f"What is {asked} of numpy.sorts?"
+    found = default_in(source, question)
     assert told in found and bool(told) == bool(found)
+    if told:
+        search = FixedSearch([page(source.title, ENTRIES)])
+        run = await forced(tmp_path, Filling(plan=f" {question}"), search, question)
+        assert told in answer_of(run)
 
 
 @pytest.mark.parametrize(
