@@ -285,8 +285,9 @@ async def test_what_the_model_expected_is_no_answer_by_itself(tmp_path: Path):
          "that the original contains."),
         ("A shallow copy makes a new compound object with the same objects of the original.", ""),
         ("copy.deepcopy works.", ""),
+        ("The copy is shallow since 1997.", ""),
     ],
-    ids=["says little of it", "says most of it", "code"],
+    ids=["says little of it", "says most of it", "code", "a number"],
 )  # fmt: skip
 def test_a_sentence_stands_for_a_claim_that_says_little_of_it(claim: str, told: str):
     text = (

@@ -341,12 +341,12 @@ READ = "from rubricem.training.collect.questions import read_rows\nread_rows({!r
 
 
 def told_by(code: str, **environment: str) -> str:
-    """The last line that another process ends with: these settings are read at import."""
+    """The error that another process ends with, and its remedy: settings are read at import."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 1
-    return done.stderr.strip().splitlines()[-1]
+    return "\n".join(done.stderr.strip().splitlines()[-2:])
 
 
 def test_a_dataset_that_cannot_be_had_is_told(tmp_path: Path):
