@@ -69,7 +69,7 @@ def refusal_after(copy: Path) -> str:
 def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
     store: RunStore, data: Path, tmp_path: Path
 ):
-    ending = threading.Event()
+    begun, ending = threading.Event(), threading.Event()
     database = data / "bank" / "catalogue.db"
     with sqlite3.connect(database) as live:
         live.execute("PRAGMA journal_mode=WAL")
@@ -79,6 +79,7 @@ def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
         number = 0
         live = sqlite3.connect(database)
         with (store.folder / "a" / "journal.jsonl").open("ab", buffering=0) as journal:
+            begun.set()
             while not ending.is_set():
                 number += 1
                 line = json.dumps({"n": number, "filled": "x" * 5000}).encode() + b"\n"
@@ -91,6 +92,7 @@ def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
 
     writing = threading.Thread(target=work)
     writing.start()
+    assert begun.wait(60)
     try:
         for number in range(5):
             rubricem("backup", tmp_path / f"{number}.tar.gz")
