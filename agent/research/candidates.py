@@ -590,6 +590,8 @@ def speaks_of(question: str, source: Source) -> bool:
         return any(_half_stand(names(question), question, text)) or not names(question)
     # `NamedTemporaryFile` stands in `tempfile.NamedTemporaryFile`.
     there = set(_folded(text.replace(".", " ")))
+    # Of "in Python" no page of Python's documentation says that it is.
+    there |= {"python"} & {*source.tool.split("+")}
     named = [_folded(name.replace(".", " ")) for name in names(question)]
     subjects = [own for words in named if (own := [w for w in words if w not in STOP_WORDS])]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)

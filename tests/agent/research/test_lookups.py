@@ -526,3 +526,10 @@ def test_lives_are_compared_by_their_length(asked: str, died: str, answer: str):
     assert told is not None and (told.answer, told.of) == (answer, (1, 2, 3, 4))
     assert "Ada Bo (69 years)" in told.note
     assert read_plan(numbered(steps), asked) == steps
+
+
+@pytest.mark.parametrize(("tool", "speaks"), [("python", True), ("a+python", True), ("a", False)])
+def test_the_documentation_of_python_speaks_of_python_without_saying_so(tool: str, speaks: bool):
+    text = "Recursively delete a directory tree."
+    source = Source(id="S1", query="q", title="rmtree", location="c", text=text, tool=tool)
+    assert speaks_of("How do I delete a directory tree in Python?", source) is speaks
