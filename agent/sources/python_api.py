@@ -111,8 +111,8 @@ class ModuleSource:
             except SyntaxError:
                 _SourceReader(self).read(source)
             if _EXTENDED.search(source):
-                # By a function of its own, perhaps.
-                self.exported = None
+                # By a function of its own, perhaps, whose body was not read.
+                self.exported, self.listed = None, True
             return len(source)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return 0
@@ -160,8 +160,6 @@ class _SourceReader:
                     self._assignment(node)
                 case ast.Import() | ast.ImportFrom() if not outer:
                     self._import(node)
-                case ast.AugAssign(ast.Name("__all__")) if not outer:
-                    self.module.exported, self.module.listed = None, True
             before = node
 
     def _definition(self, node: Function | ast.ClassDef, outer: str) -> None:
@@ -227,10 +225,8 @@ class _SourceReader:
             self._call(value)
 
     def _call(self, call: ast.Call) -> None:
-        """What `__all__.append`, `add_docstr(module.name, doc)` and `add_newdoc` change."""
+        """What `add_docstr(module.name, doc)` and `add_newdoc` change."""
         called = _dotted(call.func)
-        if called.startswith("__all__."):
-            self.module.exported = None
         if called in self._documenting:
             called, args = _bound(*self._documenting[called], call.args)
         else:
