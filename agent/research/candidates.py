@@ -18,7 +18,15 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
-from rubricem.agent.transcript.words import IDENTIFIER, content_words, name_spans, names, phrase
+from rubricem.agent.sources.choice import PYTHON
+from rubricem.agent.transcript.words import (
+    IDENTIFIER,
+    content_words,
+    dotted_names,
+    name_spans,
+    names,
+    phrase,
+)
 from rubricem.memory.language import STOP_WORDS, is_foreign, language_with, sentences, stands
 from rubricem.memory.schema import Source
 
@@ -591,7 +599,7 @@ def speaks_of(question: str, source: Source) -> bool:
     # `NamedTemporaryFile` stands in `tempfile.NamedTemporaryFile`.
     there = set(_folded(text.replace(".", " ")))
     # Of "in Python" no page of Python's documentation says that it is.
-    there |= {"python"} & {*source.tool.split("+")}
+    there |= {PYTHON} & {*source.tool.split("+")}
     named = [_folded(name.replace(".", " ")) for name in names(question)]
     subjects = [own for words in named if (own := [w for w in words if w not in STOP_WORDS])]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
@@ -619,7 +627,7 @@ def _objects(text: str) -> list[str]:
 
     Abbreviations (`U.S.`), short endings of files and domains are none.
     """
-    dotted = (word.rpartition(".")[2] for word in IDENTIFIER.findall(text) if "." in word)
+    dotted = (word.rpartition(".")[2] for word in dotted_names(text))
     return [name for name in dotted if len(name) > 2 and name not in _DOMAINS]
 
 
@@ -642,7 +650,7 @@ def _owners(text: str) -> list[frozenset[str]]:
     Nothing of a name that is neither in a module that can be imported here nor in a builtin type:
     `df` of `df.merge` is whatever somebody calls it.
     """
-    dotted = (word.strip(".").split(".") for word in IDENTIFIER.findall(text) if "." in word)
+    dotted = (word.strip(".").split(".") for word in dotted_names(text))
     return [frozenset(p.casefold() for p in parts[:-1] if _is_owner(parts[0])) for parts in dotted]
 
 

@@ -509,7 +509,7 @@ class ForcedDecoder:
             step = run.lookups.step(number)
             asked = run.lookups.resolved(step) or ""
             said = bool(claim) and may_say(claim, finding.text, asked, source)
-            quote = (quote or fuller(claim, source)) if said else quote
+            quote = quote or (fuller(claim, source) if said else "")
             if said and not quote:
                 await run.keep_edited(Stage.ANSWER, claim)
             else:

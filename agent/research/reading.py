@@ -27,11 +27,11 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
-    IDENTIFIER,
     NAME,
     SIGNATURE,
     closest_sentence,
     content_words,
+    dotted_names,
     overlap,
 )
 from rubricem.memory.language import (
@@ -227,7 +227,7 @@ def _hoped(source: Source, said: str, question: str, guess: str) -> float:
 
 def _foreseen(source: Source, question: str, guess: str) -> bool:
     """Whether a page is of what the model expected by its dotted name, and was not asked about."""
-    names = {name.casefold() for name in IDENTIFIER.findall(guess) if "." in name}
+    names = {name.casefold() for name in dotted_names(guess)}
     return source.title.casefold() in names and source.title.casefold() not in question.casefold()
 
 
@@ -337,9 +337,8 @@ def _entered(said: str) -> str:
     """The last parameter that an entry of a docstring is of; "" of what is no entry."""
     if not _ENTRY.match(f"\n{said}"):
         return ""
-    return (
-        re.split(r" : |:(?!p)| \(", said.strip().removeprefix(":param"))[0].split()[-1].strip("*")
-    )
+    head = re.split(r":| \(", said.strip().removeprefix(":param"), maxsplit=1)[0]
+    return head.split()[-1].strip("*")
 
 
 _SET = re.compile(r"\b([a-z_]\w*)=\S")
@@ -388,7 +387,7 @@ def with_subject(said: str, source: Source) -> str:
 
     An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under.
     """
-    owner = source.title if IDENTIFIER.fullmatch(source.title) and "." in source.title else ""
+    owner = source.title if dotted_names(source.title) == [source.title] else ""
     return f"{owner}: {said}" if owner and not stands(owner.rpartition(".")[2], said) else said
 
 

@@ -29,7 +29,7 @@ from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Brave, Exa, Scholar, SearXNG, Tavily, Web, Wikipedia
 from rubricem.agent.transcript.events import Tell, hush
-from rubricem.agent.transcript.words import IDENTIFIER, read_query
+from rubricem.agent.transcript.words import dotted_names, read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import offered, own_part
 from rubricem.memory.schema import Embedder, Passage, SearchTool
@@ -288,7 +288,7 @@ class Reranked:
         texts = [matched_text(passage) for passage in found]
         text = read_query(query).text
         near = dict(await asyncio.to_thread(by_meaning, embedder, [text], texts))
-        names = {name.casefold() for name in IDENTIFIER.findall(text) if "." in name}
+        names = {name.casefold() for name in dotted_names(text)}
 
         def worth(rank: int) -> float:
             named = found[rank].title.casefold() in names

@@ -41,6 +41,11 @@ MOST_KEPT = 8000
 """characters of a text whose words are kept to be met again: each claim meets each passage"""
 
 
+def dotted_names(text: str) -> list[str]:
+    """The dotted identifiers of a text as they stand there: `shutil.rmtree`."""
+    return [name for name in IDENTIFIER.findall(text) if "." in name]
+
+
 def content_words(text: str, language: str = "") -> frozenset[str]:
     """The distinct words that carry the text's content, reduced to a common form.
 
