@@ -497,7 +497,7 @@ class ForcedDecoder:
         for number, finding in ((n, f) for n, first in found for f in (first, *first.more)):
             source, claim = run.sources[finding.source], ""
             quote = await self._reader.quote(run, number, finding) if finding.quoted else ""
-            if quote and quote in quoted:
+            if quote and any(quote in other for other in quoted):
                 continue  # it answers another look-up as well
             quoted.add(quote)
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')

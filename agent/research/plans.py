@@ -13,7 +13,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rubricem.agent.transcript.words import IDENTIFIER, content_words, names, overlap, phrase
+from rubricem.agent.transcript.words import (
+    IDENTIFIER,
+    content_words,
+    main_clause,
+    names,
+    overlap,
+    phrase,
+)
 from rubricem.memory.language import is_foreign
 
 MOST_LOOKUPS = 6
@@ -133,15 +140,20 @@ _HOW = re.compile(
 
 
 def _asks_how(question: str) -> bool:
-    return bool(_HOW.match(question))
+    return bool(_HOW.match(main_clause(question)))
 
 
 _DIFFERENCE = re.compile(r"\bdifferences? between (\S.*?) and (\S.*?)[ ?.]*$", re.I)
 
 
+_GOES_ON = re.compile(r"\b(?:and|or) (?:else )?(?:\w+ )?\w+ (?:it|them)\b", re.I)
+"""what is done with the same thing: "insert a row or update it\""""
+
+
 def asks_one_thing(question: str) -> bool:
     """Whether a question has no parts that a model would have to tell, or code tells them."""
-    whole = not re.search(r"[,;:?]\s|\band\b|\bor\b|\bthan\b", question.strip())
+    asked = _GOES_ON.sub("", main_clause(question.strip()))
+    whole = not re.search(r"[,;:?]\s|\band\b|\bor\b|\bthan\b", asked)
     return whole or bool(_DIFFERENCE.search(question))
 
 

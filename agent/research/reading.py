@@ -10,7 +10,7 @@ in meaning are asked about one by one, and quoted.
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.reports.rules import contradiction
@@ -32,7 +32,9 @@ from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
     dotted_names,
+    main_clause,
     overlap,
+    worded_defaults,
 )
 from rubricem.memory.language import (
     LETTER,
@@ -151,7 +153,7 @@ NOT_FOUND = "not found"
 DOUBT = 2.5
 """nats by which "not found" must be likelier than the best of what a passage offers: one that was
 not found makes a small model say so of the next"""
-QUOTE_CHARACTERS = 300
+QUOTE_CHARACTERS = 400
 NEARLY = 0.75
 """share of a look-up's words beside the title's, from which a sentence is what was asked for"""
 LEAST_TOLD, TOLD = 3, 0.4
@@ -172,7 +174,7 @@ readily: of `benchmarks.languages` sentences that answer had 0.29 to 0.73, other
 at most; a second one is quoted by the bar of English"""
 EXPECTED, ENTERED, LEANING = 0.25, 0.25, 0.15
 """added to that where all that was expected is there, and where it is the entry of a parameter that
-the question sets; taken off where it leans on another"""
+the question sets or of a command that it asks about; taken off where it leans on another"""
 FORESEEN = 0.15
 """added where its page is what the model expected by its full name: of `os.walk` no sentence says
 that it is how to walk through all files of a directory tree"""
@@ -186,6 +188,8 @@ RELATED = 0.5
 """share of a look-up's words that a passage holds which is taken for what the model expected"""
 MUCH_MORE = 2
 """times the content words of a claim, from which the sentence that it rests on stands for it"""
+MOST_TOGETHER = 480
+"""characters of a sentence and of what the entry begins with that it is in"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
 
@@ -240,7 +244,8 @@ _COUNT = re.compile(
 
 def _may_count(said: str, question: str) -> bool:
     """Whether a sentence has a number, where a question asks how many there are of something."""
-    return not re.match(r"\W*how many\b", question, re.I) or bool(_COUNT.search(said))
+    counts = re.match(r"\W*how many\b", main_clause(question), re.I)
+    return not counts or bool(_COUNT.search(said))
 
 
 def _may_explain(source: Source, said: str, question: str, guess: str) -> bool:
@@ -250,10 +255,24 @@ def _may_explain(source: Source, said: str, question: str, guess: str) -> bool:
     nowhere said, and any sentence of the right page seems to a small model to say it.
     """
     asked, language = f"{question} {guess}", language_of(question)
-    if not re.match(r"\W*why\b", question, re.I):
+    if not re.match(r"\W*why\b", main_clause(question), re.I):
         return True
     wanted = content_words(asked, language) - content_words(source.title, language)
     return not wanted or bool(wanted & content_words(said, language))
+
+
+_ASKS_FACT = re.compile(r"\W*(?:what happens|why|is|are|does|do|did|will|must|may)\b", re.I)
+_CODE_LINE = re.compile(
+    r"\s*(?:>>>|\.\.\. |```|import |from \S+ import |def |class |@\w|#|\w[\w.\[\]: ]*=\s|"
+    r"[\w.]+\(.*\)\W*$)"
+)
+
+
+def _may_show(said: str, question: str) -> bool:
+    """Whether a text is no code, where a question asks what happens and not how it is done."""
+    lines = said.strip().splitlines()
+    code = 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) > len(lines)
+    return not (code and _ASKS_FACT.match(main_clause(question)))
 
 
 _LEANING = re.compile(
@@ -264,8 +283,8 @@ _LEANING = re.compile(
 
 
 def _leans(said: str) -> bool:
-    """Whether a sentence says little without the one before it."""
-    return bool(_LEANING.match(said))
+    """Whether a sentence says little without the one before it, or is the end of an aside."""
+    return bool(_LEANING.match(said)) or said.count(")") > said.count("(")
 
 
 _OF_THE_LAST = re.compile(r"(?:The )?[Dd]efaults?\b|By default\b|Otherwise\b|If not,")
@@ -297,6 +316,27 @@ def told_sentences(text: str) -> Iterator[str]:
         yield from filter(None, (last, held))
 
 
+_SECTION = re.compile(
+    r"\n[ \t]*(?:\w[\w ]*\n[ \t]*-{3,}|(?:Returns|Raises|Yields|Examples?|Notes?):)"
+)
+"""what ends the parameters of a docstring"""
+
+
+def _led_to(said: str, text: str) -> str:
+    """A sentence after the beginning of the entry that it is in: whose parameter it is of.
+
+    "The column says left_only" is what a parameter named `indicator` asks for.
+    """
+    for entry in _ENTRY.split(f"\n{text}")[1:]:
+        within = _SECTION.split(entry, maxsplit=1)[0]
+        told = [" ".join(each.split()) for each in told_sentences(within)]
+        if said in told[1:]:
+            joined = " " if said == told[1] else " ... "
+            led = f"{told[0]}{joined}{said}"
+            return led if len(led) <= MOST_TOGETHER else said
+    return said
+
+
 def adds(claim: str, said: list[str]) -> bool:
     """Whether a claim has a content word that was not said yet."""
     known = " ".join(said)
@@ -325,6 +365,14 @@ def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
     return is_prose(claim) or asks_for(asked) != "words"
 
 
+def _as_they_stand(found: list[Finding], sources: Mapping[str, Source]) -> list[Finding]:
+    """Findings in the order in which their one source has them; of several sources as they are."""
+    if len({each.source for each in found}) > 1:
+        return found
+    text = neutralise(" ".join(sources[found[0].source].text.split()))
+    return sorted(found, key=lambda each: text.find(each.text))
+
+
 _DEFAULT = re.compile(r"\bdefaults?\b", re.I)
 _GIVEN = re.compile(r"\b(\w+)(?:: [^=()]+)?=(?!=|None\b)")
 """a parameter of a signature that has a default; what None stands for is said elsewhere"""
@@ -345,17 +393,33 @@ _SET = re.compile(r"\b([a-z_]\w*)=\S")
 """a parameter that a question gives a value: "with err=True\""""
 
 
-def default_in(source: Source, question: str) -> str:
-    """The words of a source's own page on the default of the one parameter that is asked for.
+_WHAT_DOES = re.compile(r"\W*what does \S+ (?:\S+ )*?(\S+) do\W*", re.I)
+"""the last word of what a look-up asks about: `remove` of `apt-get remove`"""
 
-    Its entry, else the whole signature. "" where no default is asked for, or that of several.
+
+def _is_entry(said: str, question: str) -> bool:
+    """Whether a text is the entry of what a question sets to a value, or asks what it does."""
+    if asked := _WHAT_DOES.fullmatch(question):
+        return said.casefold().split()[:1] == [asked[1].casefold()]
+    return _entered(said) in _SET.findall(question)
+
+
+def default_in(source: Source, question: str) -> str:
+    """The words of a source on the default of the one parameter that is asked for.
+
+    On its own page the parameter's entry, else the whole signature; of another page of a library
+    that the question names the signature, where the question has the parameter in other words. ""
+    where no default is asked for, or that of several.
     """
-    asked = [word.casefold().rpartition(".")[2] for word in WORD.findall(question)]
-    own = source.title.casefold().rpartition(".")[2] in asked
-    if not (own and _DEFAULT.search(question)):
+    if not _DEFAULT.search(question):
         return ""
+    asked = [word.casefold().rpartition(".")[2] for word in WORD.findall(question)]
     head = source.text.strip().partition("\n")[0]
     head = head if head.startswith(f"{source.title}(") and len(head) < QUOTE_CHARACTERS else ""
+    worded = worded_defaults(question, head)
+    if source.title.casefold().rpartition(".")[2] not in asked:
+        of_it = source.title.casefold().partition(".")[0] in asked
+        return head if of_it and len(worded) == 1 else ""
     told = dict.fromkeys(_GIVEN.findall(head), head)
     for entry in _ENTRY.split(f"\n{source.text}")[1:]:
         said = (s for s in told_sentences(entry) if _DEFAULT.search(s) and not _NONE.search(s))
@@ -364,7 +428,7 @@ def default_in(source: Source, question: str) -> str:
     named = [name for name in told if name.casefold() in asked]
     # `num`, where the number of samples is asked for.
     short = (n for n in told if len(n) > 2 and any(w.startswith(n.casefold()) for w in asked))
-    named = named or [*short]
+    named = named or [name for name in worded if name in told] or [*short]
     return " ".join(told[named[0]].split()) if len(named) == 1 else ""
 
 
@@ -478,11 +542,12 @@ class AnswerReader:
         It is asked of each by itself: to choose among several it takes what it has just read.
         """
         chances = dict[Finding, float]()
-        for source, said in self._hopeful(
-            await self.nearest(run, about, question, guess), question, guess
-        ):
+        nearest = await self.nearest(run, about, question, guess)
+        hopeful = self._hopeful(nearest, question, guess)
+        for source, said in [*dict.fromkeys([*hopeful, *nearest])]:
             text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
-            if not (_may_explain(source, said, question, guess) and _may_count(said, question)):
+            explains = _may_explain(source, said, question, guess)
+            if not (explains and _may_count(said, question) and _may_show(said, question)):
                 continue
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):
@@ -496,10 +561,11 @@ class AnswerReader:
             # Of a model that cannot tell, the nearest.
             chance = 1.0 if chance is None else chance
             chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
-            chance += ENTERED * (_entered(said) in _SET.findall(question))
+            chance += ENTERED * _is_entry(said, question)
             chance += FORESEEN * _foreseen(source, question, guess)
             chances[Finding(text, source.id, quoted=True)] = chance
-            if len(chances) == OFFERED or chance >= SURE:
+            left = (source, said) in hopeful[:-1]  # another has as much of what was expected
+            if len(chances) == OFFERED or (max(chances.values()) >= SURE and not left):
                 break
         # What the search before brought may still be the best.
         known = run.lookups.likely.setdefault(run.lookups.at, {})
@@ -515,6 +581,9 @@ class AnswerReader:
             run.lookups.near[run.lookups.at] = order[0]
         if not best:
             return None
+        # The entry of what is asked about says it; another is of another.
+        entries = [finding for finding in best[:1] if _is_entry(finding.text, question)]
+        best = entries or _as_they_stand(best, run.sources)
         await run.prompt(Stage.RESEARCH, f" {best[0].text}")
         return replace(best[0], more=tuple(best[1:]))
 
@@ -522,10 +591,10 @@ class AnswerReader:
     def _hopeful(
         nearest: Sequence[tuple[Source, str]], question: str, guess: str
     ) -> list[tuple[Source, str]]:
-        """The same, after the two of them that have most of what was expected."""
+        """The two of them that have most of what was expected, if any has much."""
         hoped = {told: _hoped(*told, question, guess) for told in nearest}
         most = sorted((told for told in nearest if hoped[told] >= WHOLE), key=lambda t: -hoped[t])
-        return [*dict.fromkeys([*most[:2], *nearest])]
+        return most[:2]
 
     async def _found_of(self, run: Run, offered: Sequence[str], *, sure: bool) -> str:
         """What of these the model takes for the answer; "" if it finds none."""
@@ -596,4 +665,5 @@ class AnswerReader:
             nearest = await self.nearest(run, [source], asked, finding.text)
             said = " ".join(nearest[0][1].split()) if nearest else ""
         said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
-        return neutralise(with_subject((said or finding.text)[:QUOTE_CHARACTERS], source))
+        said = (said or finding.text)[:QUOTE_CHARACTERS]
+        return neutralise(with_subject(_led_to(said, source.text), source))

@@ -29,7 +29,7 @@ from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Brave, Exa, Scholar, SearXNG, Tavily, Web, Wikipedia
 from rubricem.agent.transcript.events import Tell, hush
-from rubricem.agent.transcript.words import dotted_names, read_query
+from rubricem.agent.transcript.words import dotted_names, read_query, worded_defaults
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.parts import offered, own_part
 from rubricem.memory.schema import Embedder, Passage, SearchTool
@@ -251,6 +251,10 @@ _NAMED_BONUS = 0.1
 `python` 33, not 30, have the right passage first, and 40, not 37, among two"""
 
 
+_DEFAULT_BONUS = 0.3
+"""what it is worth that a signature has the default that is asked for"""
+
+
 def by_meaning(
     embedder: Embedder, queries: Sequence[str], texts: Sequence[str]
 ) -> list[tuple[int, float]]:
@@ -291,8 +295,10 @@ class Reranked:
         names = {name.casefold() for name in dotted_names(text)}
 
         def worth(rank: int) -> float:
-            named = found[rank].title.casefold() in names
-            return near[rank] + _FIRST_BONUS / (1 + rank / _HALVED_AT) + _NAMED_BONUS * named
+            bonus = _FIRST_BONUS / (1 + rank / _HALVED_AT)
+            bonus += _NAMED_BONUS * (found[rank].title.casefold() in names)
+            bonus += _DEFAULT_BONUS * bool(worded_defaults(text, found[rank].text))
+            return near[rank] + bonus
 
         return [found[rank] for rank in sorted(near, key=worth, reverse=True)][:limit]
 

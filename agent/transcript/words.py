@@ -46,6 +46,19 @@ def dotted_names(text: str) -> list[str]:
     return [name for name in IDENTIFIER.findall(text) if "." in name]
 
 
+_LEADING = re.compile(
+    r"\W*(?:after|before|when|whenever|once|if|while|given|with|without|in|on|inside|within|using|"
+    r"for|from|as|during)\b[^,?;:]*,\s+(?=(?:how|what|which|where|who|why|when|is|are|can|could|"
+    r"does|do|did|should|may|must|will)\b)",
+    re.I,
+)
+
+
+def main_clause(question: str) -> str:
+    """A question without what leads up to it ("After merging two tables, how can I tell")."""
+    return _LEADING.sub("", question, count=1)
+
+
 def content_words(text: str, language: str = "") -> frozenset[str]:
     """The distinct words that carry the text's content, reduced to a common form.
 
@@ -64,6 +77,23 @@ def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...
     return tuple(
         (part, content_words(_ADDRESS.sub(" ", part), language)) for part in sentences(passage)
     )
+
+
+_DEFAULT = re.compile(r"\bdefaults?\b", re.I)
+_LITERAL = re.compile(r"\b(\w+)(?:: [^=(),]+)?=(?=True\b|False\b|[\d'\"])")
+
+
+def worded_defaults(question: str, text: str) -> list[str]:
+    """The parameters of a signature on whose default a question is, in words of its own.
+
+    `follow_redirects`, where `follow_redirects=False` stands and it is asked whether redirects are
+    followed by default. One word is too little to tell that it is meant.
+    """
+    if not _DEFAULT.search(question):
+        return []
+    asked = content_words(question)
+    parts = {name: content_words(name) for name in _LITERAL.findall(text.partition("\n")[0])}
+    return [name for name, words in parts.items() if len(words) > 1 and words <= asked]
 
 
 def overlap(claim: str, passage: str) -> float:

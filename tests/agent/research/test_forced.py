@@ -40,6 +40,7 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
+    Message,
     Source,
     Stage,
     Status,
@@ -312,7 +313,7 @@ SORTS = "numpy.sorts(a, kth, axis=-1, kind: str='introselect', order=None)"
         ("What is the default order of numpy.sorts?", SORTS, False),
         ("What is the default number of samples of numpy.sorts?", "numpy.sorts(a, num=50)", True),
         ("What is the default kind of numpy.sorts?", "Sorts with kind='introselect'.", False),
-        ("What is the default kind of numpy.sorts?", f"numpy.sorts({'b, ' * 99}kind=1)", False),
+        ("What is the default kind of numpy.sorts?", f"numpy.sorts({'b, ' * 150}kind=1)", False),
     ],
     ids=["by its name", "once by name", "no default", "another function", "two of them",
          "what None stands for", "by its beginning", "no signature", "too long"],
@@ -363,6 +364,23 @@ async def test_a_default_is_read_off_the_entry_of_its_parameter(
         search = FixedSearch([page(source.title, ENTRIES)])
         run = await forced(tmp_path, Filling(plan=f" {question}"), search, question)
         assert told in answer_of(run)
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ("Does client follow redirects by default?", True),
+        ("Does client.get follow redirects by default?", True),
+        ("Does client follow redirects?", False),
+        ("Does client verify by default?", False),
+        ("Does another follow redirects by default?", False),
+    ],
+)
+def test_a_default_is_read_off_the_signature_that_has_it_in_other_words(question: str, told: bool):
+    text = "client.get(url, *, follow_redirects=False, verify=True)\n\nSends a request."
+    source = Source(id="S1", query="q", title="client.get", location="c", text=text, tool="search")
+    found = default_in(source, question)
+    assert found == ("client.get(url, *, follow_redirects=False, verify=True)" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -462,6 +480,103 @@ async def test_a_why_is_told_by_a_sentence_on_it_and_a_count_by_a_number_alone(
     run.ask = replace(run.ask, question=question)
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     assert ("Nothing of" in answer_of(run)) is quoted
+
+
+MERGED = """Joins two tables.
+
+Parameters
+----------
+left : Table
+    The first of the two tables that are joined.
+origin : bool, default False
+    Whether a column is added that says where each of the rows is from.
+    Any other name that the column should have is given in its place.
+    Of a row in the first table alone the column undo says "left_only" and nothing else.
+
+Returns
+-------
+A table with all of the rows that can undo what was done before."""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'Of a row in the first table alone the column undo says "left_only" and nothing else.',
+            "tables.merge: origin : bool, default False Whether a column is added that says where "
+            "each of the rows is from. ... Of a row in the first",
+        ),
+        (
+            "A table with all of the rows that can undo what was done before.",
+            "tables.merge: Returns ------- A table with all of the rows",
+        ),
+    ],
+    ids=["in an entry", "behind the entries"],
+)
+async def test_a_sentence_of_an_entry_is_quoted_with_what_it_is_an_entry_of(
+    tmp_path: Path, said: str, told: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def only(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
+        return 0.6 if said in messages[-1].content else 0.1
+
+    monkeypatch.setattr(Run, "chance", only)
+    search = FixedSearch([page("tables.merge", MERGED)])
+    run = new_run(tmp_path, SmallModel(Filling(reading=" not found")), search, Decoding.FORCED)
+    run.ask = replace(run.ask, question="After merging, how do I undo it?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert cited_answer(run.trajectory("t")).text(lambda _: "").startswith(told)
+    assert len(run.lookups.steps) == 1, "what leads up to a question is no part of it"
+
+
+async def ask_undoing(folder: Path, text: str, question: str, expects: str = "") -> str:
+    """What is answered where the model finds nothing, out of one passage."""
+    policy = SmallModel(Filling(reading=" not found", expects=expects))
+    run = new_run(folder, policy, FixedSearch([page("git undo", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question=question)
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    return cited_answer(run.trajectory("t")).text(lambda _: "")
+
+
+async def test_of_two_sentences_with_what_was_expected_both_are_weighed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
+        return 0.9 if "refuses" in messages[-1].content else 0.5
+
+    monkeypatch.setattr(Run, "chance", weighs)
+    text = (
+        "What is left in the working tree is removed as said under force. "
+        "The command refuses to undo anything of it unless force is given."
+    )
+    told = await ask_undoing(tmp_path, text, "What does undo need in git?", " force")
+    assert "The command refuses to undo anything" in told
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [("What happens when I undo a commit?", False), ("How do I undo a commit?", True)],
+)
+async def test_code_says_how_something_is_done_and_not_what_happens(
+    tmp_path: Path, question: str, shown: bool
+):
+    text = "import tables\nclass Undo(tables.Base):\n    size: int = 4  # which undo is like this"
+    told = await ask_undoing(tmp_path, text, question)
+    assert ("import tables" in told) is shown
+
+
+async def test_what_a_command_does_is_told_by_its_own_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
+        return 0.5 if "autoundo" in messages[-1].content else 0.4
+
+    monkeypatch.setattr(Run, "chance", weighs)
+    text = (
+        "autoundo takes back whatever was done by itself for others and is no longer needed.\n\n"
+        "undo is the same as reset but that the files are kept as they are."
+    )
+    told = await ask_undoing(tmp_path, text, "What does git undo do?")
+    assert told.startswith("undo is the same as reset") and "autoundo" not in told
 
 
 UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."

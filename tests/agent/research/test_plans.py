@@ -5,6 +5,7 @@ import pytest
 from rubricem.agent.research.plans import (
     MOST_LOOKUPS,
     Lookup,
+    asks_one_thing,
     complete,
     numbered,
     outline,
@@ -191,6 +192,22 @@ def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, though
     steps = complete(read_plan(thought, question), question)
     assert numbered(steps) == plan
     assert read_plan(plan, question) == steps, "and reads as it is written"
+
+
+@pytest.mark.parametrize(
+    ("question", "one"),
+    [
+        ("After merging two tables in pandas, how can I tell which rows are new?", True),
+        ("If I delete a branch, what happens to its commits?", True),
+        ("How do I insert a row or update it if the key is there?", True),
+        ("How do I fetch a page and save it?", True),
+        ("How can the cache grow, and why does it shrink?", False),
+        ("In git, how do I fetch, and how do I push?", False),
+        ("Is it faster or safer?", False),
+    ],
+)
+def test_what_leads_up_to_a_question_and_goes_on_with_it_is_no_part(question: str, one: bool):
+    assert asks_one_thing(question) is one
 
 
 def test_an_outline_says_what_needs_what():

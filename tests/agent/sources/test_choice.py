@@ -156,9 +156,13 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
 
 @pytest.mark.parametrize(
     ("query", "first"),
-    [("How do I count cars? garage.Counter", "garage.Counter"), ("How do I count cars?", "total")],
+    [
+        ("How do I count cars? garage.Counter", "garage.Counter"),
+        ("How do I count cars?", "total"),
+        ("Does it count cars by default?", "garage.Counter"),
+    ],
 )
-async def test_what_a_query_names_in_full_comes_before_what_is_nearer(
+async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_nearer(
     query: str, first: str
 ) -> None:
     class Words:
@@ -168,7 +172,8 @@ async def test_what_a_query_names_in_full_comes_before_what_is_nearer(
             return ()
 
         async def search(self, query: str, limit: int) -> list[Passage]:
-            return [Passage(title, "", "", title) for title in ("total", "garage.Counter")]
+            counter = "garage.Counter(*, count_cars=True)"
+            return [Passage("total", "", "", "total"), Passage("garage.Counter", "", "", counter)]
 
     class Nearly:
         name = "nearly"
