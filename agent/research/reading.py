@@ -348,7 +348,7 @@ _OF_SIGNATURE = re.compile(r"\b(?:what|which) (?:is|are) (?:the )?|\bsignature\b
 
 def _only_signature(text: str, question: str) -> bool:
     """Whether a text is how something is called, and that is not what is asked."""
-    return bool(SIGNATURE.fullmatch(text.strip())) and not _OF_SIGNATURE.search(question)
+    return bool(SIGNATURE.fullmatch(text.strip(" ."))) and not _OF_SIGNATURE.search(question)
 
 
 def may_say(claim: str, found: str, asked: str, source: Source) -> bool:
@@ -552,17 +552,7 @@ class AnswerReader:
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):
                 continue
-            told = f"Question: {question}\nSentence: {neutralise(source.title)}: {text}"
-            messages = [
-                Message("system", template("answers")),
-                Message("user", f"{told}\nDoes the sentence answer the question?"),
-            ]
-            chance = await run.chance(Stage.RESEARCH, messages, READING.name)
-            # Of a model that cannot tell, the nearest.
-            chance = 1.0 if chance is None else chance
-            chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
-            chance += ENTERED * _is_entry(said, question)
-            chance += FORESEEN * _foreseen(source, question, guess)
+            chance = await self._chance(run, source, said, question, guess)
             chances[Finding(text, source.id, quoted=True)] = chance
             left = (source, said) in hopeful[:-1]  # another has as much of what was expected
             if len(chances) == OFFERED or (max(chances.values()) >= SURE and not left):
@@ -586,6 +576,22 @@ class AnswerReader:
         best = entries or _as_they_stand(best, run.sources)
         await run.prompt(Stage.RESEARCH, f" {best[0].text}")
         return replace(best[0], more=tuple(best[1:]))
+
+    @staticmethod
+    async def _chance(run: Run, source: Source, said: str, question: str, guess: str) -> float:
+        """How likely the model holds it that a sentence answers, and what code knows beside it."""
+        text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+        told = f"Question: {question}\nSentence: {neutralise(source.title)}: {text}"
+        messages = [
+            Message("system", template("answers")),
+            Message("user", f"{told}\nDoes the sentence answer the question?"),
+        ]
+        chance = await run.chance(Stage.RESEARCH, messages, READING.name)
+        # Of a model that cannot tell, the nearest.
+        chance = 1.0 if chance is None else chance
+        chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
+        chance += ENTERED * _is_entry(said, question)
+        return chance + FORESEEN * _foreseen(source, question, guess)
 
     @staticmethod
     def _hopeful(

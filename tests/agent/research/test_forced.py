@@ -1023,7 +1023,7 @@ async def test_how_something_is_called_answers_no_question_but_one_on_that(
 ):
     signature = "gather(sort_keys=False, keys=None)"
     search = Library([page("gather", f"{signature}\n\nIt waits.")])
-    filling = Filling(reading=f" {signature}", claims=[signature])
+    filling = Filling(reading=f" {signature}.", claims=[signature])
     run = await forced(tmp_path, filling, search, question)
     assert (signature in answer_of(run)) is quoted
     assert (run.status is Status.NO_EVIDENCE) is not quoted
