@@ -26,13 +26,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.plans import REFERENCE, covered
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import missing_items, parse
 from rubricem.agent.transcript.words import NAME, content_words, folded, names, overlap, phrase
-from rubricem.memory.bank import EpisodeMatch, ItemUse
+from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import (
     Contribution,
@@ -59,24 +58,6 @@ MARK = 12
 
 def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def past_lookups(lookups: Lookups) -> tuple[PastLookup, ...]:
-    """A plan's look-ups as they were searched, and what was found; not those that compare."""
-    past = []
-    for step in lookups.steps:
-        if step.compares or (asked := lookups.resolved(step)) is None:
-            continue
-        found = lookups.found.get(step.number)
-        past.append(
-            PastLookup(
-                asked=asked,
-                answer=found.text if found else "",
-                queries=tuple(lookups.queries.get(step.number, ())),
-                source=found.source if found else "",
-            )
-        )
-    return tuple(past)
 
 
 def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episode | None:
@@ -239,33 +220,26 @@ class Brought:
             "memory": {
                 "led": led,
                 "contributions": [c.model_dump(mode="json") for c in self.contributions],
-                "met": [kept(match) for match in self.met],
+                "met": [match.fields() for match in self.met],
             }
         }
 
 
-def kept(match: EpisodeMatch) -> dict[str, Any]:
-    """An episode as a run's journal keeps it, with what it was found by."""
-    fields = {"own": match.own, "similarity": match.similarity, "shared": list(match.shared)}
-    return {"episode": match.episode.model_dump(mode="json"), **fields}
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a run reaches its sources."""
 
+    search: Search
+    tool: str
+    pages: PageReader | None
+    limit: int
+    """passages that a search of it shows"""
+    seen: int
+    """passages that it has found; so many more are asked for"""
 
-def match_of(fields: Mapping[str, Any]) -> EpisodeMatch:
-    episode = Episode.model_validate(fields["episode"])
-    return EpisodeMatch(episode, fields["own"], fields["similarity"], tuple(fields["shared"]))
-
-
-def recollection_of(match: EpisodeMatch) -> Recollection:
-    episode = match.episode
-    return Recollection(
-        id=episode.id,
-        kind="episode",
-        why=f"both name {', '.join(match.shared[:3])}" if match.shared else "",
-        question=episode.question,
-        own=match.own,
-        similarity=match.similarity,
-        score=episode.score,
-    )
+    @property
+    def most(self) -> int:
+        return self.limit + self.seen
 
 
 @dataclass
@@ -282,7 +256,7 @@ class Remembered:
     def take(self, told: Mapping[str, Any], sources: Sequence[Source]) -> list[Source]:
         """Note what the journal keeps of a search; returns the sources it led to, marked."""
         for fields in told.get("met", ()):
-            match = match_of(fields)
+            match = EpisodeMatch.of(fields)
             self.matches.setdefault(match.episode.id, match)
         self.contributions += map(Contribution.model_validate, told.get("contributions", ()))
         self.offered |= {c.what for c in self.contributions}
@@ -299,7 +273,7 @@ class Remembered:
     def more(self, known: Collection[str]) -> list[Recollection]:
         """The episodes, besides those known, that something came of."""
         used = dict.fromkeys(told.item for told in self.contributions)
-        return [recollection_of(self.matches[i]) for i in used if i not in known]
+        return [self.matches[i].recollection for i in used if i not in known]
 
     def offers(self, query: str) -> list[PointerOffer]:
         """The pointers that answer what a query asks, the likeliest first."""
@@ -383,6 +357,32 @@ class Remembered:
             return None
         return other
 
+    async def search(self, ways: Ways, query: str, met: Sequence[EpisodeMatch]) -> Brought:
+        """A search with what episodes add to it. Raises what the search raises."""
+        brought = Brought(met=[m for m in met if m.episode.id not in self.matches])
+        every = {m.episode.id: m for m in brought.met}
+        known = replace(self, matches={**self.matches, **every})
+        offers, missed, due = known.offers(query), known.missed(query), known.due
+        skips = bool(missed and (offers or due))
+        own = [] if skips else await _unread(ways, query, known, brought)
+        led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
+        worked: list[Passage] = []
+        if not led and (due or not own) and (due := due or known.instead(query, (query,))):
+            worked = await ways.search(due[0], ways.most)
+            told = Contribution(item=due[1], use="query", what=due[0])
+            brought.contributions += [told] if worked else []
+            brought.led = dict.fromkeys(worked, (due[1], "query"))
+        if skips and (led or worked):
+            brought.contributions.append(Contribution(item=missed, use="miss", what=query))
+        elif skips:
+            own = await _unread(ways, query, known, brought)
+        brought.own = own
+        brought.led |= {passage: (offer.item, "pointer") for offer, passage in led}
+        ahead = [passage for offer, passage in led if offer.first]
+        after = [passage for offer, passage in led if not offer.first]
+        brought.passages = list(dict.fromkeys([*ahead, *worked, *own[:1], *after, *own[1:]]))
+        return brought
+
 
 def _fit(query: str, match: EpisodeMatch, pointer: Pointer) -> float:
     """How far a query asks what a pointer answered, in [0, 1]; 0 where that is too little."""
@@ -397,52 +397,6 @@ def likeness(one: str, other: str) -> float:
     """Share of the content words of both that they have in common."""
     first, second = content_words(one), content_words(other)
     return len(first & second) / len(first | second) if first | second else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """How a run reaches its sources."""
-
-    search: Search
-    tool: str
-    pages: PageReader | None
-    limit: int
-    """passages that a search of it shows"""
-    seen: int
-    """passages that it has found; so many more are asked for"""
-
-    @property
-    def most(self) -> int:
-        return self.limit + self.seen
-
-
-async def search(
-    ways: Ways, query: str, remembered: Remembered, met: Sequence[EpisodeMatch]
-) -> Brought:
-    """A search with what episodes add to it. Raises what the search raises."""
-    brought = Brought(met=[m for m in met if m.episode.id not in remembered.matches])
-    every = {m.episode.id: m for m in brought.met}
-    known = replace(remembered, matches={**remembered.matches, **every})
-    offers, missed, due = known.offers(query), known.missed(query), known.due
-    skips = bool(missed and (offers or due))
-    own = [] if skips else await _unread(ways, query, known, brought)
-    led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
-    worked: list[Passage] = []
-    if not led and (due or not own) and (due := due or known.instead(query, (query,))):
-        worked = await ways.search(due[0], ways.most)
-        told = Contribution(item=due[1], use="query", what=due[0])
-        brought.contributions += [told] if worked else []
-        brought.led = dict.fromkeys(worked, (due[1], "query"))
-    if skips and (led or worked):
-        brought.contributions.append(Contribution(item=missed, use="miss", what=query))
-    elif skips:
-        own = await _unread(ways, query, known, brought)
-    brought.own = own
-    brought.led |= {passage: (offer.item, "pointer") for offer, passage in led}
-    ahead = [passage for offer, passage in led if offer.first]
-    after = [passage for offer, passage in led if not offer.first]
-    brought.passages = list(dict.fromkeys([*ahead, *worked, *own[:1], *after, *own[1:]]))
-    return brought
 
 
 async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -> list[Passage]:
@@ -496,22 +450,3 @@ def _same(pointer: Pointer, found: Sequence[Passage]) -> Passage | None:
     exact = (p for p in (*there, *found) if digest_of(p.text) == pointer.digest)
     bearing = (p for p in there if any(overlap(c, p.text) >= BORNE for c in pointer.claims))
     return next(exact, next(bearing, None))
-
-
-def uses_of(run: Trajectory) -> list[ItemUse]:
-    """What came of the episodes of an ended run, by item and use."""
-    cited, answered = supported(run), run.status is Status.FINISHED
-    uses: dict[tuple[str, str], list[Contribution]] = {}
-    for told in run.contributions:
-        uses.setdefault((told.item, told.use), []).append(told)
-    return [
-        ItemUse(
-            trajectory=run.id,
-            item=item,
-            use=use,
-            shown=len(told),
-            used=sum(c.what in cited if use == "pointer" else answered for c in told),
-            failed=sum(c.outcome != "offered" for c in told),
-        )
-        for (item, use), told in uses.items()
-    ]

@@ -28,7 +28,7 @@ from rubricem.agent.transcript.words import (
     overlap,
     phrase,
 )
-from rubricem.memory.schema import Source
+from rubricem.memory.schema import PastLookup, Source
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019.-][^\W_]+)*")
 Asked = Literal["name", "place", "date", "words"]
@@ -235,6 +235,23 @@ class Lookups:
                 if len(run) > len(best) and f" {plain} " not in f" {others} ":
                     best = run
         return best or self.found[number].text
+
+    def past(self) -> tuple[PastLookup, ...]:
+        """The look-ups as they were searched, and what was found; not those that compare."""
+        past = []
+        for step in self.steps:
+            if step.compares or (asked := self.resolved(step)) is None:
+                continue
+            found = self.found.get(step.number)
+            past.append(
+                PastLookup(
+                    asked=asked,
+                    answer=found.text if found else "",
+                    queries=tuple(self.queries.get(step.number, ())),
+                    source=found.source if found else "",
+                )
+            )
+        return tuple(past)
 
     def retry(self, step: Lookup, question: str) -> str | None:
         """Another query for a look-up that found nothing: its names alone, or the question.

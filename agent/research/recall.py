@@ -17,15 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rubricem.agent.models.opening import embedder_in
-from rubricem.agent.research.episodes import (
-    digest_of,
-    episode_of,
-    kept,
-    match_of,
-    recollection_of,
-    supported,
-    uses_of,
-)
+from rubricem.agent.research.episodes import digest_of, episode_of, supported
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import folded
@@ -37,6 +29,7 @@ from rubricem.memory.parts import offered
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     Basis,
+    Contribution,
     Embedder,
     Recollection,
     Reflection,
@@ -85,7 +78,7 @@ class Recall:
             {"id": name, "own": reply["own"] and place == 0}
             for place, name in enumerate(reply.get("ids", ()))
         ]
-        episodes = tuple(map(match_of, reply.get("episodes", ())))
+        episodes = tuple(map(EpisodeMatch.of, reply.get("episodes", ())))
         return cls(tuple(map(Recollection.model_validate, items)), reply["block"], episodes)
 
     def only(self, kinds: RecalledKinds) -> "Recall":
@@ -99,7 +92,11 @@ class Recall:
     def reply(self) -> dict[str, Any]:
         """It as the journal keeps it."""
         items = [item.model_dump(mode="json") for item in self.items]
-        return {"items": items, "block": self.block, "episodes": list(map(kept, self.episodes))}
+        return {
+            "items": items,
+            "block": self.block,
+            "episodes": [match.fields() for match in self.episodes],
+        }
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -182,7 +179,7 @@ class BankRecaller:
             # A question is answered without its memory rather than not at all.
             self._tell(f"the memory is left out: {fault}")
         similar = [match.reflection for match in found.similar]
-        items = (*_items(found), *map(recollection_of, led.matches))
+        items = (*_items(found), *(match.recollection for match in led.matches))
         return Recall(items, reference_block(found.own, similar, self._characters), led.matches)
 
     async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
@@ -207,10 +204,29 @@ class BankRecaller:
     async def used(self, trajectory: Trajectory) -> None:
         try:
             await self._bank.used(trajectory.id, trajectory.recalled, trajectory.question)
-            await self._bank.contributed(uses_of(trajectory))
+            await self._bank.contributed(_uses(trajectory))
             await note_lessons(self._bank, trajectory)
         except RubricemError as error:
             self._tell(f"that it was recalled is not counted: {error}")
+
+
+def _uses(run: Trajectory) -> list[ItemUse]:
+    """What came of the episodes of an ended run, by item and use."""
+    cited, answered = supported(run), run.status is Status.FINISHED
+    uses: dict[tuple[str, str], list[Contribution]] = {}
+    for told in run.contributions:
+        uses.setdefault((told.item, told.use), []).append(told)
+    return [
+        ItemUse(
+            trajectory=run.id,
+            item=item,
+            use=use,
+            shown=len(told),
+            used=sum(c.what in cited if use == "pointer" else answered for c in told),
+            failed=sum(c.outcome != "offered" for c in told),
+        )
+        for (item, use), told in uses.items()
+    ]
 
 
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:

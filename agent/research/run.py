@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research import episodes
+from rubricem.agent.research.episodes import Remembered, Ways
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
 from rubricem.agent.research.threads import NOTHING, Background, standalone
@@ -98,7 +98,7 @@ class Evidence:
     sources: dict[str, Source] = field(default_factory=dict)
     answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """tool, and what was asked of it, case folded -> ids of what it brought"""
-    remembered: episodes.Remembered = field(default_factory=episodes.Remembered)
+    remembered: Remembered = field(default_factory=Remembered)
     _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _excerpts: Excerpts = field(default_factory=Excerpts)
     _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class Run:
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
         matches = {match.episode.id: match for match in self.recalled.episodes}
-        self.evidence.remembered = episodes.Remembered(matches)
+        self.evidence.remembered = Remembered(matches)
         led = len(matches)
         count = len(self.recalled.items) - led
         self.listener(LessonsRecalled(count, self.recalled.own, led))
@@ -480,11 +480,11 @@ class Run:
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query brings something new to read.
-            ways = episodes.Ways(tool.search, tool.name, self.pages, limit, len(self.sources))
+            ways = Ways(tool.search, tool.name, self.pages, limit, len(self.sources))
             question = self.evidence.alone(self.ask.question)
             asked = self.recaller
             met = await asked.meet(query, question) if isinstance(asked, EpisodeRecaller) else ()
-            brought = await episodes.search(ways, query, remembered, met)
+            brought = await remembered.search(ways, query, met)
             shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
             return reply_of(shown, **brought.reply(shown, alone))
 
@@ -579,7 +579,7 @@ class Run:
             recalled=tuple(item.id for item in recollections),
             recollections=recollections,
             contributions=tuple(remembered.contributions),
-            lookups=episodes.past_lookups(self.lookups),
+            lookups=self.lookups.past(),
             scaffold=self.scaffold,
             shared=self.shared,
             seed=self.ask.seed,

@@ -24,7 +24,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,7 +35,7 @@ from pydantic import ValidationError, model_validator
 
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import append_whole, sync, writable
-from rubricem.memory.schema import Episode, ItemKind, Reflection, Value
+from rubricem.memory.schema import Episode, ItemKind, Recollection, Reflection, Value
 
 _BLOCK = 2**20
 
@@ -382,6 +382,29 @@ class EpisodeMatch:
     """of the two questions, a cosine; None: not found by it"""
     shared: tuple[str, ...] = ()
     """names that both have"""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "EpisodeMatch":
+        episode = Episode.model_validate(fields["episode"])
+        return cls(episode, fields["own"], fields["similarity"], tuple(fields["shared"]))
+
+    def fields(self) -> dict[str, Any]:
+        """It as a run's journal keeps it, with what it was found by."""
+        found_by = {"own": self.own, "similarity": self.similarity, "shared": list(self.shared)}
+        return {"episode": self.episode.model_dump(mode="json"), **found_by}
+
+    @property
+    def recollection(self) -> Recollection:
+        """It as the ended run keeps it."""
+        return Recollection(
+            id=self.episode.id,
+            kind="episode",
+            why=f"both name {', '.join(self.shared[:3])}" if self.shared else "",
+            question=self.episode.question,
+            own=self.own,
+            similarity=self.similarity,
+            score=self.episode.score,
+        )
 
 
 @dataclass(frozen=True, slots=True)

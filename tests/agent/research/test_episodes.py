@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.episodes import MARK, Remembered, Ways, digest_of, episode_of, search
+from rubricem.agent.research.episodes import MARK, Remembered, Ways, digest_of, episode_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -132,14 +132,14 @@ async def test_a_search_reads_on_behind_what_it_brought_in_vain(
         return pages[:limit]
 
     ways = Ways(find, "search", None, limit=1, seen=0)
-    brought = await search(ways, asked, Remembered({"own": match}), ())
+    brought = await Remembered({"own": match}).search(ways, asked, ())
     passed = own and asked == MISS
     assert limits == [3 if passed else 1]
     assert brought.passages == [pages[n] for n in read][: limits[0]]
     told = [Contribution(item="own", use="vain", what=MISS)] if passed else []
     assert brought.contributions == told
     pages.pop()  # where there is nothing else, it is read once more
-    assert (await search(ways, asked, Remembered({"own": match}), ())).passages[0] == pages[0]
+    assert (await Remembered({"own": match}).search(ways, asked, ())).passages[0] == pages[0]
 
 
 @pytest.mark.parametrize(
