@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,7 +28,7 @@ from rubricem.agent.reports.report import (
     TITLE,
     duration,
     facts,
-    for_terminal,
+    grammar,
     latest_rubric,
     notes,
     quotes,
@@ -49,6 +50,10 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.memory.text import one_line, printable
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+    from rich.markdown import Markdown
 
 STAGES = tuple(Stage)
 RUBRIC_TAIL = 20_000
@@ -375,6 +380,23 @@ def print_report(
         if i:
             console.print()
         console.print(part, width=width, soft_wrap=width is None)
+
+
+def for_terminal(text: str) -> "Markdown":
+    """The text as rich draws it, its formulas as they were written."""
+    from rich.markdown import Markdown
+
+    drawn = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+    drawn.parsed = [_as_source(token) for token in grammar().parse(text)]
+    return drawn
+
+
+def _as_source(token: "Token") -> Any:
+    if token.type.startswith("math"):
+        kind = "fence" if token.block else "text"
+        return token.copy(type=kind, tag="code" if token.block else "", info="latex")
+    children = token.children and [_as_source(child) for child in token.children]
+    return token.copy(children=children)
 
 
 def _body(answer: CitedAnswer, console: Console, width: int | None) -> Text:

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
-    from rich.markdown import Markdown
 
 _OFF = ["reference", "html_block", "html_inline", "entity", "code"]
 _TASK = re.compile(r"\[([ xX])\]\s+")
@@ -150,23 +149,6 @@ def alive(text: str) -> bool:
         or (token.type == "link_open" and not web_address(str(token.attrs["href"])))
         for token in tokens
     )
-
-
-def for_terminal(text: str) -> "Markdown":
-    """The text as rich draws it, its formulas as they were written."""
-    from rich.markdown import Markdown
-
-    drawn = Markdown("", hyperlinks=False, code_theme="ansi_dark")
-    drawn.parsed = [_written(token) for token in grammar().parse(text)]
-    return drawn
-
-
-def _written(token: "Token") -> Any:
-    if token.type.startswith("math"):
-        kind = "fence" if token.block else "text"
-        return token.copy(type=kind, tag="code" if token.block else "", info="latex")
-    children = token.children and [_written(child) for child in token.children]
-    return token.copy(children=children)
 
 
 _FENCE = re.compile(r"(`{3,})[^`]*$")

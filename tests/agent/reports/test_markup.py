@@ -5,8 +5,9 @@ import time
 import pytest
 from rich.console import Console
 
+from rubricem.agent.reports.display import for_terminal
 from rubricem.agent.reports.page import as_mathml, as_source, draft_html, html_of
-from rubricem.agent.reports.report import alive, for_terminal
+from rubricem.agent.reports.report import alive
 from tests.agent.reports.runs import HOSTILE, SCRIPT
 
 REL = 'rel="noopener noreferrer nofollow"'
