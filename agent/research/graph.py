@@ -26,10 +26,9 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, Field, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import JournaledCalls
@@ -43,7 +42,6 @@ from rubricem.agent.transcript.events import SourceProgress, StageStarted
 from rubricem.agent.transcript.question import (
     MOST_REJECTED,
     OPEN_PAGE,
-    Ask,
     Found,
     OutOfTime,
     PlanDecision,
@@ -94,20 +92,6 @@ class ResearchLimits(TypedDict, total=False):
     max_seconds: Annotated[float, Field(ge=0)]
     max_total_tokens: Annotated[int, Field(ge=0)]
     max_cost: Annotated[float, Field(ge=0)]
-
-
-def limited(ask: Ask, limits: ResearchLimits) -> Ask:
-    """The question under these limits; raises SettingsError where one of them cannot be."""
-    try:
-        given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", "Correct it in the context."
-        ) from error
-    names = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
-    spent = {name: given.pop(key) or None for name, key in names.items() if key in given}
-    return replace(ask, **given, budgets=replace(ask.budgets, **spent))
 
 
 class ResearchInput(TypedDict, total=False):
@@ -185,8 +169,11 @@ def decoder_of(
     return FreeDecoder(Sampling(temperature=temperature), attempts, short=short)
 
 
-class OpenRuns(Protocol):
-    """Where nodes find the run they work on and the decoder that writes it."""
+class LiveRuns(Protocol):
+    """The runs that are under way, by their keys: what the nodes know of a `Researcher`.
+
+    It imports this module, and so cannot be named here.
+    """
 
     @property
     def decoder(self) -> Decoder: ...
@@ -197,17 +184,19 @@ class OpenRuns(Protocol):
         limits: ResearchLimits,
         earlier: Sequence[str],
     ) -> str: ...
-    async def find(self, key: str) -> Run | None: ...
-    async def open(self, key: str) -> Run: ...
+    async def at(self, key: str, path: Sequence[str]) -> Run:
+        """The run as it stands behind these nodes; where it stands elsewhere, at its beginning.
+
+        It stands elsewhere in another process than began it, and after a node that failed.
+        """
+        ...
+
     async def finish(self, run: Run) -> Trajectory: ...
     async def abandon(self, run: Run, error: BaseException) -> None: ...
 
 
-class RunsOpener(Protocol):
-    """Opens what the runs need, once, when the first of them is begun."""
-
-    async def opened(self) -> OpenRuns: ...
-
+WhoseRuns = Callable[[], Awaitable[LiveRuns]]
+"""asked by every node, since a graph can be built before there is a researcher, or for several"""
 
 Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
@@ -352,7 +341,7 @@ def following(step: str, query: str | None) -> str:
 
 
 def build_graph(
-    opener: RunsOpener,
+    whose: WhoseRuns,
     checkpointer: Any = None,
     *,
     state: type = Position,
@@ -371,7 +360,7 @@ def build_graph(
     )
     graph.add_edge(START, "recall")
     for name, following in WAYS.items():
-        graph.add_node(name, _node(name, opener), input_schema=state)
+        graph.add_node(name, _node(name, whose), input_schema=state)
         if len(following) == 1:
             graph.add_edge(name, *following)
         else:
@@ -388,13 +377,13 @@ class _Node(Protocol):
     async def __call__(self, state: Position) -> Position: ...
 
 
-def _node(name: str, opener: RunsOpener) -> _Node:
+def _node(name: str, whose: WhoseRuns) -> _Node:
     from langgraph.errors import GraphBubbleUp
 
     first = name == NODES[0]
 
     async def node(state: Position) -> Position:
-        runs = await opener.opened()
+        runs = await whose()
         path = [] if first else state.get("path", [])
         question = _question(state) if first else ""
         began: Position = {}
@@ -403,9 +392,7 @@ def _node(name: str, opener: RunsOpener) -> _Node:
             began = {"runs": [*state.get("runs", ()), key]} if state.get("messages") else {}
         else:
             key = state["run"]
-        run = await runs.find(key)
-        if run is None or run.path != path:
-            run = await runs.open(key)
+        run = await runs.at(key, path)
         try:
             ahead = [*path[len(run.path) :], name]
             query = await _walk(
@@ -437,7 +424,7 @@ def _question(state: Position) -> str:
     return str(last.text) if last and last.type == "human" else state.get("question", "")
 
 
-async def _begin(runs: OpenRuns, state: Position, question: str) -> str:
+async def _begin(runs: LiveRuns, state: Position, question: str) -> str:
     from langgraph.runtime import get_runtime
 
     form = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)

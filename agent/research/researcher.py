@@ -14,6 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pydantic import TypeAdapter, ValidationError
+
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import is_on, traced
 from rubricem.agent.reports.verifier import AnswerVerifier
@@ -21,7 +23,6 @@ from rubricem.agent.research.graph import (
     Decoder,
     ResearchLimits,
     build_graph,
-    limited,
     recursion_limit,
 )
 from rubricem.agent.research.recall import EpisodeRecaller, Recaller
@@ -172,14 +173,13 @@ class Researcher:
         }
         asks = run.ask.approve_plan or run.ask.clarify
         if not asks and self.saver is None:
-            graph = _graph()
             _ASKED.set(self)
-            await graph.ainvoke(position | {"together": True}, config)
+            await _shared_graph().ainvoke(position | {"together": True}, config)
             return
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
-        graph = build_graph(self, self.saver or InMemorySaver())
+        graph = self.graph(self.saver or InMemorySaver())
         config["configurable"] = {"thread_id": run.thread}
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
             run.listener(PersonAsked(waiting=True))
@@ -190,9 +190,13 @@ class Researcher:
                 run.listener(PersonAsked(waiting=False))
             position = Command(resume=decision)
 
-    async def opened(self) -> "Researcher":
-        """For the graph, which may be built before there is a researcher."""
-        return self
+    def graph(self, saver: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
+        """The graph over this researcher's runs, for who goes through it by themselves."""
+
+        async def own() -> Researcher:
+            return self
+
+        return build_graph(own, saver)
 
     async def begin(
         self,
@@ -206,19 +210,17 @@ class Researcher:
         `earlier`: the runs of its conversation.
         """
         ask = replace(self.template, question=checked(question), answer_format=answer_format)
-        ask = replace(limited(ask, limits), earlier=tuple(earlier))
+        ask = replace(_limited(ask, limits), earlier=tuple(earlier))
         thread = new_thread()
         await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         await self._start(thread, ask, ignore)
         return thread
 
-    async def find(self, key: str) -> Run | None:
-        return self._runs.get(key)
-
-    async def open(self, key: str) -> Run:
-        """A run at its beginning: one that another process began, or that stands elsewhere."""
+    async def at(self, key: str, path: Sequence[str]) -> Run:
         held = self._runs.get(key)
         if held is not None:
+            if held.path == [*path]:
+                return held
             self._release(held)
         request = await asyncio.to_thread(self.store.request, key)
         return await self._start(key, ask_of(request), held.listener if held else ignore)
@@ -314,16 +316,14 @@ class Researcher:
 _ASKED: ContextVar[Researcher] = ContextVar("asked")
 
 
-class _Asked:
-    """For the one graph of this process: the researcher in whose context it is gone through."""
+@cache
+def _shared_graph() -> "CompiledStateGraph[Any, Any, Any, Any]":
+    """The one of this process, which each researcher goes through in a context of its own."""
 
-    async def opened(self) -> Researcher:
+    async def asked() -> Researcher:
         return _ASKED.get()
 
-
-@cache
-def _graph() -> "CompiledStateGraph[Any, Any, Any, Any]":
-    return build_graph(_Asked())
+    return build_graph(asked)
 
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,6 +342,20 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     if fields.get("branch"):
         fields["branch"] = Branch(**fields["branch"])
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
+
+
+def _limited(ask: Ask, limits: ResearchLimits) -> Ask:
+    """The question under these limits; raises SettingsError where one of them cannot be."""
+    try:
+        given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", "Correct it in the context."
+        ) from error
+    names = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+    spent = {name: given.pop(key) or None for name, key in names.items() if key in given}
+    return replace(ask, **given, budgets=replace(ask.budgets, **spent))
 
 
 def new_thread() -> str:

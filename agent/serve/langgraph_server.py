@@ -46,7 +46,7 @@ class Heard(ResearchOutput, total=False):
     messages: Messages
 
 
-class ServedRuns:
+class ServedResearcher:
     """The researcher behind the graph, opened when the first question arrives."""
 
     def __init__(self) -> None:
@@ -66,4 +66,4 @@ class ServedRuns:
         return self._researcher
 
 
-graph = build_graph(ServedRuns(), state=Conversing, sent=Said, received=Heard)
+graph = build_graph(ServedResearcher().opened, state=Conversing, sent=Said, received=Heard)

@@ -65,7 +65,7 @@ class Opener:
 
 async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        drawn = build_graph(researcher).get_graph().draw_mermaid()
+        drawn = researcher.graph().get_graph().draw_mermaid()
     assert all(f"\t{name}({name})" in drawn for name in NODES)
     for edge in (
         "recall -.-> clarify",
@@ -90,7 +90,7 @@ async def test_runs_that_ask_nobody_go_the_same_way_in_one_superstep(
 ):
     with ScriptedServer([plan(), answer()]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            graph = build_graph(researcher)
+            graph = researcher.graph()
             asked = {"question": QUESTION, "together": together}
             ended = [each async for each in graph.astream(asked, stream_mode="updates")]
     assert [name for update in ended for name in update] == nodes
@@ -130,7 +130,7 @@ async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, together: b
     config: Any = {"configurable": {"thread_id": "x"}} if saved else {}
     with ScriptedServer(SENT_BACK) as server:
         async with researching(server.base_url, tmp_path, source) as researcher:
-            graph, asked = build_graph(researcher, saver), {"question": QUESTION}
+            graph, asked = researcher.graph(saver), {"question": QUESTION}
             position = await graph.ainvoke({**asked, "together": together}, config)
         assert len(server.requests) == len(SENT_BACK)
     assert (position["path"], position["status"]) == (BACK, "finished")
@@ -138,7 +138,8 @@ async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, together: b
 
 
 async def test_a_conversation_is_asked_after_its_last_message_and_answered_by_one(tmp_path: Path):
-    chat = build_graph(answering := Opener(), InMemorySaver(), state=Conversing)
+    answering = Opener()
+    chat = build_graph(answering.opened, InMemorySaver(), state=Conversing)
     config: Any = {"configurable": {"thread_id": "x"}}
     with ScriptedServer([*RUN, plan(), answer()]) as server:
         async with researching(server.base_url, tmp_path, FixedSearch()) as answering.researcher:
@@ -162,15 +163,15 @@ async def test_a_run_that_its_review_sent_back_goes_on_in_another_process(tmp_pa
     with ScriptedServer(SENT_BACK) as server:
         async with researching(server.base_url, tmp_path, source) as first:
             asked: Position = {"question": QUESTION}
-            graph = build_graph(first, saver)
+            graph = first.graph(saver)
             stood = await graph.ainvoke(asked, config, interrupt_after=["review"])
             assert (stood["path"], stood["query"]) == (BACK[:7], "eviction")
-            run = await first.find(stood["run"])
-            assert run is not None and run.returns == 1
+            run = await first.at(stood["run"], stood["path"])
+            assert run.returns == 1
             run.journal.close()
         assert (len(server.requests), source.queries) == (3, ["lru_cache maxsize None"])
         async with researching(server.base_url, tmp_path, source) as second:
-            ended = await build_graph(second, saver).ainvoke(None, config)
+            ended = await second.graph(saver).ainvoke(None, config)
         assert len(server.requests) == len(SENT_BACK)
     assert (ended["path"], ended["status"]) == (BACK, "finished")
     assert source.queries == ["lru_cache maxsize None", "eviction"]
@@ -347,13 +348,12 @@ async def test_another_process_goes_on_from_the_interrupt(tmp_path: Path):
     saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
     with ScriptedServer(RUN) as server:
         async with researching(server.base_url, tmp_path, approve_plan=True) as first:
-            paused = await build_graph(first, saver).ainvoke({"question": QUESTION}, config)
-            run = await first.find(paused["run"])
-            assert run is not None
+            paused = await first.graph(saver).ainvoke({"question": QUESTION}, config)
+            run = await first.at(paused["run"], paused["path"])
             run.journal.close()
         assert paused["__interrupt__"][0].value["ask"] == "approve_plan"
         async with researching(server.base_url, tmp_path, approve_plan=True) as second:
-            graph = build_graph(second, saver)
+            graph = second.graph(saver)
             ended = await graph.ainvoke(Command(resume=APPROVE), config)
         assert len(server.requests) == len(RUN)
     assert ended["status"] == "finished"
@@ -429,17 +429,18 @@ async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
     source = FixedSearch()
     with ScriptedServer(RUN) as server:
         async with researching(server.base_url, tmp_path, source) as first:
-            graph = build_graph(first, saver)
+            graph = first.graph(saver)
             question: Position = {"question": QUESTION}
             await graph.ainvoke(question, config, interrupt_after=["research"])
-            run = await first.find((await graph.aget_state(config)).values["run"])
-            assert run is not None and run.path == [
+            stood = (await graph.aget_state(config)).values
+            run = await first.at(stood["run"], stood["path"])
+            assert run.path == stood["path"] == [
                 "recall", "clarify", "plan", "approve", "tools", "research",
             ]  # fmt: skip
             run.journal.close()
         assert len(server.requests) == 2
         async with researching(server.base_url, tmp_path, source) as second:
-            ended = await build_graph(second, saver).ainvoke(None, config)
+            ended = await second.graph(saver).ainvoke(None, config)
         assert len(server.requests) == len(RUN)
     assert ended["status"] == "finished"
     assert "an unbounded cache [1]" in ended["report"]
@@ -452,7 +453,7 @@ async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
         await asked(server.base_url, tmp_path, source=source)
         async with researching(server.base_url, tmp_path, source) as another:
             way = [*NODES[:6], "tools", "research", "review", "answer"]
-            graph = build_graph(another, InMemorySaver())
+            graph = another.graph(InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             await graph.aupdate_state(
                 config, {"question": QUESTION, "run": "t", "path": way}, as_node="answer"
@@ -466,7 +467,7 @@ async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
 async def test_an_earlier_position_of_a_run_in_memory_is_walked_to_anew(tmp_path: Path):
     with ScriptedServer(RUN) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            graph = build_graph(researcher, InMemorySaver())
+            graph = researcher.graph(InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             question: Position = {"question": QUESTION}
             await graph.ainvoke(question, config, interrupt_after=["review"])
@@ -479,7 +480,7 @@ async def test_an_earlier_position_of_a_run_in_memory_is_walked_to_anew(tmp_path
 async def test_each_question_in_one_graph_thread_is_a_run_of_its_own(tmp_path: Path):
     with ScriptedServer([*RUN, *RUN]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            graph = build_graph(researcher, InMemorySaver())
+            graph = researcher.graph(InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             first = await graph.ainvoke({"question": "First?"}, config)
             second = await graph.ainvoke({"question": "Second?"}, config)
@@ -490,14 +491,14 @@ async def test_each_question_in_one_graph_thread_is_a_run_of_its_own(tmp_path: P
 async def test_a_graph_without_a_question_says_so(tmp_path: Path):
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
         with pytest.raises(SettingsError, match="There is no question"):
-            await build_graph(researcher).ainvoke({"question": " "})
+            await researcher.graph().ainvoke({"question": " "})
 
 
 async def test_a_node_that_failed_is_tried_again_from_a_clean_start(tmp_path: Path):
     turns = ["no tags at all", Fault(401), plan(), *RUN[1:]]
     with ScriptedServer(turns) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            graph = build_graph(researcher, InMemorySaver())
+            graph = researcher.graph(InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             with pytest.raises(PolicyError):
                 await graph.ainvoke({"question": QUESTION}, config)

@@ -22,11 +22,11 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from rubricem.agent.research.graph import NODES, build_graph
+from rubricem.agent.research.graph import NODES
 from rubricem.agent.research.researcher import open_saver
 from rubricem.agent.research.setup import Answers, Setup, open_researcher, reserve, settle
 from rubricem.agent.serve.desk import Researchers
-from rubricem.agent.serve.langgraph_server import ServedRuns, graph
+from rubricem.agent.serve.langgraph_server import ServedResearcher, graph
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.agent.sources.choice import web_answers
@@ -239,16 +239,16 @@ async def test_a_position_in_postgresql_goes_on_with_another_researcher(
             open_saver(database) as saver,
             researching(server.base_url, tmp_path, source) as first,
         ):
-            graph = build_graph(first, saver)
+            graph = first.graph(saver)
             await graph.ainvoke({"question": QUESTION}, config, interrupt_after=["research"])
-            run = await first.find((await graph.aget_state(config)).values["run"])
-            assert run is not None
+            stood = (await graph.aget_state(config)).values
+            run = await first.at(stood["run"], stood["path"])
             run.journal.close()
         async with (
             open_saver(database) as saver,
             researching(server.base_url, tmp_path, source) as second,
         ):
-            ended = await build_graph(second, saver).ainvoke(None, config)
+            ended = await second.graph(saver).ainvoke(None, config)
         assert len(server.requests) == len(RUN)
     assert ended["status"] == "finished"
     assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
@@ -266,7 +266,7 @@ async def test_a_run_leaves_its_way_in_postgresql_and_can_be_asked_again(
             ):
                 researcher.saver = saver
                 run = await researcher.ask(Ask(QUESTION), "t")
-                state = await build_graph(researcher, saver).aget_state(config)
+                state = await researcher.graph(saver).aget_state(config)
         assert len(server.requests) == len(RUN)
     assert run.status == "finished"
     assert (state.values["path"][-1], state.next) == ("verify", ())
@@ -295,7 +295,7 @@ async def test_settings_are_read_at_the_first_question(monkeypatch: pytest.Monke
     monkeypatch.setenv("RUBRICEM_SOURCE", "/nowhere")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="Unknown source"):
-        await (await ServedRuns().opened()).begin("What?", AnswerFormat.LONG, {})
+        await (await ServedResearcher().opened()).begin("What?", AnswerFormat.LONG, {})
 
 
 def test_the_served_graph_says_what_it_takes_gives_and_may_be_told():
