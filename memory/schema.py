@@ -486,6 +486,7 @@ class Trajectory(Versioned):
 
     id: str
     thread: str
+    """names the run"""
     question: str
     answer_format: AnswerFormat
     decoding: Decoding
@@ -493,11 +494,11 @@ class Trajectory(Versioned):
     """the system prompt; the first segment is the user's message after it"""
     segments: tuple[Segment, ...]
     sources: tuple[Source, ...] = ()
-    """those of the thread that were at hand from the beginning come first"""
+    """those of the conversation that were at hand from the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
-    """each call that did not fail, also where the thread had the answer"""
+    """each call that did not fail, also where the conversation had the answer"""
     earlier: tuple[str, ...] = ()
-    """the runs of the thread whose reports stood before the question"""
+    """the runs of the conversation whose reports stood before the question"""
     status: Status
     reason: str = ""
     """one sentence, when the status is not FINISHED"""

@@ -1,6 +1,6 @@
 """What is entered in the chat: a question, or a slash command.
 
-Commands are on the latest answer (its plan, sources, citations, scores, its file), on threads
+Commands are on the latest answer (its plan, sources, citations, scores, its file), on conversations
 (listed, opened, branched, named, shared, gone on with, begun), and beside both (the memory, the
 budgets, the model, what is searched, help, leaving). Each is a function of the talk and of its
 argument, listed in their order here.
@@ -32,7 +32,7 @@ from rubricem.memory.text import one_line, printable, storable
 FAILED, PARTIAL = 1, 3
 """exit statuses, as those of `rubricem ask`"""
 LISTED = 20
-"""threads shown at most, the one talked in last first"""
+"""conversations shown at most, the one talked in last first"""
 FOUND = 5
 """reflections that a search in the bank shows"""
 CHAT_BUDGETS = {**BUDGETS, "searches": "tool_calls"}
@@ -263,9 +263,9 @@ async def source(talk: Talk, argument: str) -> None:
 @command("write the thread's questions and answers into one page", "[FILE.html]")
 async def share(talk: Talk, argument: str) -> None:
     answered = [talk.store.load(run) for run in talk.runs if talk.store.ended(run)]
-    if talk.thread is None or not answered:
+    if talk.conversation is None or not answered:
         raise SettingsError("There is no answer in this thread yet.", "Ask a question first.")
-    path = Path(argument or f"rubricem-{talk.thread.id}.html").expanduser()
+    path = Path(argument or f"rubricem-{talk.conversation.id}.html").expanduser()
     write_page(answered, talk.title(), path)
     talk.terminal.say(f"written: {path}")
 
@@ -299,18 +299,16 @@ async def copy(talk: Talk, argument: str) -> None:
 
 
 def names(talk: Talk) -> Words:
-    """Every thread, with what it is about."""
+    """Every conversation, with what it is about."""
     listing = talk.conversations.listed()
-    return [
-        (thread.id, one_line(talk.title(thread), 50)) for thread in listing.conversations[:LISTED]
-    ]
+    return [(each.id, one_line(talk.title(each), 50)) for each in listing.conversations[:LISTED]]
 
 
 @command("list the threads, or open one", "[THREAD]", names)
 async def threads(talk: Talk, argument: str) -> None:
     listing = await asyncio.to_thread(talk.conversations.listed)
     if argument:
-        known = [thread.id for thread in listing.conversations]
+        known = [each.id for each in listing.conversations]
         fitting = [name for name in known if name.startswith(argument)]
         if argument in known:
             fitting = [argument]
@@ -318,14 +316,14 @@ async def threads(talk: Talk, argument: str) -> None:
             fitting = [known[int(argument) - 1]]
         await talk.enter(fitting[0] if len(fitting) == 1 else argument)
         return
-    here = talk.thread
-    for number, thread in enumerate(listing.conversations[:LISTED], 1):
-        mark = "*" if here and here.id == thread.id else " "
-        when = thread.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        count = counted(len(thread.runs), "question")
-        about = one_line(talk.title(thread), 60)
-        branch = "  (branch)" if thread.parent else ""
-        talk.terminal.say(f"{mark}{number:>3}  {thread.id}  {when}  {count:<12} {about}{branch}")
+    here = talk.conversation
+    for number, each in enumerate(listing.conversations[:LISTED], 1):
+        mark = "*" if here and here.id == each.id else " "
+        when = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        count = counted(len(each.runs), "question")
+        about = one_line(talk.title(each), 60)
+        branch = "  (branch)" if each.parent else ""
+        talk.terminal.say(f"{mark}{number:>3}  {each.id}  {when}  {count:<12} {about}{branch}")
     for problem in listing.problems:
         talk.terminal.tell(problem)
     if not listing.conversations:
@@ -334,10 +332,10 @@ async def threads(talk: Talk, argument: str) -> None:
 
 @command("go on with the run that was interrupted, here or in another thread", "[THREAD]", names)
 async def resume(talk: Talk, argument: str) -> None:
-    thread = talk.thread
-    if argument and not (thread and argument in thread.runs):
+    here = argument in talk.runs
+    if argument and not here:
         await threads(talk, argument)
-    run = argument if thread and argument in thread.runs else None
+    run = argument if here else None
     run = run or await asyncio.to_thread(talk.unfinished)
     if run is None:
         raise SettingsError(
@@ -348,7 +346,7 @@ async def resume(talk: Talk, argument: str) -> None:
 
 
 def numbers(talk: Talk) -> Words:
-    """The thread's questions by their numbers."""
+    """The conversation's questions by their numbers."""
     questions = talk.questions()
     return [(str(n), one_line(question, 50)) for n, (question, _) in enumerate(questions, 1)]
 
@@ -363,9 +361,11 @@ async def branch(talk: Talk, argument: str) -> None:
 
 @command("give the thread a title", "TITLE")
 async def rename(talk: Talk, argument: str) -> None:
-    if talk.thread is None:
+    if talk.conversation is None:
         raise SettingsError("There is no thread yet.", "Ask a question first.")
-    talk.thread = await asyncio.to_thread(talk.conversations.rename, talk.thread.id, argument)
+    talk.conversation = await asyncio.to_thread(
+        talk.conversations.rename, talk.conversation.id, argument
+    )
     talk.terminal.say(f"The thread is called: {talk.title()}")
 
 

@@ -18,7 +18,7 @@ from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE
 from rubricem.agent.learning.lessons import queued
-from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -81,7 +81,7 @@ def completions(talk: Talk, before: str) -> Iterable[tuple[str, int, str]]:
 
 
 def toolbar(talk: Talk) -> str:
-    """Model, source, thread, and what was spent of what may be."""
+    """Model, source, conversation, and what was spent of what may be."""
     choices, spent, budgets = talk.researcher.choices, talk.spent, talk.setup.budgets
     limits = [
         f"{budgets.tokens:,} tokens" if budgets.tokens is not None else "",
@@ -136,18 +136,19 @@ def _keys() -> "KeyBindings":
     return keys
 
 
-async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bool) -> int:
+async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, quiet: bool) -> int:
     """Talk until the person leaves or the input ends; the exit status.
 
-    `thread`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run to go on after.
+    `conversation`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run that it goes
+    on after.
     """
     # What the event loop puts in its place would only end the chat at the second ^C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     settings = with_default_source(load_settings(flags))
     conversations = ConversationStore(settings.data_dir)
-    begin_in = _begun(conversations, thread) if thread else ""
+    begin_in = _begun(conversations, conversation) if conversation else ""
     if after:
-        # A run that is not there is told, before a thread is made for it.
+        # A run that is not there is told, before a conversation is made for it.
         RunStore(settings.data_dir).request(after)
         begin_in = conversations.after(after).id
     terminal = Terminal(quiet=quiet)
@@ -158,17 +159,17 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
         if begin_in:
             await talk.enter(begin_in)
         await _talk(talk)
-        if terminal.attended and talk.thread:
-            terminal.tell(f"Go on with this thread: rubricem chat --resume {talk.thread.id}")
+        if terminal.attended and talk.conversation:
+            terminal.tell(f"Go on with this thread: rubricem chat --resume {talk.conversation.id}")
         if talk.settings.memory == "on" and (waiting := len(queued(talk.store))):
             terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
         return 0 if terminal.attended else talk.worst
 
 
-def _begun(conversations: ConversationStore, thread: str) -> str:
-    """The thread to begin in; raises SettingsError where there is none."""
-    if thread != LATEST:
-        return conversations.get(thread).id
+def _begun(conversations: ConversationStore, conversation: str) -> str:
+    """The conversation to begin in; raises SettingsError where there is none."""
+    if conversation != LATEST:
+        return conversations.get(conversation).id
     listing = conversations.listed()
     if not listing.conversations:
         raise SettingsError(

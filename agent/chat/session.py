@@ -1,8 +1,7 @@
-"""A person's place in a thread of questions, and the terminal that they sit at.
+"""A person's place in a conversation, and the terminal that they sit at.
 
-A run is written down and put into its thread before any
-work is done for it, so that whatever ends the process, the question is there when the thread is
-opened again.
+A run is written down and put into its conversation before any work is done for it, so that whatever
+ends the process, the question is there when the conversation is opened again.
 
 `Terminal` says and shows, and interrupts: ^C once ends a run with what there is; ^C again, or where
 no run goes on, abandons the work at once, which can be gone on with later. The chat itself goes on
@@ -34,9 +33,9 @@ from rubricem.agent.cli.terminal import (
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.display import live_view
+from rubricem.agent.research.conversations import Conversation, ConversationStore
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
 from rubricem.agent.research.setup import Setup, reserve
-from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.events import Event, Listener, PersonAsked, Tell, hush, tell_to
@@ -212,7 +211,7 @@ async def _open(
 
 @dataclass
 class Talk:
-    """One thread being talked in, and the terminal; None: the next question begins one."""
+    """One conversation being talked in, and the terminal; None: the next question begins one."""
 
     researcher: Researcher
     settings: Settings
@@ -220,11 +219,11 @@ class Talk:
     """what the settings were loaded with, so that one of them can be changed"""
     conversations: ConversationStore
     terminal: Terminal
-    thread: Conversation | None = None
+    conversation: Conversation | None = None
     last: Trajectory | None = None
     """the answer that is talked of: of the latest run here that ended"""
     spent: Usage = NO_USAGE
-    """by the thread's runs"""
+    """by the conversation's runs"""
     over: bool = False
     """the person has left"""
     worst: int = 0
@@ -265,11 +264,11 @@ class Talk:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those of the thread, the latest last."""
-        return self.thread.runs if self.thread else ()
+        """Those of the conversation, the latest last."""
+        return self.conversation.runs if self.conversation else ()
 
     def answer(self) -> tuple[Trajectory, CitedAnswer]:
-        """The latest answer of the thread; raises SettingsError where there is none yet."""
+        """The latest answer of the conversation; raises SettingsError where there is none yet."""
         from rubricem.agent.reports.cited import cited_answer
 
         if self.last is None:
@@ -277,10 +276,12 @@ class Talk:
         return self.last, cited_answer(self.last)
 
     async def ask(self, question: str, watch: ChatWatch) -> Trajectory:
-        """Ask the next question of the thread."""
-        run, here = new_thread(), self.thread.id if self.thread else None
+        """Ask the next question of the conversation."""
+        run, here = new_thread(), self.conversation.id if self.conversation else None
         ask = await asyncio.to_thread(reserve, self.setup, run, question, self.runs)
-        self.thread = await asyncio.to_thread(self.conversations.take_in, here, run, self.store)
+        self.conversation = await asyncio.to_thread(
+            self.conversations.take_in, here, run, self.store
+        )
         return await self._run(run, ask, watch)
 
     async def go_on(self, run: str, watch: ChatWatch) -> Trajectory:
@@ -290,14 +291,14 @@ class Talk:
         return await self._run(run, ask, watch)
 
     async def open(self, identifier: str) -> tuple[str, ...]:
-        """Go into a thread; sentences on runs of it that cannot be read."""
-        thread = await asyncio.to_thread(self.conversations.get, identifier)
+        """Go into a conversation; sentences on runs of it that cannot be read."""
+        conversation = await asyncio.to_thread(self.conversations.get, identifier)
         self.leave()
-        self.thread = thread
+        self.conversation = conversation
         return await asyncio.to_thread(self._read)
 
     async def enter(self, identifier: str) -> None:
-        """Go into a thread, and say what was asked in it."""
+        """Go into a conversation, and say what was asked in it."""
         problems = await self.open(identifier)
         self.terminal.say(one_line(self.title()), style="bold")
         questions = await asyncio.to_thread(self.questions)
@@ -309,13 +310,13 @@ class Talk:
             self.terminal.say("/resume goes on with the question that has not come to its end.")
 
     def leave(self) -> None:
-        """The next question begins a thread of its own."""
-        self.thread, self.last, self.spent, self._usages = None, None, NO_USAGE, {}
+        """The next question begins a conversation of its own."""
+        self.conversation, self.last, self.spent, self._usages = None, None, NO_USAGE, {}
 
     async def branch(self, number: int | None) -> Conversation:
-        """Go on from a question, the latest without a number, in a thread of its own."""
+        """Go on from a question, the latest without a number, in a conversation of its own."""
         runs = self.runs
-        if self.thread is None or not runs:
+        if self.conversation is None or not runs:
             raise SettingsError("There is nothing to branch off yet.", "Ask a question first.")
         if number is not None and not 1 <= number <= len(runs):
             raise SettingsError(
@@ -323,12 +324,12 @@ class Talk:
                 f"It has {len(runs)}: give a number from 1 to {len(runs)}.",
             )
         run = runs[(number or len(runs)) - 1]
-        branch = await asyncio.to_thread(self.conversations.branch, self.thread.id, run)
+        branch = await asyncio.to_thread(self.conversations.branch, self.conversation.id, run)
         await self.open(branch.id)
         return branch
 
     def unfinished(self) -> str | None:
-        """The latest run of the thread that has not come to its end."""
+        """The latest run of the conversation that has not come to its end."""
         for run in reversed(self.runs):
             try:
                 if not self.store.whole(run):
@@ -367,17 +368,17 @@ class Talk:
             await model.aclose()
 
     def questions(self) -> list[tuple[str, str]]:
-        """Each question of the thread, and how its run ended."""
+        """Each question of the conversation, and how its run ended."""
         return [self._told(run) for run in self.runs]
 
-    def title(self, thread: Conversation | None = None) -> str:
-        """What a thread, or this one, is about: its title, or its first question."""
-        thread = thread or self.thread
-        if thread is None:
+    def title(self, conversation: Conversation | None = None) -> str:
+        """What a conversation, or this one, is about: its title, or its first question."""
+        conversation = conversation or self.conversation
+        if conversation is None:
             return "new thread"
-        if thread.title or not thread.runs:
-            return thread.title or "(no question yet)"
-        return self._told(thread.runs[0])[0]
+        if conversation.title or not conversation.runs:
+            return conversation.title or "(no question yet)"
+        return self._told(conversation.runs[0])[0]
 
     async def _run(self, run: str, ask: Ask, watch: ChatWatch) -> Trajectory:
         ended = await self.researcher.ask(ask, run, watch.listener, watch.stop, watch.person)
@@ -386,7 +387,7 @@ class Talk:
         return ended
 
     def _read(self) -> tuple[str, ...]:
-        """Take up the thread's ended runs."""
+        """Take up the conversation's ended runs."""
         problems = []
         for run in self.runs:
             try:

@@ -4,8 +4,8 @@ It comes after the answer and can only fail by itself: whatever goes wrong, the 
 and the run waits to be learnt from later, with the reason. Every finished call is in a journal
 beside the run until the learning is done, so a learning that was killed repeats none. A run
 that is learnt from again, because somebody rated it, is reflected on no second time: what was
-written on it is scored anew, now with the rating shown to the judge. A question of a thread is
-judged and reflected on with what was asked and reported before it; what it taught is kept under
+written on it is scored anew, now with the rating shown to the judge. A question of a conversation
+is judged and reflected on with what was asked and reported before it; what it taught is kept under
 the question that can stand alone, by which it is recalled.
 
 Which runs are still to be learnt from, and what was learnt, is in two small files beside each run:
@@ -40,9 +40,14 @@ from rubricem.agent.models.policy import (
     call_scope,
     journaled,
 )
+from rubricem.agent.research.conversations import (
+    Background,
+    background_in,
+    in_conversation,
+    standalone,
+)
 from rubricem.agent.research.recall import note_lessons
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
 from rubricem.memory.bank import RubricBank
@@ -252,7 +257,7 @@ def _why_none(
 
 EMBEDDED_CANDIDATES = 2
 """a model on a few cores writes each for a minute or more"""
-THREADLESS = "nothing of its thread is left, without which its question means nothing"
+OUT_OF_CONTEXT = "nothing of its thread is left, without which its question means nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +310,7 @@ async def _learnt(
     background = await asyncio.to_thread(background_in, folder, store, trajectory.earlier)
     why = "this run was learnt from before"
     if trajectory.earlier and not background.turns:
-        why = THREADLESS
+        why = OUT_OF_CONTEXT
         await asyncio.to_thread(set_mark, folder, LearnMark(state="skipped", reason=why))
     elif not await asyncio.to_thread(was_learnt, folder, trajectory):
         why = ""
@@ -338,7 +343,7 @@ class _LearningWork:
     learner: RunLearner
     ended: Trajectory
     background: Background
-    """what had been asked and found in its thread"""
+    """what had been asked and found in its conversation"""
     folder: Path
     calls: JournaledCalls
     mark: LearnMark
@@ -348,7 +353,7 @@ class _LearningWork:
     @property
     def trajectory(self) -> Trajectory:
         """The run as it is judged and reflected on."""
-        return in_thread(self.ended, self.background)
+        return in_conversation(self.ended, self.background)
 
     @property
     def question(self) -> str:

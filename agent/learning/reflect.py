@@ -141,7 +141,7 @@ class Reflector:
     ) -> Reflected:
         """The candidates scored, and the best of them as an item for the bank.
 
-        `rating` is a person's of the run; `earlier` was read in its thread before it.
+        `rating` is a person's of the run; `earlier` was read in its conversation before it.
         """
         scored = await self.judge.score(trajectory, judgement, written, seed, rating=rating)
         least = self.judge.minimum if self.minimum is None else self.minimum

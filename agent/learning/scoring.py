@@ -4,9 +4,9 @@ Its model is the one that was chosen. Where the policy is the embedded model it 
 that its weights are in memory once. What code can tell of a stage - whether its form is whole, and
 what its cites hold - can stand in front of the judge's opinion, which then need not be asked for.
 
-What can be judged is a run by its name, a trajectory's file, or a collected run. A run of a thread
-is judged under its question with the thread, without which it means little. A run's judgement lies
-beside its trajectory as `judgement.json`: one `Judgement`, or a list of them where the folder
+What can be judged is a run by its name, a trajectory's file, or a collected run. A run of a
+conversation is judged under its question with that, without which it means little. Its judgement
+lies beside its trajectory as `judgement.json`: one `Judgement`, or a list of them where the folder
 holds a collected run.
 """
 
@@ -24,9 +24,9 @@ from pydantic import ValidationError
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
+from rubricem.agent.research.conversations import background_in, in_conversation
 from rubricem.agent.research.recall import Stores
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.research.threads import background_in, in_thread
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Wanted, group_judge
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
@@ -220,7 +220,7 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
 
 
 def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
-    read = in_thread(trajectory, background_in(folder, store, trajectory.earlier))
+    read = in_conversation(trajectory, background_in(folder, store, trajectory.earlier))
     group = TrajectoryGroup(question=read.question, trajectories=(read,))
     return Judgeable((group,), folder, collected=False)
 

@@ -265,7 +265,7 @@ class ForcedDecoder:
             self._follow(run)
             asked = self._question(run, run.lookups.steps[0])
             run.lookups.queries.setdefault(run.lookups.at, [asked])
-        # What the thread before quoted is never found anew, but it may answer.
+        # What the conversation before quoted is never found anew, but it may answer.
         quoted = (i for i in run.sources if i in run.evidence.background.by_id)
         lookups = run.lookups
         lookups.show([*(source.id for source in found.sources), *quoted])

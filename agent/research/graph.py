@@ -33,8 +33,8 @@ from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.reports.report import markdown
+from rubricem.agent.research.conversations import quote_conversation
 from rubricem.agent.research.run import Run, reply_of
-from rubricem.agent.research.threads import quote_thread
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
@@ -202,15 +202,17 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Put the system prompt, what earlier runs taught, the thread and the question down."""
+    """Put the system prompt, what earlier runs taught, the conversation and the question down."""
     if run.equipped:
         for said in await run.equipped.look_again():
             run.listener(SourceProgress(said))
     taught = await run.recall()
-    thread, shown = await quote_thread(run.evidence.background, run.policy, run.ask.passage_words)
+    before, shown = await quote_conversation(
+        run.evidence.background, run.policy, run.ask.passage_words
+    )
     # They can be cited without being found again.
     run.evidence.take_up(shown)
-    system, message = decoder.system(run), taught + thread + decoder.message(run)
+    system, message = decoder.system(run), taught + before + decoder.message(run)
     if text := run.ask.scaffold:
         bare = await run.policy.render(system, message)
         run.scaffold = ScaffoldedPrompt(text=text, shown=run.ask.criteria_shown, bare_ids=bare)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.research.recall import Stores
-from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
@@ -150,7 +150,7 @@ class History:
         return {str(tag): int(n) for tag, n in self._read(counted, ())}
 
     def later(self, thread: str) -> list[str]:
-        """Runs that were asked after this one in its thread, and so began with its report."""
+        """Runs that were asked after this one in its conversation, and so began with its report."""
         asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
         return [str(run) for (run,) in self._read(asked, [thread])]
 
@@ -325,7 +325,7 @@ def _sought(words: str, tag: str) -> tuple[str, list[object]]:
 class Dependents:
     """What stands on a run."""
 
-    threads: tuple[str, ...]
+    conversations: tuple[str, ...]
     """titles of the conversations that it is taken out of"""
     later: tuple[str, ...]
     """runs asked after it: they keep their copies of what they quoted of it"""
@@ -335,8 +335,8 @@ class Dependents:
     def told(self) -> list[str]:
         """A sentence for each of the three."""
         said = []
-        if self.threads:
-            said.append(f"It is taken out of its thread: {', '.join(self.threads)}.")
+        if self.conversations:
+            said.append(f"It is taken out of its thread: {', '.join(self.conversations)}.")
         if self.later:
             runs = ", ".join(self.later)
             said.append(f"Asked after it, and keeping what they quoted of it: {runs}.")
@@ -367,7 +367,7 @@ async def dependents(stores: Stores, thread: str) -> Dependents:
 
 
 def remove(stores: Stores, thread: str) -> None:
-    """Delete a run for good: its folder, its place in threads, its words in the index.
+    """Delete a run for good: its folder, its place in conversations, its words in the index.
 
     Raises SettingsError where there is none, or somebody works on it.
     """

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import is_on, traced
 from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.conversations import NOTHING, background_in
 from rubricem.agent.research.graph import (
     Decoder,
     ResearchLimits,
@@ -27,7 +28,6 @@ from rubricem.agent.research.graph import (
 )
 from rubricem.agent.research.recall import EpisodeRecaller, Recaller
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.threads import NOTHING, background_in
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.transcript.events import (
     BudgetSet,

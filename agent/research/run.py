@@ -9,7 +9,7 @@ as well, so that a resume with the same budget hears the same, and one with a la
 
 Ids of passages are given in order of first retrieval, whichever tool it was, and a passage found
 again keeps its own. A text of the web that another address holds as well is one source, and so is
-a page. The text is kept as it was fetched. What the thread had found before is known from the
+a page. The text is kept as it was fetched. What the conversation had found before is known from the
 beginning, and is a source of this run once it is shown or brought again, under the id that it had.
 """
 
@@ -25,10 +25,10 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.conversations import NOTHING, Background, standalone
 from rubricem.agent.research.episodes import Remembered, Ways
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
-from rubricem.agent.research.threads import NOTHING, Background, standalone
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
@@ -115,7 +115,7 @@ class Evidence:
 
     @property
     def own(self) -> list[Source]:
-        """Those that this run found, and not only the thread before it."""
+        """Those that this run found, and not only the conversation before it."""
         brought = {i for ids in self.answered.values() for i in ids}
         return [s for s in self.sources.values() if s.id in brought]
 
@@ -130,18 +130,18 @@ class Evidence:
         return [asked for name, asked in self.answered if name == tool]
 
     def alone(self, question: str) -> str:
-        """The run's question as it can be searched for without its thread."""
+        """The run's question as it can be searched for without its conversation."""
         return standalone(question, self.background.questions)
 
     def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
-        """Sources of this run, or of the thread, which are this run's from now on."""
+        """Sources of this run, or of the conversation, which are this run's from now on."""
         for identifier in ids:
             if identifier not in self.sources:
                 self.sources[identifier] = self.background.by_id[identifier]
         return self._sources(ids)
 
     def known(self, tool: str, asked: str) -> Found | None:
-        """What was brought by something asked before, in this run or in the thread."""
+        """What was brought by something asked before, in this run or in the conversation."""
         call = (tool, folded(asked))
         ids = self.answered.get(call, self.background.answered.get(call))
         if ids is None:

@@ -72,7 +72,7 @@ class Dialogue:
     earlier: tuple[SaidTurn, ...] = ()
 
     def as_question(self) -> str:
-        """The question with what was said before as text, for a thread that no run is known of."""
+        """The question with what was said before as text, where no run is known of that."""
         if not self.earlier:
             return self.question
         said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
@@ -153,9 +153,11 @@ class Asked(BaseModel):
     def run(self, question: str, conversation: str | None) -> RunAsked:
         """The run that is asked for; nobody is there to decide on its plan."""
         options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
-        thread = conversation or options.get("thread")
+        conversation = conversation or options.get("thread")
         try:
-            return RunAsked.model_validate({**options, "question": question, "thread": thread})
+            return RunAsked.model_validate(
+                {**options, "question": question, "thread": conversation}
+            )
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(["rubricem", *map(str, first["loc"])])
@@ -222,7 +224,7 @@ class Answer:
     """What a run came to, for a client."""
 
     run: str
-    thread: str | None
+    conversation: str | None
     """its conversation"""
     status: str
     reason: str
@@ -240,17 +242,17 @@ class Answer:
 
     def told(self) -> dict[str, Any]:
         """What is of no other field: which run it was, and how it came out."""
-        told = {"run": self.run, "thread": self.thread, "status": self.status}
+        told = {"run": self.run, "thread": self.conversation, "status": self.status}
         return {**told, "reason": self.reason}
 
 
-def answer_of(trajectory: Trajectory, thread: str | None) -> Answer:
+def answer_of(trajectory: Trajectory, conversation: str | None) -> Answer:
     """The answer of a run that ended, well or early."""
     cited = cited_answer(trajectory)
     content, annotations = _content(trajectory, cited)
     return Answer(
         run=trajectory.thread,
-        thread=thread,
+        conversation=conversation,
         status=trajectory.status.value,
         reason=one_line(trajectory.reason),
         content=content,
@@ -446,7 +448,7 @@ class OpenAIRuns:
                     if content.split() == report.split():
                         return run
             except (RubricemError, LookupError, TypeError, AttributeError):
-                # A damaged run is nobody's thread.
+                # A damaged run is nobody's conversation.
                 continue
         return None
 

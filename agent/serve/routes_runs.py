@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import contributed, markdown, notes, quotes, stage_texts
+from rubricem.agent.research.conversations import LONGEST_TITLE, Conversation
 from rubricem.agent.research.history import PastRun, dependents, remove
-from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,
@@ -70,7 +70,7 @@ from rubricem.memory.text import one_line, printable
 
 def router(desk: RunDesk, security: Security) -> APIRouter:
     """Everything that can be asked about runs."""
-    runs, threads, server = _Runs(desk), _Threads(desk), _Server(desk, security)
+    runs, conversations, server = _Runs(desk), _Conversations(desk), _Server(desk, security)
     created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
     routes = APIRouter(prefix="/api")
     routes.get("/status")(server.status)
@@ -88,13 +88,13 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     routes.post("/runs/{run}/stop")(runs.stop)
     routes.post("/runs/{run}/resume")(runs.resume)
     routes.post("/runs/{run}/answer")(runs.answer)
-    routes.get("/threads")(threads.listed)
-    routes.post("/threads", status_code=created)(threads.create)
-    routes.get("/threads/{thread}")(threads.one)
-    routes.get("/threads/{thread}/export/html")(threads.export)
-    routes.post("/threads/{thread}/branch", status_code=created)(threads.branch)
-    routes.patch("/threads/{thread}")(threads.rename)
-    routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)(threads.delete)
+    routes.get("/threads")(conversations.listed)
+    routes.post("/threads", status_code=created)(conversations.create)
+    routes.get("/threads/{thread}")(conversations.one)
+    routes.get("/threads/{thread}/export/html")(conversations.export)
+    routes.post("/threads/{thread}/branch", status_code=created)(conversations.branch)
+    routes.patch("/threads/{thread}")(conversations.rename)
+    routes.delete("/threads/{thread}", status_code=HTTPStatus.NO_CONTENT)(conversations.delete)
     routes.get("/learning")(desk.lessons.state)
     routes.post("/learning", status_code=accepted)(server.learn)
     routes.post("/learning/stop")(server.stop_learning)
@@ -410,8 +410,8 @@ class Branched(RequestBody):
 
 
 @dataclass(frozen=True)
-class _Threads:
-    """What is asked about threads of questions."""
+class _Conversations:
+    """What is asked about conversations, which are threads to who asks."""
 
     desk: RunDesk
 
@@ -451,16 +451,16 @@ class _Threads:
         named = {"Content-Disposition": f'attachment; filename="{file_name(thread, "html")}"'}
         return Response(content, media_type=TYPES["html"], headers=named)
 
-    def _page(self, thread: Conversation) -> str:
+    def _page(self, conversation: Conversation) -> str:
         told = []
-        for run in thread.runs:
+        for run in conversation.runs:
             # One that is unfinished, damaged or deleted is left out.
             with suppress(RubricemError):
                 if self.desk.store.ended(run):
                     told.append(for_others(self.desk.store.load(run), self.desk.settings))
         if not told:
             raise conflict("Nothing in this thread is answered yet.", "Wait for its first report.")
-        return page(*told, title=self._told(thread)["title"])
+        return page(*told, title=self._told(conversation)["title"])
 
     def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
         self.desk.conversation(thread)
@@ -475,17 +475,17 @@ class _Threads:
             self.desk.conversations.delete(thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    def _told(self, thread: Conversation) -> dict[str, Any]:
-        """A thread by its title, or by its first question; reads files."""
-        first = self.desk.store.question(thread.runs[0]) if thread.runs else ""
+    def _told(self, conversation: Conversation) -> dict[str, Any]:
+        """A conversation by its title, or by its first question; reads files."""
+        first = self.desk.store.question(conversation.runs[0]) if conversation.runs else ""
         return {
-            "id": thread.id,
-            "title": thread.title or one_line(first, LONGEST_TITLE),
-            "named": bool(thread.title),
-            "runs": list(thread.runs),
-            "parent": thread.parent.model_dump() if thread.parent else None,
-            "created_at": thread.created_at.isoformat(timespec="seconds"),
-            "updated_at": thread.changed_at.isoformat(timespec="seconds"),
+            "id": conversation.id,
+            "title": conversation.title or one_line(first, LONGEST_TITLE),
+            "named": bool(conversation.title),
+            "runs": list(conversation.runs),
+            "parent": conversation.parent.model_dump() if conversation.parent else None,
+            "created_at": conversation.created_at.isoformat(timespec="seconds"),
+            "updated_at": conversation.changed_at.isoformat(timespec="seconds"),
         }
 
 

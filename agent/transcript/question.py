@@ -203,7 +203,7 @@ class Branch:
     turn: int
     """counted from 1; one that ends earlier is a branch at its last turn"""
     trunk: str = ""
-    """the thread whose turns before that one are its own too, out of the journal; "": it is one"""
+    """the run whose turns before that one are its own too, out of the journal; "": it is one"""
     seed: int = 0
     """of the trunk"""
 
@@ -235,7 +235,7 @@ class Ask:
     criteria_shown: int = 0
     """how many stand in it"""
     earlier: tuple[str, ...] = ()
-    """the runs of the thread before this question, in order; none: it is asked alone"""
+    """the runs of the conversation before this question, in order; none: it is asked alone"""
     branch: Branch | None = None
     """None: it is gone through to its end"""
 

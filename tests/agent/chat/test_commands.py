@@ -12,7 +12,7 @@ from rich.console import Console
 from rubricem.agent.chat.commands import COMMANDS
 from rubricem.agent.chat.repl import completions, history_file, one_of, split, toolbar
 from rubricem.agent.chat.session import Talk, Terminal
-from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore
 from tests.support import terminal
 from tests.support.scripted_server import ScriptedServer

@@ -10,7 +10,7 @@ from click.testing import Result
 from rubricem.agent.chat.commands import judge
 from rubricem.agent.chat.session import ChatWatch, Talk, Terminal
 from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.rubrics import BufferStore

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.cli.upkeep import MANIFEST
-from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
 from tests.conftest import refusal, rubricem
 from tests.support.values import trajectory

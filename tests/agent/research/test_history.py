@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.research.history import (
     FILE_NAME,
     History,
@@ -17,7 +18,6 @@ from rubricem.agent.research.history import (
     remove,
 )
 from rubricem.agent.research.recall import Stores
-from rubricem.agent.research.threads import ConversationStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore, labels_of, set_labels
 from tests.support.banks import bank_in, reflection
@@ -156,7 +156,7 @@ def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store:
     taught = reflection("cache", "taught").model_copy(update={"trajectory_id": "run-1"})
     asyncio.run(bank_in(stores.data_dir).put(taught))
     depends = asyncio.run(dependents(stores, "en"))
-    assert depends.threads == ("Caches", "Caches") and depends.later == ("de",)
+    assert depends.conversations == ("Caches", "Caches") and depends.later == ("de",)
     assert depends.learnt == ("taught",) and len(depends.told()) == 3
     remove(stores, "en")
     remove(stores, "new")

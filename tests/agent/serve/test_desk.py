@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from rubricem.agent.research.threads import Conversation, ConversationStore
+from rubricem.agent.research.conversations import Conversation, ConversationStore
 from rubricem.agent.serve.app import sole_server
 from rubricem.agent.serve.desk import Capacity
 from rubricem.agent.serve.feed import FILE_NAME

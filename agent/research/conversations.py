@@ -6,15 +6,18 @@ A file is replaced whole, under a lock on the folder that all processes share, s
 them that add a run at once lose none. One that cannot be read is said to be so and left alone.
 
 A question begins with the reports before it, and every passage under its id. Ids are one numbering
-for a whole thread: a passage keeps the id it was first given, new ones are numbered after all of
-them. Runs that were asked side by side may have given one id to two passages; the later run's are
-then renumbered here, also in its report.
+for a whole conversation: a passage keeps the id it was first given, new ones are numbered after all
+of them. Runs that were asked side by side may have given one id to two passages; the later run's
+are then renumbered here, also in its report.
 
 "And in Python 3.12?" says nothing by itself. Whoever judges the run reads the latest questions and
-reports behind it, as context to judge by. Whoever searches knows nothing of a thread: a question
-that names too little of its own, or points back, is searched for with the names and content words
-of the last question that stood by itself. English words tell that a question points back; that it
-names little is told in any language.
+reports behind it, as context to judge by. Whoever searches knows nothing of it: a question that
+names too little of its own, or points back, is searched for with the names and content words of the
+last question that stood by itself. English words tell that a question points back; that it names
+little is told in any language.
+
+To people a conversation is a thread, on the page, in the chat and in the server's paths and JSON.
+In the code `thread` is the name of one run, as in files and flags.
 """
 
 import math
@@ -255,7 +258,7 @@ class EarlierTurn(Value):
 
 
 class Background(Value):
-    """What a thread had asked and found before a question; empty for one that is asked alone."""
+    """What was asked and found before a question; empty for one that is asked alone."""
 
     turns: tuple[EarlierTurn, ...] = ()
     """the latest last"""
@@ -289,7 +292,7 @@ NOTHING = Background()
 def background_in(
     folder: Path, store: RunStore, earlier: Sequence[str], *, keep: bool = False
 ) -> Background:
-    """What the run in a folder began with; empty where neither that nor its thread is left.
+    """What the run in a folder began with; empty where neither that nor its conversation is left.
 
     `keep`: the run begins now, and reads the same from then on.
     """
@@ -333,7 +336,7 @@ def _names(
     places: dict[tuple[str, str, str], str],
     taken: Mapping[str, Source],
 ) -> dict[str, str]:
-    """Each id of a run -> that in the thread; `places` learns what it did not know."""
+    """Each id of a run -> that in the conversation; `places` learns what it did not know."""
     highest = max(_highest(taken), _highest(source.id for source in sources))
     free, names = count(highest + 1), dict[str, str]()
     for source in sources:
@@ -370,8 +373,8 @@ _HEAD = (
 )
 
 
-def with_thread(question: str, background: Background) -> str:
-    """The question with its thread behind it; as it is where it was asked alone."""
+def with_conversation(question: str, background: Background) -> str:
+    """The question with its conversation behind it; as it is where it was asked alone."""
     turns = background.turns[-TURNS:]
     if not turns:
         return question
@@ -383,9 +386,9 @@ def with_thread(question: str, background: Background) -> str:
     return "\n\n".join([question, _HEAD, *map(neutralise, quoted)])
 
 
-def in_thread(trajectory: Trajectory, background: Background) -> Trajectory:
-    """The same run under its question with the thread, for a judge to read."""
-    question = with_thread(trajectory.question, background)
+def in_conversation(trajectory: Trajectory, background: Background) -> Trajectory:
+    """The same run under its question with the conversation, for a judge to read."""
+    question = with_conversation(trajectory.question, background)
     return trajectory.model_copy(update={"question": question})
 
 
@@ -399,10 +402,10 @@ FIRST_BLOCK = 0.4
 _CITED = re.compile(r"\[(S\d+)(?::[^\]\n]*)?\]")
 
 
-async def quote_thread(
+async def quote_conversation(
     background: Background, policy: Policy, words: int
 ) -> tuple[str, tuple[str, ...]]:
-    """What stands before a question in a thread, and the ids of the passages shown in it.
+    """What stands before a question in a conversation, and the ids of the passages shown in it.
 
     `words` are shown of each passage. Empty for a question that is asked alone.
     """
@@ -478,7 +481,7 @@ def leans(question: str) -> bool:
 
 
 def standalone(question: str, earlier: Sequence[str]) -> str:
-    """The question as it is; one that leans, with the thread's subject before it."""
+    """The question as it is; one that leans, with the conversation's subject before it."""
     if not earlier or not leans(question):
         return question
     known = content_words(question)
