@@ -1,11 +1,13 @@
 """Which judge goes with which model: chat servers write verdicts, the local one is read.
 
+A judge of whole runs has a name: its kind's, that of a part which an installed package offers, or
+`rubric:MODULE:NAME` for rubrics of one's own; docs/collecting.md lists them.
 Every model is open, and whoever opened it closes it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
@@ -13,6 +15,13 @@ from rubricem.judge.checklist import (
     ChecklistJudge,
     ChoiceItemChecker,
     ProposedChecklist,
+)
+from rubricem.judge.composed import (
+    RUBRIC,
+    ComposedJudge,
+    Compositions,
+    compositions_of,
+    with_code,
 )
 from rubricem.judge.pairwise import (
     ChainComparer,
@@ -33,14 +42,14 @@ from rubricem.judge.relative import (
 from rubricem.judge.stage import TEMPERATURE, RepeatedScorer, StageJudge
 from rubricem.judge.stage_readers import ChatProposer, ChatScorer, ChoiceScorer, LineProposer
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import (
-    ChatModel,
-    GroupJudge,
-    LocalModel,
-)
+from rubricem.memory.parts import offered, own_part
+from rubricem.memory.schema import ChatModel, GroupJudge, LocalModel
 
 JudgeModel = ChatModel | LocalModel
 Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NONE = "none"
+"""in the place of a judge's name: nothing is judged"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,46 @@ _DOES: Mapping[Kind, frozenset[str]] = {
     "checklist": frozenset(),
 }
 """what of `Wanted` each kind heeds, beside the seed"""
+
+
+def named_judge(
+    name: str, model: JudgeModel, wanted: Wanted, gate: Compositions | None = None
+) -> GroupJudge:
+    """The judge of that name, one that `known_judge` knows, over an open model.
+
+    `wanted`: how it works; its kind is the name's. `gate` stands before a judge of a kind, which is
+    asked only about what it lets through.
+    """
+    if name in offered("judges"):
+        own: GroupJudge = own_part("judges", name, model)
+        return own
+    judge = group_judge(model, replace(wanted, kind=kind_of(name)))
+    composed = compositions_of(name) if name.startswith(RUBRIC) else gate
+    return judge if composed is None else ComposedJudge(judge, composed)
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of the judge of a known name; behind a rubric of one's own it is the stage judge."""
+    return next((kind for kind in KINDS if kind == name), "stage")
+
+
+def known_judge(name: str) -> str:
+    """The name, with a hash of the code behind a rubric, or the version of the package of a part.
+
+    A run goes on under the same alone. Raises SettingsError if there is no such judge, or its
+    rubric is none.
+    """
+    if name.startswith(RUBRIC):
+        return with_code(name)
+    if name in offered("judges"):
+        dist = offered("judges")[name].dist
+        return f"{name} {dist.name} {dist.version}" if dist else name
+    if name not in (*KINDS, NONE):
+        raise SettingsError(
+            f"There is no judge {name!r}.",
+            f"Use {', '.join([*KINDS, *offered('judges')])}, rubric:MODULE:NAME or {NONE}.",
+        )
+    return name
 
 
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:

@@ -7,19 +7,29 @@ it. `Judged` is what the stage judge says. It is asked once for a group, and onl
 trajectories of which some stage got that far: a gate in front of it saves its cost. What it
 contrasts and prunes its criteria by are those trajectories alone. What rubrics such as an
 `LLMJudge` use of models of their own is counted with the trajectory.
+
+`rubric:MODULE:NAME` names code of one's own, wherever a judge has a name: a `Rubric`, something
+that makes one, or a mapping from stages to either. A stage that a mapping leaves out is the stage
+judge's.
 """
 
 import asyncio
+import copy
+import hashlib
+import importlib
 import math
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rubricem.judge.base import FAILED, failure_notes, stage_text, unread
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import noted, unread_raises
-from rubricem.memory.errors import JudgeError, RubricemError, boundary
+from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import (
     GroupJudge,
     GroupJudgement,
@@ -220,3 +230,75 @@ def components(rubric: Rubric) -> dict[str, float]:
         for name, child in rubric.named_rubrics()
         if child.last_score is not None and not math.isnan(child.last_score)
     }
+
+
+RUBRIC = "rubric:"
+_FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the working directory."
+
+
+def compositions_of(name: str) -> Compositions:
+    """What `rubric:MODULE:NAME` names, as a new rubric for each stage of each run.
+
+    Raises SettingsError where it cannot be imported or made, or is neither rubric nor mapping.
+    """
+    module, attribute = _module(name), name.rpartition(":")[2]
+    try:
+        found = getattr(module, attribute)
+    except AttributeError:
+        raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
+    made = _made(found, name) if _makes(found) else found
+    if isinstance(made, Mapping):
+        if unknown := [key for key in made if key not in tuple(Stage)]:
+            raise SettingsError(
+                f"{name} names a stage {unknown[0]!r}.", f"The stages are {', '.join(Stage)}."
+            )
+        return {Stage(key): _factory(value, name) for key, value in made.items()}
+    return dict.fromkeys(Stage, _factory(found, name))
+
+
+def with_code(name: str) -> str:
+    """The name with a hash of the code behind it. Raises what `compositions_of` raises."""
+    compositions_of(name)
+    file = _module(name).__file__
+    code = Path(file).read_bytes() if file else b""
+    return f"{name} {hashlib.sha256(code).hexdigest()[:8]}"
+
+
+def _module(name: str) -> ModuleType:
+    module, _, attribute = name.removeprefix(RUBRIC).partition(":")
+    if not module or not attribute or ":" in attribute:
+        raise SettingsError(f"{name!r} does not name a rubric.", _FORM)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except Exception as cause:  # somebody's own code may fail in any way while it is imported
+        raise SettingsError(
+            f"{module!r} cannot be imported: {type(cause).__name__}: {cause}.", _FORM
+        ) from cause
+
+
+def _makes(found: Any) -> bool:
+    return callable(found) and not isinstance(found, Rubric)
+
+
+def _made(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except Exception as cause:  # somebody's own code may fail in any way
+        raise SettingsError(
+            f"{name} gives no rubric: {type(cause).__name__}: {cause}.",
+            "Name a function that makes one and takes no arguments.",
+        ) from cause
+
+
+def _factory(found: Any, name: str) -> Callable[[], Rubric]:
+    """A maker is called for each stage, a rubric copied: rubrics keep state."""
+    factory = found if _makes(found) else lambda: copy.deepcopy(found)
+    made = _made(factory, name)
+    if not isinstance(made, Rubric):
+        raise SettingsError(
+            f"{name} gives a {type(made).__name__}, which is no rubricem.judge.rubrics.Rubric.",
+            "Derive it from Rubric, or give a mapping from stages to such rubrics.",
+        )
+    return factory

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rubricem.judge.base import NOTHING, GroupText, group_text, shared_length
-from rubricem.judge.build import Wanted, group_judge
+from rubricem.judge.build import Wanted, group_judge, known_judge
 from rubricem.judge.relative import (
     ALONE,
     IDENTICAL,
@@ -42,7 +42,6 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.training.collect.setup import known_judge
 from rubricem.training.rows.credit import CREDITS, policy_rows
 from tests.support.policies import chatting
 from tests.support.scripted_server import Fault

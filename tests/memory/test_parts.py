@@ -13,10 +13,10 @@ import pytest
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings.trust import acting
 from rubricem.agent.sources.choice import is_folder, open_source
+from rubricem.judge.build import Wanted, known_judge, named_judge
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import RubricBuffer, Stage, TrajectoryGroup
 from rubricem.memory.text import prompt
-from rubricem.training.collect.setup import collecting_judge, known_judge
 from tests.conftest import ROOT
 from tests.support.values import trajectory
 
@@ -53,7 +53,7 @@ async def test_the_pages_own_parts_are_found_by_name_and_do_what_they_say(instal
     assert known_judge("short") == "short ours 1.2"
     group = TrajectoryGroup(question="q", trajectories=(trajectory("An answer."),))
     model: Any = None
-    judged = await collecting_judge("short", model).judge(group, RubricBuffer(question="q"))
+    judged = await named_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
     assert judged.judgements[0].score(Stage.ANSWER) == 1.0
     assert prompt("agent", "plain").startswith("You answer in one sentence")
     assert acting({"source": ["tickets"]}, installed)  # a folder's file is asked about

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rubricem.judge.base import stage_text
-from rubricem.judge.composed import ComposedJudge, StageView
+from rubricem.judge.build import known_judge
+from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -19,7 +20,6 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
 )
-from rubricem.training.collect.setup import compositions_of, known_judge
 from rubricem.training.local.local_config import Method, read_toml
 from rubricem.training.recipes.hops import rewards
 from rubricem.training.rounds.rounds_config import build_job

@@ -1,25 +1,17 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges.
 
-The judge is called by the name that `--judge` gives it. docs/collecting.md lists those names, and
-how `rubric:MODULE:NAME` names code of one's own: a `Rubric`, something that makes one, or a mapping
-from stages to either. A rubric is given a stage's text as action and its `StageView` as
-observation; a stage that a mapping leaves out is the stage judge's.
+The judge is called by the name that `--judge` gives it, which `judge.build` knows.
 """
 
 import asyncio
-import copy
-import hashlib
-import importlib
 import math
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.learning.scoring import gated
@@ -31,14 +23,20 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
-from rubricem.judge.build import JudgeModel, Kind, Wanted, group_judge, reflection_judge
-from rubricem.judge.composed import ComposedJudge, Compositions
+from rubricem.judge.build import (
+    NONE,
+    JudgeModel,
+    Wanted,
+    kind_of,
+    known_judge,
+    named_judge,
+    reflection_judge,
+)
+from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.relative import version_of
-from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.parts import Group, offered, own_part
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
@@ -82,121 +80,7 @@ class BankMemory:
         return await self.bank.put(reflection) if self.setup.memory == "on" else False
 
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 PLAIN = Wanted()
-NONE = "none"
-RUBRIC = "rubric:"
-_FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the working directory."
-
-
-def collecting_judge(
-    name: str, model: JudgeModel, wanted: Wanted = PLAIN, *, gate: bool = False
-) -> GroupJudge:
-    """The judge of that name, one that `known_judge` knows, over an open model.
-
-    `wanted`: how it works; its kind is the name's. `gate`: it is asked only about what code finds
-    whole in form and held by its citations.
-    """
-    if name in offered("judges"):
-        own: GroupJudge = own_part("judges", name, model)
-        return own
-    judge = group_judge(model, replace(wanted, kind=kind_of(name)))
-    if name.startswith(RUBRIC):
-        return ComposedJudge(judge, compositions_of(name))
-    return ComposedJudge(judge, gated()) if gate else judge
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of the judge of a known name; behind a rubric of one's own it is the stage judge."""
-    return next((kind for kind in KINDS if kind == name), "stage")
-
-
-def known_judge(name: str) -> str:
-    """The name, with a hash of the code behind a rubric: a run goes on under the same alone.
-
-    Raises SettingsError if there is no such judge, or its rubric is none.
-    """
-    if name.startswith(RUBRIC):
-        compositions_of(name)
-        file = _module(name).__file__
-        code = Path(file).read_bytes() if file else b""
-        return f"{name} {hashlib.sha256(code).hexdigest()[:8]}"
-    if name in offered("judges"):
-        return _version_of_part("judges", name)
-    if name not in (*KINDS, NONE):
-        raise SettingsError(
-            f"There is no judge {name!r}.",
-            f"Use {', '.join([*KINDS, *offered('judges')])}, rubric:MODULE:NAME or {NONE}.",
-        )
-    return name
-
-
-def _version_of_part(group: Group, name: str) -> str:
-    """The name of an offered part with its package's version, which runs keep."""
-    dist = offered(group)[name].dist
-    return f"{name} {dist.name} {dist.version}" if dist else name
-
-
-def compositions_of(name: str) -> Compositions:
-    """What `rubric:MODULE:NAME` names, as a new rubric for each stage of each run.
-
-    Raises SettingsError where it cannot be imported or made, or is neither rubric nor mapping.
-    """
-    module, attribute = _module(name), name.rpartition(":")[2]
-    try:
-        found = getattr(module, attribute)
-    except AttributeError:
-        raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
-    made = _made(found, name) if _makes(found) else found
-    if isinstance(made, Mapping):
-        if unknown := [key for key in made if key not in tuple(Stage)]:
-            raise SettingsError(
-                f"{name} names a stage {unknown[0]!r}.", f"The stages are {', '.join(Stage)}."
-            )
-        return {Stage(key): _factory(value, name) for key, value in made.items()}
-    return dict.fromkeys(Stage, _factory(found, name))
-
-
-def _module(name: str) -> ModuleType:
-    module, _, attribute = name.removeprefix(RUBRIC).partition(":")
-    if not module or not attribute or ":" in attribute:
-        raise SettingsError(f"{name!r} does not name a rubric.", _FORM)
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module)
-    except Exception as cause:  # somebody's own code may fail in any way while it is imported
-        raise SettingsError(
-            f"{module!r} cannot be imported: {type(cause).__name__}: {cause}.", _FORM
-        ) from cause
-
-
-def _makes(found: Any) -> bool:
-    return callable(found) and not isinstance(found, Rubric)
-
-
-def _made(make: Callable[[], Any], name: str) -> Any:
-    try:
-        return make()
-    except Exception as cause:  # somebody's own code may fail in any way
-        raise SettingsError(
-            f"{name} gives no rubric: {type(cause).__name__}: {cause}.",
-            "Name a function that makes one and takes no arguments.",
-        ) from cause
-
-
-def _factory(found: Any, name: str) -> Callable[[], Rubric]:
-    """A maker is called for each stage, a rubric copied: rubrics keep state."""
-    factory = found if _makes(found) else lambda: copy.deepcopy(found)
-    made = _made(factory, name)
-    if not isinstance(made, Rubric):
-        raise SettingsError(
-            f"{name} gives a {type(made).__name__}, which is no rubricem.judge.rubrics.Rubric.",
-            "Derive it from Rubric, or give a mapping from stages to such rubrics.",
-        )
-    return factory
-
-
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
@@ -208,7 +92,7 @@ class CollectOptions:
     step_size: int = 4
     """questions in one step"""
     judge: str = "stage"
-    """as `training.collect.setup` names them; "none": rollouts are not judged"""
+    """as `judge.build` names them; "none": rollouts are not judged"""
     judge_model: str | None = None
     """None: the policy's own model"""
     judge_base_url: str | None = None
@@ -343,7 +227,7 @@ def _judges(
     """Their calls are journaled and gated like all others."""
     judging, count = gate.journaled(model), options.reflections
     wanted = replace(options.judging, seed=setup.template.seed, chain=chain)
-    judge = collecting_judge(options.judge, judging, wanted, gate=options.gated)
+    judge = named_judge(options.judge, judging, wanted, gated() if options.gated else None)
     if not count:
         return judge, None
     choosing, least = reflection_judge(judging), setup.least_reflection_score

@@ -15,11 +15,11 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from rubricem.agent.transcript.scaffold import Rule
+from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import HUB
 from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
-from rubricem.training.collect.setup import NONE
 from rubricem.training.local.local_config import (
     Config,
     EngineConfig,

@@ -25,12 +25,13 @@ from pathlib import Path
 from pydantic import Field
 
 from rubricem.agent.learning.reflect import accepted, mark_best
+from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of, setup_of
-from rubricem.judge.build import Wanted, reflection_judge
+from rubricem.judge.build import Wanted, known_judge, named_judge, reflection_judge
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError
@@ -48,7 +49,6 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
-from rubricem.training.collect.setup import collecting_judge, known_judge
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import checked_table
 from rubricem.training.objective.objective_config import TableConfig
@@ -315,7 +315,7 @@ class GroupsActor:
         self._groups = RolloutGroups(
             setup,
             options,
-            collecting_judge(options.judge, kept, wanted, gate=options.gated),
+            named_judge(options.judge, kept, wanted, gated() if options.gated else None),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
         )

@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.learning.scoring import gated
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.judge.build import Wanted
-from rubricem.judge.composed import ComposedJudge, StageView
+from rubricem.judge.build import Wanted, known_judge, named_judge
+from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.schema import Author, Decoding, Stage
 from rubricem.training.collect.directory import Question, RunDirectory
@@ -26,9 +27,6 @@ from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import (
     CollectOptions,
     check_options,
-    collecting_judge,
-    compositions_of,
-    known_judge,
     open_collector,
 )
 from rubricem.training.rows.credit import CREDITS, policy_rows
@@ -102,11 +100,11 @@ class Chat:
 
 def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
     model: Any = Chat()
-    twice = collecting_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
+    twice = named_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
     assert (twice._passes, twice._reader._rubric) == (2, "- Be brief.")  # type: ignore[attr-defined]
-    judge: Any = collecting_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
+    judge: Any = named_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
     assert len(judge._judge._scorer._scorers) == 3, "the stage judge behind a rubric heeds it too"
-    assert isinstance(collecting_judge("stage", model, gate=True), ComposedJudge)
+    assert isinstance(named_judge("stage", model, Wanted(), gated()), ComposedJudge)
 
 
 @pytest.mark.parametrize(

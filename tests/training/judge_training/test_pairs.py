@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rubricem.judge.build import Wanted, group_judge, pair_comparer
+from rubricem.judge.build import Wanted, group_judge, named_judge, pair_comparer
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
 from rubricem.judge.pairwise import (
@@ -26,7 +26,6 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from rubricem.training.collect.questions import apart_from
-from rubricem.training.collect.setup import collecting_judge
 from rubricem.training.judge_training.grpo import (
     CUT_OFF,
     SampledPair,
@@ -195,7 +194,7 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
 
 
 async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
-    judge = collecting_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
+    judge = named_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
                              Wanted(chain="no-rubric"))  # fmt: skip
     group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
     judged = await judge.judge(group, RubricBuffer(question="Which?"))
