@@ -25,6 +25,7 @@ so that a run which was ended goes on where it was, on the checkouts as they wer
 import argparse
 import ast
 import json
+import math
 import os
 import random
 import shutil
@@ -42,7 +43,8 @@ ROOT = Path(__file__).parent.parent
 PLACES = ("judge", "memory", "training", "agent")
 QUICK, FULL = 10, 200
 MOST_TESTS = 40
-"""tests run of those that pass over a line, drawn by the seed"""
+"""tests run of those that pass over a line, drawn by the seed; all of them where two checkouts
+differ, as the draw may have missed the one that looks"""
 TOGETHER = 8
 """files of tests whose coverage is found, and kept, at once"""
 SECONDS = 240
@@ -248,6 +250,7 @@ class Checkout:
         return sorted(str(path.relative_to(self.root)) for path in found)
 
     def kills(self, mutant: Mutant, tests: Sequence[str]) -> bool:
+        """Whether one of the tests fails, or they take too long."""
         if not tests:
             return False
         path = self.root / mutant.file
@@ -255,7 +258,8 @@ class Checkout:
         self._whole.write_text(json.dumps([str(mutant.file), whole]), encoding="utf-8")
         path.write_text(mutant.text, encoding="utf-8")
         try:
-            return not self.run("-x", "-p", "no:cacheprovider", *tests, seconds=SECONDS)
+            seconds = SECONDS * math.ceil(len(tests) / MOST_TESTS)
+            return not self.run("-x", "-p", "no:cacheprovider", *tests, seconds=seconds)
         finally:
             path.write_text(whole, encoding="utf-8")
             self._whole.unlink()
@@ -323,19 +327,21 @@ class Trial:
         self._known = {tuple(key): kill for *key, kill in map(json.loads, kept.splitlines())}
         print(f"{checkout.root.name}: {len(self._lines.broken)} tests fail without a change")
 
-    def kills(self, key: tuple[str, str, str]) -> bool:
+    def kills(self, key: tuple[str, str, str], *, by_all: bool = False) -> bool:
         """Whether the mutant is killed; what was tried before is not tried again."""
-        if key not in self._known:
+        name = (*key, "by all") if by_all else key
+        if name not in self._known:
             mutant = self.found[key]
             tests = self._lines.tests(mutant)
             draw = random.Random(f"{self._seed} {key}")
-            chosen = tests if len(tests) <= MOST_TESTS else draw.sample(tests, MOST_TESTS)
-            self._known[key] = kill = self.checkout.kills(mutant, chosen)
+            few = by_all or len(tests) <= MOST_TESTS
+            chosen = tests if few else draw.sample(tests, MOST_TESTS)
+            self._known[name] = kill = self.checkout.kills(mutant, chosen)
             with self._kept.open("a", encoding="utf-8") as out:
-                out.write(json.dumps([*key, kill]) + "\n")
+                out.write(json.dumps([*name, kill]) + "\n")
             said = "killed" if kill else "SURVIVED" if tests else "SURVIVED, no test"
             print(f"{said}: {mutant.file}:{mutant.line} {mutant.function}: {mutant.change}")
-        return self._known[key]
+        return self._known[name]
 
 
 def main() -> None:
@@ -364,12 +370,15 @@ def main() -> None:
         values["mutants"] = len(chosen)
         killed: dict[str, list[bool]] = {side: [] for side in trials}
         for key in chosen:
-            for side, trial in trials.items():
-                killed[side].append(trial.kills(key))
-        for side, kills in killed.items():
-            values[f"killed_{side}"] = sum(kills)
-            values[f"killed_share_{side}"] = round(sum(kills) / len(kills), 3)
-            raw.append({side: [[*key, kill] for key, kill in zip(chosen, kills, strict=True)]})
+            kills = {side: trial.kills(key) for side, trial in trials.items()}
+            if len({*kills.values()}) > 1:
+                kills = {s: kill or trials[s].kills(key, by_all=True) for s, kill in kills.items()}
+            for side, kill in kills.items():
+                killed[side].append(kill)
+        for side, outcomes in killed.items():
+            values[f"killed_{side}"] = sum(outcomes)
+            values[f"killed_share_{side}"] = round(sum(outcomes) / len(outcomes), 3)
+            raw.append({side: [[*k, kill] for k, kill in zip(chosen, outcomes, strict=True)]})
     holds = not options.before or values["killed_after"] >= values["killed_before"]  # type: ignore[operator]
     emit(
         "mutants",
