@@ -25,6 +25,7 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.candidates import expects_words
 from rubricem.agent.research.conversations import NOTHING, Background, standalone
 from rubricem.agent.research.episodes import Remembered, Ways
 from rubricem.agent.research.lookups import Lookups
@@ -501,8 +502,12 @@ class Run:
         # The page that a look-up names is what it is read in, also where another was.
         named = named_alone(query, found[:limit])
         first = not self.lookups.read.get(self.lookups.at)
-        alone = first and len(named) < len(found[:limit])
-        return named if alone else named_alone(query, unseen)
+        if first and len(named) < len(found[:limit]):
+            return named
+        if first and expects_words(query):
+            # What an earlier look-up showed may answer this one, and is not to be read again.
+            unseen = [p for p in found if p in found[:limit] or p in unseen]
+        return named_alone(query, unseen)
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
         """One call of a tool, its passages numbered; one made before is not made again.

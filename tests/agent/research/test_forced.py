@@ -579,6 +579,27 @@ async def test_what_a_command_does_is_told_by_its_own_entry(
     assert told.startswith("undo is the same as reset") and "autoundo" not in told
 
 
+async def test_what_one_look_up_showed_may_answer_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
+        return 0.4
+
+    monkeypatch.setattr(Run, "chance", weighs)
+    both = (
+        "undo takes back the last change of the working tree that was made.\n\n"
+        "redo makes a change of the working tree that was undone before again."
+    )
+    search = FixedSearch([page("undoing", both), page("other", "Nothing of undo or redo is here.")])
+    run = new_run(tmp_path, SmallModel(Filling(reading=" not found")), search, Decoding.FORCED)
+    run.ask = replace(
+        run.ask, question="What is the difference between it undo and it redo?", passages=1
+    )
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    told = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert "undo takes back" in told and "redo makes a change" in told
+
+
 UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
 PHARE = "Quelle est la hauteur du phare ?", "Il mesure 43 mètres et il est en brique rouge."
 
