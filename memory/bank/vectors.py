@@ -162,10 +162,14 @@ class Chroma(ABC):
 
 
 def settings() -> Any:
-    """Chroma's own settings; it tells nobody of its use."""
+    """Chroma's own settings; it tells nobody of its use.
+
+    By itself it would read the `.env` of the working directory, and a folder from elsewhere could
+    have the bank's vectors kept by a server of its choice.
+    """
     from chromadb.config import Settings
 
-    return Settings(anonymized_telemetry=False)
+    return Settings(_env_file=None, anonymized_telemetry=False)  # type: ignore[call-arg]
 
 
 SAME = 0.95

@@ -315,3 +315,16 @@ def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
     with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
         load_settings()
+
+
+async def test_the_folder_one_works_in_has_no_say_in_where_vectors_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / ".env").write_text(
+        "chroma_api_impl=chromadb.api.fastapi.FastAPI\nchroma_server_host=127.0.0.1\n"
+        f"chroma_server_http_port={free_port()}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    bank = bank_in(tmp_path / "data")
+    await put(bank, ("cache", "own"), ("heap", "other"))
+    assert ids(await bank.search("heap"))[0] == "other"
