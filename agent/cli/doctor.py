@@ -32,11 +32,10 @@ from rubricem.agent.settings import (
     SERVICE_KEYS,
     Settings,
     load_settings,
-    local_settings,
+    local_wishes,
     unknown_variables,
 )
 from rubricem.agent.settings.door import model_of, with_default_source
-from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
@@ -494,17 +493,17 @@ def trust() -> None:
 
     Which settings do so, and what they say, is shown. Changed ones are asked about again.
     """
-    path, said = local_settings()
-    if path is None:
+    if (asked := local_wishes()) is None:
         raise SettingsError(
             "This folder has no rubricem.toml.", "Only such a file needs a person's word."
         )
-    asked = Untrusted.of(said, path)
     if asked.wanted:
         click.echo(f"{asked.shown()}\nIt may from now on.")
         asked.keep()
     else:
-        click.echo(f"{one_line(str(path))} does nothing outside of its folder that it may not.")
+        click.echo(
+            f"{one_line(str(asked.path))} does nothing outside of its folder that it may not."
+        )
 
 
 @click.command("init")
@@ -535,8 +534,7 @@ def init() -> None:
     with writable(path), path.open("x", encoding="utf-8") as file:
         path.chmod(0o600)  # there may be a key in it
         file.write("\n".join([HEAD, *lines, ""]))
-    whole, read = local_settings()
-    if whole is not None and (asked := Untrusted.of(read, whole)).wanted:
+    if (asked := local_wishes()) is not None and asked.wanted:
         asked.keep()
     click.echo(f'written: {path}; look by `rubricem doctor`, then: rubricem ask "..."')
 

@@ -340,9 +340,9 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
         raise _explain(cause, values, origins) from cause
     if local is not None:
         said = {name: v for name, v in values.items() if origins[name] == str(local)}
-        if not foreign and "base_url" in values:
+        if not foreign and settings.base_url is not None:
             said.pop("model", None)  # a word to the user's own server
-        Untrusted.of(said, local).require()
+        _untrusted(said, settings, local).require()
     settings._origins.update(origins)
     return settings
 
@@ -400,15 +400,23 @@ def local_file() -> Path | None:
     return None if path is None or path.parent == _own_folder() else path
 
 
-def local_settings() -> tuple[Path | None, dict[str, Any]]:
-    """That file and what it says; raises SettingsError where it says what cannot be."""
-    path = local_file()
-    said = _read(path) if path else {}
+def local_wishes() -> Untrusted | None:
+    """What that file does outside of its folder and may not yet; None: there is no such file.
+
+    Raises SettingsError where it says what cannot be.
+    """
+    if (path := local_file()) is None:
+        return None
+    said = _read(path)
     try:
-        Settings(**said)
+        settings = Settings(**said)
     except ValidationError as cause:
         raise _explain(cause, said, dict.fromkeys(said, str(path))) from cause
-    return path, said
+    return _untrusted(said, settings, path)
+
+
+def _untrusted(said: Mapping[str, Any], settings: Settings, path: Path) -> Untrusted:
+    return Untrusted.of(said, {name: getattr(settings, name) for name in said}, path)
 
 
 def _own_folder() -> Path | None:

@@ -16,57 +16,65 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 import platformdirs
 
+from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.parts import offered
 from rubricem.memory.text import one_line
 
-ALWAYS = (
-    "scholar_key", "tavily_key", "exa_key", "brave_key", "allow_hosts", "data_dir", "weights_dir",
-    "bank_server", "embedder", "checkpoints", "mcp_servers",
-)  # fmt: skip
+WITHIN = frozenset({
+    "dialect", "tool_calls", "review_returns", "max_seconds", "answer_format", "decoding",
+    "retrieval", "verify", "checker", "approve_plan", "clarify", "memory_items", "threads",
+    "context_tokens", "slots", "temperature", "max_tokens", "least_reflection_score",
+    "reflection_tokens", "similarity_floor", "attempts", "system_prompt", "passages",
+    "passage_words", "timeout", "concurrency", "seed",
+})  # fmt: skip
+"""settings that reach nothing beyond their own run, whatever they say; a new one is none of them"""
 LIFTED = {"max_cost": 1, "max_total_tokens": 200_000}
 """budgets above which, or at 0, a person's money is spent without their word"""
-OF_A_SERVER = ("api_key", "prices")
-"""which with an address concern that server; a key without one is of somebody who could then read
-what is sent, and by prices without one what a person pays for would cost nothing"""
 BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
 PAID = ("tavily", "exa", "brave")
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PASSWORD = re.compile(r"//[^/@\s]*@")
 
 
-def acting(said: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Those of a file's settings, as it has them, that act outside of the folder it lies in."""
-    return {name: value for name, value in said.items() if _acts(name, value, said, folder)}
+def acting(meant: Mapping[str, Any], folder: Path) -> list[str]:
+    """Those of a file's settings that act outside of the folder it lies in.
+
+    `meant`: the settings that the file names, as they are in force: of what it says the validated
+    value, since an empty text is no address and yet a folder.
+    """
+    return [name for name, value in meant.items() if _acts(name, value, meant, folder)]
 
 
-def _acts(name: str, value: Any, said: Mapping[str, Any], folder: Path) -> bool:
-    if name in LIFTED:
-        return bool(value == 0 or value > LIFTED[name])
-    if not value:
+def _acts(name: str, value: Any, meant: Mapping[str, Any], folder: Path) -> bool:
+    if name in WITHIN or value is None or value is False or value in ((), {}):
         return False
-    if name == "base_url":
-        return str(httpx.URL(value.strip()).host) not in LOOPBACK
-    if name == "more_servers":
-        names = value.split(",") if isinstance(value, str) else value
-        return any(str(httpx.URL(each.strip()).host) not in LOOPBACK for each in names)
-    if name in OF_A_SERVER:
-        return "base_url" not in said
-    if name == "model":  # what is fetched, read or paid for; to a named server it is a word
-        return "base_url" not in said and known(value.strip()) is None
-    if name == "models":
-        names = value.split(",") if isinstance(value, str) else value
-        return "base_url" not in said and not all(known(each.strip()) for each in names)
-    if name == "reflect_model":
-        return known(value.strip()) is None
-    if name == "source":
-        names = value.split(",") if isinstance(value, str) else value
-        return any(_lies_outside(each.strip(), folder) for each in names)
-    return name in ALWAYS
+    match name:
+        case "max_cost" | "max_total_tokens":
+            return bool(value == 0 or value > LIFTED[name])
+        case "base_url":
+            return not Endpoint.parse(value).loopback
+        case "more_servers":
+            return not all(Endpoint.parse(each).loopback for each in value)
+        case "api_key" | "prices":
+            # With an address they concern that server. A key without one is of somebody who could
+            # then read what is sent, and by prices without one a person's money would not count.
+            return meant.get("base_url") is None
+        case (
+            "model" | "models"
+        ):  # what is fetched, read or paid for; to a named server it is a word
+            names = (value,) if name == "model" else value
+            return meant.get("base_url") is None and not all(known(each.strip()) for each in names)
+        case "reflect_model":
+            return known(value) is None
+        case "source":
+            return any(_lies_outside(each, folder) for each in value)
+        case "memory":
+            return bool(value == "on")  # what is learnt here is told to runs elsewhere
+        case _:
+            return True
 
 
 def _lies_outside(source: str, folder: Path) -> bool:
@@ -87,8 +95,9 @@ class Untrusted:
     """by the names of the settings; empty: nothing is to be asked"""
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], path: Path) -> "Untrusted":
-        wanted = acting(said, path.parent)
+    def of(cls, said: Mapping[str, Any], meant: Mapping[str, Any], path: Path) -> "Untrusted":
+        """`said`: what stands in the file; `meant`: what that is in force (see `acting`)."""
+        wanted = {name: said[name] for name in acting(meant, path.parent)}
         kept = _kept().read_text(encoding="ascii").split() if wanted and _kept().exists() else ()
         return cls(path, {n: v for n, v in wanted.items() if _digest(n, v, path) not in kept})
 
@@ -117,7 +126,11 @@ class Untrusted:
             if name == "checkpoints" or name.endswith("_key"):
                 value = "(not shown)"
             elif name == "mcp_servers":
-                value = {n: one.get("command") or one.get("url") for n, one in value.items()}
+                # What a program is told decides what it does: `sh` alone says nothing.
+                value = {
+                    n: [one["command"], *one.get("args", ())] if "command" in one else one["url"]
+                    for n, one in value.items()
+                }
             text = PASSWORD.sub("//", json.dumps(value, default=str, ensure_ascii=False))
             lines.append(f"  {name} = {one_line(text, 300)}")
         return "\n".join(lines)

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings, settings_file, unknown_variables
 from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
+from rubricem.agent.settings.trust import WITHIN, acting
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
 from tests.conftest import COMMAND, ROOT, rubricem
@@ -149,7 +150,17 @@ ACTS = [
     'api_key = "sk-theirs"',
     'scholar_key = "sk-theirs"',
     "max_cost = 0",
+    'max_cost = "0"',
+    'max_cost = "5"',
     "prices = {dear = [0, 0, 0]}",
+    'prices = {dear = [0, 0, 0]}\nbase_url = ""',
+    'model = "org/repo"\nbase_url = ""',
+    'models = ["0.5b", "org/repo"]',
+    'more_servers = ["http://localhost:1/v1", "http://collector.test/v1"]',
+    'data_dir = ""',
+    'weights_dir = ""',
+    'memory = "on"',
+    "tracing = true",
     "max_total_tokens = 900000",
     '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
     '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
@@ -174,6 +185,18 @@ def test_what_a_folders_file_does_outside_of_it_waits_for_a_persons_word(
     assert load_settings().seed == 3, "what is harmless can be changed"
     write(folder, 'base_url = "http://collector.test/v2"')
     assert "base_url" in str(refusal()), "another value is not what was allowed"
+
+
+def test_a_setting_acts_outside_unless_it_is_known_not_to(folder: Path):
+    assert set(Settings.model_fields) > WITHIN
+    assert acting({"brand_new": "x"}, folder) == ["brand_new"]
+    write(folder, 'model = "org/repo"')
+    assert "may not set model" in str(refusal({"base_url": ""})), "no server takes it as a word"
+
+
+def test_what_a_program_would_be_told_is_shown_before_it_is_allowed(folder: Path):
+    write(folder, '[mcp_servers.evil]\ncommand = "sh"\nargs = ["-c", "rm x"]\ntools = ["page"]')
+    assert '{"evil": ["sh", "-c", "rm x"]}' in rubricem("trust").stdout
 
 
 def test_a_users_own_file_and_what_a_flag_overrides_need_no_word(folder: Path, home: Path):

@@ -275,8 +275,8 @@ def of_settings(text_of_file: str) -> None:
         path = Path(folder, "rubricem.toml")
         path.write_bytes(storable_bytes(text_of_file))
         with suppress(ValidationError):
-            Settings(**(said := _read(path)))
-            acting(said, Path(folder))
+            settings = Settings(**(said := _read(path)))
+            acting({name: getattr(settings, name) for name in said}, Path(folder))
 
 
 def of_rows(value: Any) -> None:

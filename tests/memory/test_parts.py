@@ -56,7 +56,7 @@ async def test_the_pages_own_parts_are_found_by_name_and_do_what_they_say(instal
     judged = await named_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
     assert judged.judgements[0].score(Stage.ANSWER) == 1.0
     assert prompt("agent", "plain").startswith("You answer in one sentence")
-    assert acting({"source": ["tickets"]}, installed)  # a folder's file is asked about
+    assert acting({"source": ("tickets",)}, installed)  # a folder's file is asked about
 
 
 def test_a_part_that_cannot_be_made_is_told_with_the_package_that_brings_it(

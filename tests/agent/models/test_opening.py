@@ -166,7 +166,7 @@ def test_the_setting_names_servers_beside_the_first(monkeypatch: pytest.MonkeyPa
     assert (choice.base_url, choice.more) == ("http://a:1/v1", ("http://b:1/v1", "http://c:1/v1"))
     with pytest.raises(SettingsError, match="--more-servers cannot be: must be an address"):
         load_settings({"more_servers": ("b:1/v1",)})
-    elsewhere = {"more_servers": "http://127.0.0.1/v1, http://elsewhere/v1"}
-    assert acting(elsewhere, Path()) == elsewhere
-    assert acting({"more_servers": ["http://localhost:1/v1"]}, Path()) == {}
+    elsewhere = {"more_servers": ("http://127.0.0.1/v1", "http://elsewhere/v1")}
+    assert acting(elsewhere, Path()) == ["more_servers"]
+    assert acting({"more_servers": ("http://localhost:1/v1",)}, Path()) == []
     assert Settings.model_fields["more_servers"].default == ()
