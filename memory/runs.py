@@ -430,10 +430,33 @@ def keep_private(folder: Path) -> None:
     """Have a folder that its owner alone can enter, and its group if that may write in it."""
     with writable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        refuse_strangers(folder)
         state = folder.stat()
         closed = stat.S_IMODE(state.st_mode) & ~(0o007 if state.st_mode & stat.S_IWGRP else 0o077)
         if closed != stat.S_IMODE(state.st_mode) and state.st_uid == os.getuid():
             folder.chmod(closed)
+
+
+def refuse_strangers(folder: Path) -> None:
+    """Raise StoreError for a data directory in which another user could read and plant things.
+
+    One that is shared with a group of ours is not, nor root's, unless it is for everybody as /tmp
+    is. Nothing is said of what is not there or cannot be looked at: who uses it will.
+    """
+    try:
+        state = folder.stat()
+    except OSError:
+        return
+    mode, everybodys = state.st_mode, state.st_mode & stat.S_IWOTH
+    grouped = mode & stat.S_IWGRP and state.st_gid in (os.getegid(), *os.getgroups())
+    roots = state.st_uid == 0 and not (everybodys and mode & stat.S_ISVTX)
+    if state.st_uid == os.getuid() or roots or (grouped and not everybodys):
+        return
+    raise StoreError(
+        f"{folder} belongs to another user, who could read and change what is kept in it.",
+        "Name a folder of your own by RUBRICEM_DATA_DIR; one for several is shared with a group "
+        "of theirs, which may write in it (chmod 2770).",
+    )
 
 
 @contextmanager

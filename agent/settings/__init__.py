@@ -43,7 +43,7 @@ from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import plain_bytes
+from rubricem.memory.runs import plain_bytes, refuse_strangers
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
@@ -343,6 +343,7 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
         if not foreign and settings.base_url is not None:
             said.pop("model", None)  # a word to the user's own server
         _untrusted(said, settings, local).require()
+    refuse_strangers(settings.data_dir)
     settings._origins.update(origins)
     return settings
 

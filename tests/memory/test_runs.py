@@ -7,15 +7,24 @@ import asyncio
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import CallKey, Journal, RunStore, writable, write_atomically
+from rubricem.memory.runs import (
+    CallKey,
+    Journal,
+    RunStore,
+    refuse_strangers,
+    writable,
+    write_atomically,
+)
 from tests.support.values import trajectory
 from tests.support.waiting import Process
 
@@ -57,6 +66,32 @@ def test_a_name_cannot_leave_its_folder(name: str, tmp_path: Path):
     with pytest.raises(SettingsError, match="cannot name a thread"):
         RunStore(tmp_path).create(name, ASKED)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "refused"),
+    [
+        ("other", 0o700, True),
+        ("other", 0o777, True),
+        ("other", 0o2770, False),  # shared with a group of ours
+        ("root", 0o755, False),
+        ("root", 0o1777, True),  # as /tmp is
+        ("own", 0o777, False),
+    ],
+)
+def test_a_data_directory_of_another_user_is_refused(
+    owner: str, mode: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (data := tmp_path / "data").mkdir()
+    data.chmod(mode)
+    state = list(data.stat())
+    here = os.getuid() or 1000 * (owner == "root")
+    state[stat.ST_UID] = {"own": here, "root": 0}.get(owner, here + 1)
+    monkeypatch.setattr(Path, "stat", lambda path: os.stat_result(state))
+    monkeypatch.setattr(os, "getuid", lambda: here)
+    told = "data belongs to another user, who could read and change"
+    with pytest.raises(StoreError, match=told) if refused else nullcontext():
+        refuse_strangers(data)
 
 
 def test_an_unknown_name_is_told_with_the_known_ones(tmp_path: Path):

@@ -94,6 +94,22 @@ def test_nobody_else_can_read_what_is_written(
     assert [path for path in written if path.stat().st_mode & 0o077] == []
 
 
+def test_what_another_user_could_read_is_not_begun(data: Path, monkeypatch: pytest.MonkeyPatch):
+    data.mkdir(parents=True)
+    if other := os.getuid() and os.getuid() + 1:
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    else:
+        os.chown(data, 4242, -1)
+    for command in (
+        ("ask", "What?", "--quiet"),
+        ("bank", "list"),
+        ("users", "add", "anna"),
+        ("runs",),
+    ):
+        assert "belongs to another user" in refusal(*command, code=1)
+    assert list(data.iterdir()) == []
+
+
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
         shown = rubricem("ask", *where(server, documents, "--out", str(tmp_path / "report.md")))
