@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,6 +38,7 @@ from rubricem.agent.cli.options import (
     YES,
     confirmed,
     counted,
+    open_text,
     print_json,
     read_text,
 )
@@ -586,6 +588,8 @@ RULE = (
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 LONGEST_LINE = 400_000
 """characters of an exported item, of which one that is not ASCII may take six"""
+MOST_ITEMS = 20_000
+"""brought in unless more are allowed; screening them takes some 50 s"""
 
 
 class _Standing(Value):
@@ -615,15 +619,22 @@ def export(file: Path | None, every: bool) -> None:
 @click.argument("file", type=EXISTING)
 @click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
 @click.option("--removed", is_flag=True, help="Also those that were removed here, under new ids.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=MOST_ITEMS,
+    show_default=True,
+    help="Refuse a FILE of more items.",
+)
 @AS_JSON
-def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
+def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) -> None:
     """Bring in the items of an exported FILE; of one with a damaged line, nothing.
 
     For one question the pinned one wins, else the higher score, else the later one; the other
     goes to the history. Whatever looks wrong stays in quarantine until it is released. What
     was removed here is passed over.
     """
-    read = _read_export(file)
+    read = _read_export(file, most)
     records = [record for record, disabled in read if not disabled]
     left_out = len(read) - len(records)
     done = asyncio.run(_brought_in(records, dry_run, removed))
@@ -657,14 +668,24 @@ def told_kinds(kinds: Sequence[ItemKind]) -> str:
     return " and ".join(parts) or "0 reflections"
 
 
-def _read_export(file: Path) -> list[tuple[Record, bool]]:
+def _read_export(file: Path, most: int) -> list[tuple[Record, bool]]:
     """All items, and whether each was disabled; SettingsError numbers the line at fault."""
-    lines = read_text(file, "Export it again.").split("\n")
-    promised = _check_header(file, lines[0])
-    entries = [(n, line) for n, line in enumerate(lines[1:], start=2) if line.strip()]
-    if len(entries) != promised:
-        raise _damaged(file, f"it has {len(entries)} items, and its header says {promised}")
-    return [_record(file, number, line) for number, line in entries]
+    with open_text(file, "Export it again.") as text:
+        promised = _check_header(file, text.readline(LONGEST_LINE))
+        if promised > most:
+            raise SettingsError(
+                f"{file} holds {promised:,} items; at most {most:,} are brought in unasked.",
+                "Where you know whom they are from, allow them: "
+                f"rubricem bank import --most {promised} {shlex.quote(str(file))}",
+            )
+        # A line, and the file, may be without an end: no more is read than is taken.
+        lines = iter(lambda: text.readline(LONGEST_LINE + 1), "")
+        entries = ((n, line) for n, line in enumerate(lines, start=2) if line.strip())
+        read = [_record(file, *entry) for entry in islice(entries, promised)]
+        if len(read) < promised or next(entries, None):
+            found = f"{len(read)} items" if len(read) < promised else "more items"
+            raise _damaged(file, f"it has {found}, and its header says {promised}")
+        return read
 
 
 def _check_header(file: Path, line: str) -> int:
@@ -682,11 +703,15 @@ def _check_header(file: Path, line: str) -> int:
             f"{file} is an export of version {version!r}; this program reads version {VERSION}.",
             "Import it with the version of rubricem that wrote it, or a later one.",
         )
-    return items if isinstance(items, int) else -1
+    if not isinstance(items, int) or items < 0:
+        raise _damaged(file, "its header does not say how many items follow")
+    return items
 
 
 def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
     """A line's item, screened as if it had been written here; whether it was disabled."""
+    if len(line) > LONGEST_LINE:
+        raise _damaged(file, f"line {number} has more than {LONGEST_LINE:,} characters")
     try:
         told = _Standing.model_validate_json(line)
         kind = Episode if told.kind == "episode" else Reflection
@@ -698,8 +723,6 @@ def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
         raise _damaged(file, what) from error
     if not _ID.fullmatch(read.id):
         raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
-    if len(line) > LONGEST_LINE:
-        raise _damaged(file, f"line {number} has more than {LONGEST_LINE:,} characters")
     return _screened(file, number, read), told.disabled
 
 

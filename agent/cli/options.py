@@ -7,9 +7,10 @@ loads this, also for its help.
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
@@ -158,12 +159,20 @@ def judge_flags(command: Command) -> Command:
     return command
 
 
-def read_text(file: Path, remedy: str = "Save it as UTF-8.") -> str:
-    """A file that a person named; raises SettingsError where it is no text."""
+@contextmanager
+def open_text(file: Path, remedy: str = "Save it as UTF-8.") -> Iterator[TextIO]:
+    """A file that a person named, and its lines; raises SettingsError where it is no text."""
     try:
-        return file.read_text(encoding="utf-8")
+        with file.open(encoding="utf-8") as lines:
+            yield lines
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} cannot be read as text: {error}.", remedy) from error
+
+
+def read_text(file: Path) -> str:
+    """All that it holds."""
+    with open_text(file) as lines:
+        return lines.read()
 
 
 def confirmed(question: str, yes: bool) -> bool:

@@ -708,6 +708,18 @@ def test_of_a_file_with_a_damaged_line_nothing_is_imported(data: Path, damaged: 
     assert not (data / "bank").exists()
 
 
+def test_more_items_are_brought_in_where_they_are_allowed(data: Path):
+    file = file_of(data, entry("a", question="A?"), entry("b", question="B?"))
+    refused = bank("import", "--most", "1", file, exit_code=2).stderr
+    assert "holds 2 items; at most 1 are brought in unasked" in refused
+    allowed = refused.splitlines()[1].partition(": rubricem bank ")[2]
+    assert "2 added" in bank(*allowed.split()).stdout
+
+
+def test_a_file_without_an_end_is_read_no_further_than_its_first_line():
+    assert "does not begin with the header" in bank("import", "/dev/zero", exit_code=2).stderr
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -717,6 +729,9 @@ def test_of_a_file_with_a_damaged_line_nothing_is_imported(data: Path, damaged: 
         (json.dumps(entry()) + "\n", "does not begin with the header"),
         ('{"rubricem_bank": 2, "items": 0}\n', "is an export of version 2; this program reads"),
         ('{"rubricem_bank": 1, "items": 2}\n' + json.dumps(entry()), "has 1 items, and its"),
+        ('{"rubricem_bank": 1, "items": 0}\n' + json.dumps(entry()), "has more items, and its"),
+        ('{"rubricem_bank": 1, "items": "2"}\n', "its header does not say how many items"),
+        ('{"rubricem_bank": 1, "items": 20001}\n', "20,001 items; at most 20,000 are brought"),
         ("\udcff", "cannot be read as text"),
     ],
 )
