@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -28,6 +29,8 @@ from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
 PATH = "/mcp"
 EXTRA = "mcp"
 """the package of the SDK, and the extra that brings it"""
+TOOLS = "rubricem.agent.mcp.server"
+"""the tools, which load the SDK"""
 
 
 def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
@@ -88,6 +91,9 @@ class Tools:
 
     async def _hold(self, opened: "asyncio.Future[ASGIApp]") -> None:
         """Keep the tools open until the server ends, in the one task that may close them."""
+        await asyncio.to_thread(
+            import_module, TOOLS
+        )  # most of a second, in which others are served
         from rubricem.agent.mcp.server import http_app_of, server_of
 
         async with DeskBench(self._desk) as bench:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
     """A client that has shaken hands with the server. Raises whatever went wrong with that."""
-    needed("mcp", "mcp", f"The MCP server {name}")
+    # It takes 0.6 s of a core, and other runs have the event loop.
+    await asyncio.to_thread(needed, "mcp", "mcp", f"The MCP server {name}")
     from mcp import Client, Implementation
 
     # What it logs of a reply that it cannot read would run across the terminal; we say a sentence.

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from rubricem.agent.sources.mcp_client import (
     MOST_ROWS,
     MOST_VALUE,
     PATIENCE,
+    Connection,
     Equipped,
     Pinned,
     passages_of,
@@ -48,7 +50,7 @@ from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer
 from tests.support.sites import ANNOUNCED, for_ever, sending
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
 from tests.support.waiting import PATIENCE as PATIENCE_OF_A_TEST
-from tests.support.waiting import descendants, name_of
+from tests.support.waiting import descendants, imported_in, name_of
 
 PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
 
@@ -83,6 +85,13 @@ async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
         assert (passage.text, note) == (PAGES["lru_cache"], "")
         assert programs()
     assert not programs()
+
+
+async def test_the_sdk_is_imported_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = imported_in(monkeypatch, "mcp")
+    with pytest.raises(SourceError, match="could not answer when it was connected to"):
+        await Connection("gone", program(command="no-such-program")).offers()
+    assert where and threading.main_thread() not in where
 
 
 async def test_a_server_over_http_is_asked_and_called() -> None:
