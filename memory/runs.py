@@ -359,14 +359,22 @@ class RunStore:
 
 
 def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
-    """Replace a file whole, on disk before it takes the old one's place; pieces as they come."""
+    """Replace a file whole, on disk before it takes the old one's place; pieces as they come.
+
+    A device is written to: replaced, it would be gone for everybody on the machine.
+    """
+    pieces = [text] if isinstance(text, str | bytes) else text
+    blocks = (p if isinstance(p, bytes) else p.encode() for p in pieces)
     with writable(path):
+        if path.is_char_device() or path.parent == Path("/dev"):
+            with path.open("wb") as device:
+                device.writelines(blocks)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                pieces = [text] if isinstance(text, str | bytes) else text
-                file.writelines(p if isinstance(p, bytes) else p.encode() for p in pieces)
+                file.writelines(blocks)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -95,7 +95,9 @@ def write_backup(data_dir: Path, file: Path) -> int:
     made["made_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     with writable(file):
         try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            # Beside others' files a name may be taken, by a link, or by what they can read.
+            partial.unlink(missing_ok=True)
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as raw:
                 with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as archive:
                     for path in _files(data_dir):

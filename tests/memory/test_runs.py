@@ -165,6 +165,15 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     assert os.listdir(path.parent) == ["file.json"]
 
 
+def test_a_device_is_written_to_and_stays(tmp_path: Path):
+    master, slave = os.openpty()
+    device = Path(os.ttyname(slave))
+    write_atomically(device, "told\n")
+    assert os.read(master, 100) == b"told\r\n" and device.is_char_device()
+    os.close(master)
+    os.close(slave)
+
+
 @pytest.mark.parametrize("act", ["create", "journal"])
 def test_a_data_directory_that_is_a_file_is_told_in_a_sentence(act: str, tmp_path: Path):
     (tmp_path / "file").write_text("")
