@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -29,6 +30,11 @@ SWEPT_EVERY = 20_000
 """new objects between two looks for garbage"""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 """what a device says that takes nothing"""
+REFUSED = (
+    errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ESTALE,
+    errno.EMFILE, errno.ENFILE,
+)  # fmt: skip
+"""what a system says of a path that is as a person, or somebody beside them, has made it"""
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
 OUR_FAULT = "This is a fault of rubricem itself; --debug shows where, please report it."
 
@@ -203,6 +209,10 @@ def _known_error(error: BaseException) -> RubricemError | None:
             f"{where} cannot be written: {error.strerror}.",
             "Make room, or write elsewhere; `rubricem runs` has what was finished.",
         )
+    if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+        from rubricem.memory.runs import unusable
+
+        return unusable(Path(os.fsdecode(error.filename)), error)
     if isinstance(error, RecursionError):
         return SettingsError("What was read is nested too deeply.", "Name a file that is flatter.")
     if isinstance(error, BaseExceptionGroup):

@@ -159,13 +159,13 @@ class Settings(BaseSettings):
     """by default in the platform's place for caches"""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """None: the physical cores that nothing else keeps busy"""
-    context_tokens: int = Field(default=8192, ge=2048)
+    context_tokens: int = Field(default=8192, ge=2048, le=10_000_000)
     """of an embedded model"""
     slots: int = Field(default=1, ge=1, le=64)
     """runs at the same time on an embedded model, each with a context of its own"""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """None: what the decoding mode prefers"""
-    max_tokens: int = Field(default=4096, ge=16)
+    max_tokens: int = Field(default=4096, ge=16, le=10_000_000)
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
@@ -295,10 +295,6 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     """
     try:
         return _loaded(flags)
-    except FileNotFoundError as cause:
-        raise SettingsError(
-            "The working directory was deleted.", "Change to one that exists."
-        ) from cause
     except RuntimeError as cause:
         raise SettingsError(
             "This user has no home directory.",
@@ -390,8 +386,14 @@ def _explain(
 
 
 def settings_file() -> Path | None:
-    """The `rubricem.toml` that counts here, or None."""
-    folders = filter(None, (Path.cwd(), _own_folder()))
+    """The `rubricem.toml` that counts here, or None; SettingsError where there is no here."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError as cause:
+        raise SettingsError(
+            "The working directory was deleted.", "Change to one that exists."
+        ) from cause
+    folders = filter(None, (here, _own_folder()))
     return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
 
 

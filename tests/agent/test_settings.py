@@ -22,6 +22,7 @@ from rubricem.agent.settings.trust import WITHIN, acting
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
 from tests.conftest import COMMAND, ROOT, rubricem
+from tests.conftest import refusal as refused
 
 
 @pytest.fixture(autouse=True)
@@ -338,6 +339,8 @@ def test_a_file_that_nobody_can_read_is_refused_soon(folder: Path, text: str):
         ("DATA_DIR", "~nobodyatall", "home directory of nobody"),
         ("SOURCE", "python,~nobodyatall/x", "home directory of nobody"),
         ("MODEL", "~nobodyatall/x.gguf", "home directory of nobody"),
+        ("CONTEXT_TOKENS", "99999999999999999999", "less than or equal to 10000000"),
+        ("MAX_TOKENS", "99999999999999999999", "less than or equal to 10000000"),
     ],
 )  # fmt: skip
 def test_what_nothing_could_be_done_with_is_refused(
@@ -356,6 +359,7 @@ def test_a_working_directory_that_was_deleted_is_said_to_be(
     monkeypatch.chdir(folder / "gone")
     (folder / "gone").rmdir()
     assert str(refusal()) == "The working directory was deleted."
+    assert "The working directory was deleted." in refused("trust")
     monkeypatch.chdir(folder)
 
 

@@ -4,6 +4,7 @@ Budgets are the same flags wherever questions are asked, and a server's hold for
 """
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -40,6 +41,8 @@ def trouble(what: str) -> None:
         "settings": SettingsError("The flag is wrong.", "Correct it."),
         "policy": PolicyError("The server is down.", "Start it."),
         "bug": ZeroDivisionError("by zero"),
+        "loop": OSError(errno.ELOOP, os.strerror(errno.ELOOP), "/a/loop"),
+        "gone": OSError(errno.ENOENT, os.strerror(errno.ENOENT), "/a/part"),
         "interrupt": KeyboardInterrupt(),
         "group": ExceptionGroup("tasks", [ValueError("x"), PolicyError("It broke.", "Mend it.")]),
     }
@@ -135,6 +138,13 @@ def test_a_bug_is_called_one():
     assert done.exit_code == 1
     assert done.stderr.startswith("error: ZeroDivisionError: by zero\n")
     assert "Traceback" not in done.stderr
+
+
+def test_what_the_system_refuses_is_no_fault_of_ours():
+    done = run("trouble", "loop")
+    assert done.stderr.startswith("error: /a/loop cannot be used: Too many levels of symbolic")
+    assert "fault of rubricem" not in done.stderr and done.exit_code == 1
+    assert "fault of rubricem" in run("trouble", "gone").stderr
 
 
 @pytest.mark.parametrize(
