@@ -73,9 +73,10 @@ def _parsed(address: str) -> httpx.URL:
     """
     try:
         url = httpx.URL(address.strip()) if len(address) <= LONGEST else httpx.URL("")
+        host = url.host  # read only now: a name such as `xn--a` is none
     except (httpx.InvalidURL, ValueError):
-        url = httpx.URL("")
-    if url.scheme not in PORTS or not url.host or (url.port or 0) > _LAST_PORT:
+        url, host = httpx.URL(""), ""
+    if url.scheme not in PORTS or not host or (url.port or 0) > _LAST_PORT:
         raise SourceError("That is no web address.", "Give one that begins with https://.")
     if url.userinfo:
         raise SourceError("An address with a password in it is not opened.")
@@ -292,7 +293,8 @@ class Fetcher:
             raise SourceError(
                 f"{_host(address)} could not be read: {type(cause).__name__}."
             ) from cause
-        except httpx.InvalidURL as cause:  # also httpx itself reads where a redirect leads
+        except (httpx.InvalidURL, UnicodeError) as cause:
+            # Also httpx itself reads where a redirect leads.
             raise SourceError(f"{_host(address)} redirects to no web address.") from cause
 
     async def _follow(self, address: str) -> Fetched:

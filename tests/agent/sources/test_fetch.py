@@ -115,6 +115,7 @@ def moved(where: str) -> Sent:
         (moved("file:///etc/passwd"), "no web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
         (moved("http://[::1"), "could not be read", 1, 0),
+        (moved("http://xn--a/"), r"site\.test redirects to no web address", 1, 0),
         (moved("data:text/html,x"), r"site\.test redirects to no web address", 1, 0),
         (moved("javascript:alert(1)"), "no web address", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
@@ -124,8 +125,8 @@ def moved(where: str) -> Sent:
     ids=[
         "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
         "a packing not asked for",
-        "to a file", "to nowhere", "to no host", "to data", "to a script", "to a password",
-        "in a circle", "an error of the server",
+        "to a file", "to nowhere", "to no host", "to no name", "to data", "to a script",
+        "to a password", "in a circle", "an error of the server",
     ],
 )  # fmt: skip
 async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
@@ -265,7 +266,7 @@ async def test_loopback_is_refused_by_the_system_s_resolver(host: str):
     ["file:///etc/passwd", "ftp://site.test/", "gopher://site.test/", "javascript:alert(1)",
      "site.test/page", "http://", "", "http://user:secret@site.test/",
      "http://site.test/" + "a" * 2000, "http://[::1/", "http://site.test:99999/",
-     "http://site.test/\ud800", "http://site.test/a\rb"],
+     "http://site.test/\ud800", "http://site.test/a\rb", "http://xn--a/", "http://a.xn--.test/"],
 )  # fmt: skip
 async def test_only_plain_web_addresses_are_opened(address: str):
     with pytest.raises(SourceError):
@@ -297,7 +298,7 @@ async def test_a_host_that_the_user_allowed_may_be_private_at_its_port_but_no_me
 def test_two_spellings_of_one_address_are_one():
     assert normal("HTTPS://Site.Test:443?q=1#part") == "https://site.test/?q=1"
     assert normal("https://site.test/?q=1") == "https://site.test/?q=1"
-    assert normal("no address") == ""
+    assert normal("no address") == normal("https://xn--a/") == ""
 
 
 @pytest.mark.parametrize("path", ["/Mind%3F", "/a%23b", "/a%0Db", "/a%2Fb", "/%00?q=%3F", "/%zz"])
