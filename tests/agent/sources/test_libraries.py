@@ -2,6 +2,7 @@ import asyncio
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 from importlib.metadata import PathDistribution
@@ -11,8 +12,10 @@ import pytest
 
 from rubricem.agent.sources.index import write_segment
 from rubricem.agent.sources.libraries import STANDARD, Library, PythonDocs, Shelf
+from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Passage
+from tests.support.waiting import PATIENCE
 
 COLOURS = [f"{shade}{colour}" for shade in ("pale", "dark") for colour in ("red", "blue", "grey")]
 
@@ -166,6 +169,21 @@ async def test_with_endless_patience_all_is_read_before_the_first_search(
     source = PythonDocs(cache, path=path, patience=math.inf)
     found = {passage.place for passage in await source.search("How do kites fly?", 50)}
     assert {f"{name}.fly" for name in COLOURS} <= found
+
+
+@pytest.mark.parametrize("patience", [0.1, math.inf])
+async def test_a_disk_that_takes_nothing_ends_a_search_in_a_sentence(
+    cache: Path, path: list[str], patience: float
+) -> None:
+    source = PythonDocs(cache, path=path, patience=patience)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
+    try:
+        with pytest.raises(StoreError, match="cannot be used: File too large"):
+            await asyncio.wait_for(source.search("How does palered.fly go?", 5), PATIENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    await asyncio.to_thread(source.close)
 
 
 def test_a_library_is_named_by_its_modules_and_by_itself(tmp_path: Path) -> None:
