@@ -27,6 +27,7 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
+    IDENTIFIER,
     NAME,
     SIGNATURE,
     closest_sentence,
@@ -178,6 +179,8 @@ the question sets or of a command that it asks about; taken off where it leans o
 FORESEEN = 0.15
 """added where its page is what the model expected by its full name: of `os.walk` no sentence says
 that it is how to walk through all files of a directory tree"""
+NAMING = 0.1
+"""added where another thing is named, and the question asks which one it is"""
 MOST_QUOTED = 2
 """sentences for one look-up"""
 FAITHFUL = 0.7
@@ -248,6 +251,22 @@ def _may_count(said: str, question: str) -> bool:
     return not counts or bool(_COUNT.search(said))
 
 
+_NAMED_KIND = re.compile(r"\W*(?:which|what) (?:function|method|class|exception)\b", re.I)
+_CALLABLE = re.compile(r"\b\w+(?=\()|\b\w*[a-z][A-Z]\w*")
+
+
+def _may_name(source: Source, said: str, question: str) -> bool:
+    """Whether a sentence or its page names another thing, where a question asks which it is.
+
+    "Which function tests what str.isidentifier lets pass?" is not answered by what that one does.
+    """
+    if not _NAMED_KIND.match(main_clause(question)):
+        return True
+    text = f"{source.title} {said}"
+    there = [*IDENTIFIER.findall(text), *_CALLABLE.findall(text)]
+    return any(not stands(name.strip("."), question) for name in there)
+
+
 def _may_explain(source: Source, said: str, question: str, guess: str) -> bool:
     """Whether a sentence has a word of what is to be explained, beside its page's title.
 
@@ -273,6 +292,12 @@ def _may_show(said: str, question: str) -> bool:
     lines = said.strip().splitlines()
     code = 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) > len(lines)
     return not (code and _ASKS_FACT.match(main_clause(question)))
+
+
+def _may_answer(source: Source, said: str, question: str, guess: str) -> bool:
+    """Whether a sentence is of the kind that a question asks for, so that the model is asked."""
+    tells = _may_explain(source, said, question, guess) and _may_name(source, said, question)
+    return tells and _may_count(said, question) and _may_show(said, question)
 
 
 _LEANING = re.compile(
@@ -546,8 +571,7 @@ class AnswerReader:
         hopeful = self._hopeful(nearest, question, guess)
         for source, said in [*dict.fromkeys([*hopeful, *nearest])]:
             text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
-            explains = _may_explain(source, said, question, guess)
-            if not (explains and _may_count(said, question) and _may_show(said, question)):
+            if not _may_answer(source, said, question, guess):
                 continue
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):
@@ -591,6 +615,7 @@ class AnswerReader:
         chance = 1.0 if chance is None else chance
         chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
         chance += ENTERED * _is_entry(said, question)
+        chance += NAMING * bool(_NAMED_KIND.match(main_clause(question)))
         return chance + FORESEEN * _foreseen(source, question, guess)
 
     @staticmethod

@@ -469,9 +469,13 @@ async def test_a_look_up_that_asks_nothing_of_the_question_is_not_searched(tmp_p
         ("Why does git undo change the clock?", "the working tree", "grows", False),
         ("How many modes does git undo have?", "two modes", "changes", True),
         ("How many modes does git undo have?", "its modes", "changes", False),
+        ("Which function takes back an undo?", "redo()", "changes", True),
+        ("Which function takes back an undo?", "undo()", "changes", False),
+        ("Which exception does an undo raise?", "a RedoError", "changes", True),
+        ("Which exception does an undo raise?", "an error", "changes", False),
     ],
 )
-async def test_a_why_is_told_by_a_sentence_on_it_and_a_count_by_a_number_alone(
+async def test_a_sentence_is_of_the_kind_that_is_asked_for(
     tmp_path: Path, question: str, what: str, does: str, quoted: bool
 ):
     text = f"Nothing of {what} {does} with reset --soft."
