@@ -169,6 +169,8 @@ two of these answer as many as the best two of nine, 28"""
 LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
 """that a sentence answers: for it to be shown where nothing else is found, to be taken for the
 answer, and to look no further"""
+RATHER = 0.55
+"""the least for the last of these that the model itself has to say, whatever code adds"""
 LIKELY_ABROAD = 0.25
 """the second of these for a question in another language, to which a small model says Yes less
 readily: of `benchmarks.languages` sentences that answer had 0.29 to 0.73, others but for one 0.21
@@ -298,6 +300,13 @@ def _may_answer(source: Source, said: str, question: str, guess: str) -> bool:
     """Whether a sentence is of the kind that a question asks for, so that the model is asked."""
     tells = _may_explain(source, said, question, guess) and _may_name(source, said, question)
     return tells and _may_count(said, question) and _may_show(said, question)
+
+
+def _beside(source: Source, said: str, question: str, guess: str) -> float:
+    """What code knows of whether a sentence answers, to be added to what the model says of it."""
+    known = EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
+    known += ENTERED * _is_entry(said, question) + FORESEEN * _foreseen(source, question, guess)
+    return known + NAMING * bool(_NAMED_KIND.match(main_clause(question)))
 
 
 _LEANING = re.compile(
@@ -566,7 +575,7 @@ class AnswerReader:
 
         It is asked of each by itself: to choose among several it takes what it has just read.
         """
-        chances = dict[Finding, float]()
+        chances, sure = dict[Finding, float](), False
         nearest = await self.nearest(run, about, question, guess)
         hopeful = self._hopeful(nearest, question, guess)
         for source, said in [*dict.fromkeys([*hopeful, *nearest])]:
@@ -576,10 +585,12 @@ class AnswerReader:
             bare = _only_signature(said, question) or len(content_words(said)) < LEAST_SAID
             if bare or any(text == other.text for other in chances):
                 continue
-            chance = await self._chance(run, source, said, question, guess)
+            own = await self._chance(run, source, said, question)
+            chance = own + _beside(source, said, question, guess)
             chances[Finding(text, source.id, quoted=True)] = chance
             left = (source, said) in hopeful[:-1]  # another has as much of what was expected
-            if len(chances) == OFFERED or (max(chances.values()) >= SURE and not left):
+            sure = sure or (chance >= SURE and own >= RATHER)
+            if len(chances) == OFFERED or (sure and not left):
                 break
         # What the search before brought may still be the best.
         known = run.lookups.likely.setdefault(run.lookups.at, {})
@@ -602,8 +613,8 @@ class AnswerReader:
         return replace(best[0], more=tuple(best[1:]))
 
     @staticmethod
-    async def _chance(run: Run, source: Source, said: str, question: str, guess: str) -> float:
-        """How likely the model holds it that a sentence answers, and what code knows beside it."""
+    async def _chance(run: Run, source: Source, said: str, question: str) -> float:
+        """How likely the model holds it that a sentence answers; 1 where it cannot tell."""
         text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
         told = f"Question: {question}\nSentence: {neutralise(source.title)}: {text}"
         messages = [
@@ -611,12 +622,7 @@ class AnswerReader:
             Message("user", f"{told}\nDoes the sentence answer the question?"),
         ]
         chance = await run.chance(Stage.RESEARCH, messages, READING.name)
-        # Of a model that cannot tell, the nearest.
-        chance = 1.0 if chance is None else chance
-        chance += EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
-        chance += ENTERED * _is_entry(said, question)
-        chance += NAMING * bool(_NAMED_KIND.match(main_clause(question)))
-        return chance + FORESEEN * _foreseen(source, question, guess)
+        return 1.0 if chance is None else chance  # of all the nearest is taken
 
     @staticmethod
     def _hopeful(

@@ -556,6 +556,21 @@ async def test_of_two_sentences_with_what_was_expected_both_are_weighed(
     assert "The command refuses to undo anything" in told
 
 
+async def test_what_was_expected_ends_no_reading_that_the_model_doubts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
+        return 0.8 if "refuses" in messages[-1].content else 0.5
+
+    monkeypatch.setattr(Run, "chance", weighs)
+    text = (
+        "What is left in the working tree is removed as said under force. "
+        "The command refuses to undo anything of it unless it is told so."
+    )
+    told = await ask_undoing(tmp_path, text, "What does undo need in git?", " force")
+    assert "The command refuses to undo anything" in told
+
+
 @pytest.mark.parametrize(
     ("question", "shown"),
     [("What happens when I undo a commit?", False), ("How do I undo a commit?", True)],
