@@ -29,7 +29,7 @@ from rubricem.agent.models.replies import looping, split_thinking
 from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
-from rubricem.agent.research import candidates, plans, threads
+from rubricem.agent.research import candidates, conversations, plans
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
 from rubricem.agent.serve.openai import ChatAsked
@@ -190,7 +190,7 @@ TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who d
 def of_question(each: str) -> None:
     for read in (language.read_query, language.names, language.content_words, plans.two_sides,
                  plans.subjects, candidates.asks_for, candidates.moment, candidates.nation,
-                 threads.leans, language.phrase):  # fmt: skip
+                 conversations.leans, language.phrase):  # fmt: skip
         read(each)
     candidates.speaks_of(each, source(1, each[:4000], each[:80]))
     plans.complete(plans.read_plan(each, each), each)
