@@ -541,31 +541,21 @@ async def ask_undoing(folder: Path, text: str, question: str, expects: str = "")
     return cited_answer(run.trajectory("t")).text(lambda _: "")
 
 
-async def test_of_two_sentences_with_what_was_expected_both_are_weighed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("likely", "unless"),
+    [(0.9, "force is given"), (0.8, "it is told so")],
+    ids=["both have what was expected", "the model doubts the one that has"],
+)
+async def test_what_was_expected_ends_no_reading_too_early(
+    tmp_path: Path, likely: float, unless: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return 0.9 if "refuses" in messages[-1].content else 0.5
+        return likely if "refuses" in messages[-1].content else 0.5
 
     monkeypatch.setattr(Run, "chance", weighs)
     text = (
         "What is left in the working tree is removed as said under force. "
-        "The command refuses to undo anything of it unless force is given."
-    )
-    told = await ask_undoing(tmp_path, text, "What does undo need in git?", " force")
-    assert "The command refuses to undo anything" in told
-
-
-async def test_what_was_expected_ends_no_reading_that_the_model_doubts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return 0.8 if "refuses" in messages[-1].content else 0.5
-
-    monkeypatch.setattr(Run, "chance", weighs)
-    text = (
-        "What is left in the working tree is removed as said under force. "
-        "The command refuses to undo anything of it unless it is told so."
+        f"The command refuses to undo anything of it unless {unless}."
     )
     told = await ask_undoing(tmp_path, text, "What does undo need in git?", " force")
     assert "The command refuses to undo anything" in told
