@@ -7,19 +7,23 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.graph import STEPS, Decoder
 from rubricem.agent.research.reading import NOT_FOUND
 from rubricem.agent.research.run import Run
+from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.schema import (
     Completion,
+    Decoding,
     OnText,
     Passage,
     Sampling,
     Segment,
     StopPredicate,
 )
-from tests.support.policies import FixedSearch, ScriptedPolicy
+from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 GROWS = "the cache can grow without bound"
@@ -129,3 +133,23 @@ async def walk(run: Run, decoder: Decoder) -> Run:
         query = query or await STEPS["review"](run, decoder, None)
     await STEPS["answer"](run, decoder, None)
     return run
+
+
+async def forced(
+    folder: Path,
+    model: SmallModel | Filling | None = None,
+    search: FixedSearch | None = None,
+    question: str = QUESTION,
+    **limits: object,
+) -> Run:
+    """A run through all its stages."""
+    policy = model if isinstance(model, SmallModel) else SmallModel(model)
+    run = new_run(folder, policy, search, Decoding.FORCED, **limits)
+    run.ask = replace(run.ask, question=question)
+    return await walk(run, ForcedDecoder())
+
+
+def answer_of(run: Run) -> str:
+    """The answer as it stands in the transcript, with its cites."""
+    document = parse(run.text)
+    return document.last("answer")

@@ -7,29 +7,16 @@ Forced runs under budgets: whole claims stand, slots in progress do not.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder
 from rubricem.agent.research.plans import MOST_LOOKUPS, covered
-from rubricem.agent.research.reading import (
-    adds,
-    any_of,
-    default_in,
-    fuller,
-    holds,
-    told_sentences,
-    trim,
-    with_subject,
-)
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -40,15 +27,12 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
-    Message,
-    Source,
     Stage,
     Status,
     Trajectory,
 )
-from tests.agent.research.gbnf import accepts
 from tests.support.policies import PASSAGES, QUESTION, FixedSearch, new_run
-from tests.support.slots import GROWS, Filling, Library, SmallModel, page, walk
+from tests.support.slots import GROWS, Filling, Library, SmallModel, answer_of, forced, page
 
 KITE = page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes.")
 MIRA = page("Mira Holt", "Mira Holt was born on 4 May 1894 and died at home, mourned by all Turin.")
@@ -65,20 +49,6 @@ BORN = (
 BIRTHS = ("Mira Holt", "Abel Quist", "4 May 1894", "2 June 1901")
 
 
-async def forced(
-    folder: Path,
-    model: SmallModel | Filling | None = None,
-    search: FixedSearch | None = None,
-    question: str = QUESTION,
-    **limits: object,
-) -> Run:
-    """A run through all its stages."""
-    policy = model if isinstance(model, SmallModel) else SmallModel(model)
-    run = new_run(folder, policy, search, Decoding.FORCED, **limits)
-    run.ask = replace(run.ask, question=question)
-    return await walk(run, ForcedDecoder())
-
-
 async def chained(folder: Path, **filled: object) -> tuple[Run, Library]:
     """A run whose second look-up needs what the first one finds."""
     search = Library(FILMS)
@@ -90,11 +60,6 @@ async def chained(folder: Path, **filled: object) -> tuple[Run, Library]:
 def evaluations(run: Run) -> list[str]:
     document = parse(run.text)
     return [document.inner(block).strip() for block in document.find("state_evaluation")]
-
-
-def answer_of(run: Run) -> str:
-    document = parse(run.text)
-    return document.last("answer")
 
 
 async def test_a_run_is_valid_by_construction(tmp_path: Path):
@@ -278,395 +243,11 @@ async def test_what_the_model_expected_is_no_answer_by_itself(tmp_path: Path):
     assert "console must record html" not in answer_of(run), "whatever it shares"
 
 
-@pytest.mark.parametrize(
-    ("claim", "told"),
-    [
-        ("The copy is shallow.",
-         "A shallow copy makes a new compound object and then inserts the same objects into it "
-         "that the original contains."),
-        ("A shallow copy makes a new compound object with the same objects of the original.", ""),
-        ("copy.deepcopy works.", ""),
-        ("The copy is shallow since 1997.", ""),
-    ],
-    ids=["says little of it", "says most of it", "code", "a number"],
-)  # fmt: skip
-def test_a_sentence_stands_for_a_claim_that_says_little_of_it(claim: str, told: str):
-    text = (
-        "A shallow copy makes a new compound object and then inserts the same objects into it "
-        "that the original contains.\n\n>>> copy.deepcopy(box) == [b1, c1, d1, e1, f1, g1, h1]"
-    )
-    source = Source(id="S1", query="q", title="copy", location="c", text=text, tool="search")
-    assert fuller(claim, source) == told
-
-
-SORTS = "numpy.sorts(a, kth, axis=-1, kind: str='introselect', order=None)"
-
-
-@pytest.mark.parametrize(
-    ("question", "head", "told"),
-    [
-        ("What is the default sorting algorithm kind of numpy.sorts?", SORTS, True),
-        ("Which axes does numpy.sorts take by default, what axis?", SORTS, True),
-        ("What kind does numpy.sorts take?", SORTS, False),
-        ("What is the default kind of numpy.partition?", SORTS, False),
-        ("What are the default axis and kind of numpy.sorts?", SORTS, False),
-        ("What is the default order of numpy.sorts?", SORTS, False),
-        ("What is the default number of samples of numpy.sorts?", "numpy.sorts(a, num=50)", True),
-        ("What is the default kind of numpy.sorts?", "Sorts with kind='introselect'.", False),
-        ("What is the default kind of numpy.sorts?", f"numpy.sorts({'b, ' * 150}kind=1)", False),
-    ],
-    ids=["by its name", "once by name", "no default", "another function", "two of them",
-         "what None stands for", "by its beginning", "no signature", "too long"],
-)  # fmt: skip
-async def test_a_default_is_read_off_the_signature(
-    tmp_path: Path, question: str, head: str, told: bool
-):
-    source = page("numpy.sorts", f"{head}\n\nSorts the values of an array in place.")
-    policy = Filling(plan=f" {question}", reading=" not found")
-    run = await forced(tmp_path, policy, FixedSearch([source]), question)
-    assert (head in answer_of(run)) == told
-
-
-ENTRIES = """numpy.sorts
-
-Sorts the values of an array in place.
-
-Parameters
-----------
-kind : {'introselect'}, optional
-    Which algorithm it sorts them with. Default is 'introselect'.
-order : str, default=None
-    The names of its fields, if it has any at all.
-:param err: Where it writes what went wrong. Defaults to ``stderr``.
-    turns (int, optional): How often it goes through them. Defaults to 7."""
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        ("the default kind", "Default is 'introselect'"),
-        ("the default err", ":param err: Where it writes what went wrong. Defaults to ``stderr``."),
-        ("the default of turns", "Defaults to 7."),
-        ("the default order", ""),
-        ("the default weight", ""),
-    ],
-)
-async def test_a_default_is_read_off_the_entry_of_its_parameter(
-    tmp_path: Path, asked: str, told: str
-):
-    source = Source(
-        id="S1", query="q", title="numpy.sorts", location="c", text=ENTRIES, tool="search"
-    )
-    question = f"What is {asked} of numpy.sorts?"
-    found = default_in(source, question)
-    assert told in found and bool(told) == bool(found)
-    if told:
-        search = FixedSearch([page(source.title, ENTRIES)])
-        run = await forced(tmp_path, Filling(plan=f" {question}"), search, question)
-        assert told in answer_of(run)
-
-
-@pytest.mark.parametrize(
-    ("question", "told"),
-    [
-        ("Does client follow redirects by default?", True),
-        ("Does client.get follow redirects by default?", True),
-        ("Does client follow redirects?", False),
-        ("Does client verify by default?", False),
-        ("Does another follow redirects by default?", False),
-    ],
-)
-def test_a_default_is_read_off_the_signature_that_has_it_in_other_words(question: str, told: bool):
-    text = "client.get(url, *, follow_redirects=False, verify=True)\n\nSends a request."
-    source = Source(id="S1", query="q", title="client.get", location="c", text=text, tool="search")
-    found = default_in(source, question)
-    assert found == ("client.get(url, *, follow_redirects=False, verify=True)" if told else "")
-
-
-@pytest.mark.parametrize(
-    ("title", "said", "told"),
-    [
-        (
-            "numpy.seterr",
-            "divide : Treatment for zero.",
-            "numpy.seterr: divide : Treatment for zero.",
-        ),
-        ("numpy.seterr", "Use seterr for all of it.", "Use seterr for all of it."),
-        ("git-push(1)", "Forces it.", "Forces it."),
-        ("The U.S. of A.", "It is a land.", "It is a land."),
-    ],
-)
-def test_a_sentence_of_an_objects_page_names_the_object(title: str, said: str, told: str):
-    source = Source(id="S1", query="q", title=title, location="c", text=said, tool="search")
-    assert with_subject(said, source) == told
-
-
-class Meanings:
-    """Of unit vectors by one word; a `--soft` means undoing."""
-
-    name = "meanings"
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        near = [[1.0, 0.0] if re.search("undo|--soft", t, re.I) else [0.0, 1.0] for t in texts]
-        return np.array(near, dtype=np.float32)
-
-
-async def test_where_the_model_finds_nothing_the_nearest_sentence_is_quoted(tmp_path: Path):
-    text = (
-        "The index has a great many uses in all of git. "
-        "Nothing of the working tree changes with reset --soft."
-    )
-    policy = SmallModel(Filling(reading=" not found"))
-    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question="How do I undo a commit?")
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    cited = answer_of(run)
-    assert "Nothing of the working tree changes with reset --soft." in cited.split("</cite>")[0]
-    assert cited_answer(run.trajectory("t")).text().startswith("Nothing of the working tree")
-    policy = SmallModel(Filling(plan=" How do I undo it?\n2. Is undo kept?", reading=" not found"))
-    run = new_run(tmp_path / "two", policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question="How do I undo it, and is the undo kept?")
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert len(run.lookups.found) == 2 and answer_of(run).count("<cite") == 1, "said once"
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("Note that the size changes as `endpoint` does.\n    num : int\n"
-         "        Number of samples to generate. Default is 50. "
-         "Must be positive or else zero, as said.",
-         ["Note that the size changes as `endpoint` does.",
-          "num : int\n        Number of samples to generate. Default is 50.",
-          "Must be positive or else zero, as said."]),
-        ("If it begins with the prefix, what comes behind it is returned.\n"
-         "Otherwise, a copy of the string.",
-         ["If it begins with the prefix, what comes behind it is returned. "
-          "Otherwise, a copy of the string."]),
-        ("Default is 50. It must be positive or else zero, as said.",
-         ["Default is 50. It must be positive or else zero, as said."]),
-        ("1000-59999: Accounts of ordinary users are made with these.",
-         ["1000-59999: Accounts of ordinary users are made with these."]),
-        ("Too short.", ["Too short."]),
-        ("", []),
-    ],
-)  # fmt: skip
-def test_what_says_little_alone_is_told_with_what_it_belongs_to(text: str, told: list[str]):
-    assert list(told_sentences(text)) == told
-
-
 async def test_a_look_up_that_asks_nothing_of_the_question_is_not_searched(tmp_path: Path):
     search = Library((KITE, MIRA))
     filling = Filling(plan=" How many kites had Mira Holt?\n2. What is the answer?", reading="")
     await forced(tmp_path, filling, search, "How many kites had Mira Holt?")
     assert not any("answer" in query for query in search.queries)
-
-
-@pytest.mark.parametrize(
-    ("question", "what", "does", "quoted"),
-    [
-        ("Why does git undo change the clock?", "the working tree", "changes", True),
-        ("Why does git undo change the clock?", "the working tree", "grows", False),
-        ("How many modes does git undo have?", "two modes", "changes", True),
-        ("How many modes does git undo have?", "its modes", "changes", False),
-        ("Which function takes back an undo?", "redo()", "changes", True),
-        ("Which function takes back an undo?", "undo()", "changes", False),
-        ("Which exception does an undo raise?", "a RedoError", "changes", True),
-        ("Which exception does an undo raise?", "an error", "changes", False),
-    ],
-)
-async def test_a_sentence_is_of_the_kind_that_is_asked_for(
-    tmp_path: Path, question: str, what: str, does: str, quoted: bool
-):
-    text = f"Nothing of {what} {does} with reset --soft."
-    policy = SmallModel(Filling(reading=" not found"))
-    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question=question)
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert ("Nothing of" in answer_of(run)) is quoted
-
-
-MERGED = """Joins two tables.
-
-Parameters
-----------
-left : Table
-    The first of the two tables that are joined.
-origin : bool, default False
-    Whether a column is added that says where each of the rows is from.
-    Any other name that the column should have is given in its place.
-    Of a row in the first table alone the column undo says "left_only" and nothing else.
-
-Returns
--------
-A table with all of the rows that can undo what was done before."""
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (
-            'Of a row in the first table alone the column undo says "left_only" and nothing else.',
-            "tables.merge: origin : bool, default False Whether a column is added that says where "
-            "each of the rows is from. ... Of a row in the first",
-        ),
-        (
-            "A table with all of the rows that can undo what was done before.",
-            "tables.merge: Returns ------- A table with all of the rows",
-        ),
-    ],
-    ids=["in an entry", "behind the entries"],
-)
-async def test_a_sentence_of_an_entry_is_quoted_with_what_it_is_an_entry_of(
-    tmp_path: Path, said: str, told: str, monkeypatch: pytest.MonkeyPatch
-):
-    async def only(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return 0.6 if said in messages[-1].content else 0.1
-
-    monkeypatch.setattr(Run, "chance", only)
-    search = FixedSearch([page("tables.merge", MERGED)])
-    run = new_run(tmp_path, SmallModel(Filling(reading=" not found")), search, Decoding.FORCED)
-    run.ask = replace(run.ask, question="After merging, how do I undo it?")
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert cited_answer(run.trajectory("t")).text(lambda _: "").startswith(told)
-    assert len(run.lookups.steps) == 1, "what leads up to a question is no part of it"
-
-
-async def ask_undoing(folder: Path, text: str, question: str, expects: str = "") -> str:
-    """What is answered where the model finds nothing, out of one passage."""
-    policy = SmallModel(Filling(reading=" not found", expects=expects))
-    run = new_run(folder, policy, FixedSearch([page("git undo", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question=question)
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    return cited_answer(run.trajectory("t")).text(lambda _: "")
-
-
-@pytest.mark.parametrize(
-    ("likely", "unless"),
-    [(0.9, "force is given"), (0.8, "it is told so")],
-    ids=["both have what was expected", "the model doubts the one that has"],
-)
-async def test_what_was_expected_ends_no_reading_too_early(
-    tmp_path: Path, likely: float, unless: str, monkeypatch: pytest.MonkeyPatch
-):
-    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return likely if "refuses" in messages[-1].content else 0.5
-
-    monkeypatch.setattr(Run, "chance", weighs)
-    text = (
-        "What is left in the working tree is removed as said under force. "
-        f"The command refuses to undo anything of it unless {unless}."
-    )
-    told = await ask_undoing(tmp_path, text, "What does undo need in git?", " force")
-    assert "The command refuses to undo anything" in told
-
-
-@pytest.mark.parametrize(
-    ("question", "shown"),
-    [("What happens when I undo a commit?", False), ("How do I undo a commit?", True)],
-)
-async def test_code_says_how_something_is_done_and_not_what_happens(
-    tmp_path: Path, question: str, shown: bool
-):
-    text = "import tables\nclass Undo(tables.Base):\n    size: int = 4  # which undo is like this"
-    told = await ask_undoing(tmp_path, text, question)
-    assert ("import tables" in told) is shown
-
-
-async def test_what_a_command_does_is_told_by_its_own_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return 0.5 if "autoundo" in messages[-1].content else 0.4
-
-    monkeypatch.setattr(Run, "chance", weighs)
-    text = (
-        "autoundo takes back whatever was done by itself for others and is no longer needed.\n\n"
-        "undo is the same as reset but that the files are kept as they are."
-    )
-    told = await ask_undoing(tmp_path, text, "What does git undo do?")
-    assert told.startswith("undo is the same as reset") and "autoundo" not in told
-
-
-async def test_what_one_look_up_showed_may_answer_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    async def weighs(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
-        return 0.4
-
-    monkeypatch.setattr(Run, "chance", weighs)
-    both = (
-        "undo takes back the last change of the working tree that was made.\n\n"
-        "redo makes a change of the working tree that was undone before again."
-    )
-    search = FixedSearch([page("undoing", both), page("other", "Nothing of undo or redo is here.")])
-    run = new_run(tmp_path, SmallModel(Filling(reading=" not found")), search, Decoding.FORCED)
-    run.ask = replace(
-        run.ask, question="What is the difference between it undo and it redo?", passages=1
-    )
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    told = cited_answer(run.trajectory("t")).text(lambda _: "")
-    assert "undo takes back" in told and "redo makes a change" in told
-
-
-UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
-PHARE = "Quelle est la hauteur du phare ?", "Il mesure 43 mètres et il est en brique rouge."
-
-
-@pytest.mark.parametrize(
-    ("asked", "chance", "status", "shown"),
-    [
-        (UNDOING, 0.6, Status.FINISHED, "Nothing of"),
-        (UNDOING, 0.4, Status.NO_EVIDENCE, f"Not found: {UNDOING[0]}\nNearest to it: Nothing of"),
-        (UNDOING, 0.2, Status.NO_EVIDENCE, f"Not found: {UNDOING[0]}"),
-        (PHARE, 0.4, Status.FINISHED, "Il mesure 43"),
-        (PHARE, 0.2, Status.NO_EVIDENCE, f"Not found: {PHARE[0]}"),
-    ],
-)
-async def test_what_the_model_doubts_is_shown_as_the_nearest_and_not_as_the_answer(
-    asked: tuple[str, str],
-    chance: float,
-    status: Status,
-    shown: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-):
-    async def doubts(run: Run, stage: Stage, messages: object, slot: str) -> float:
-        return chance
-
-    monkeypatch.setattr(Run, "chance", doubts)
-    question, text = asked
-    policy = SmallModel(Filling(reading=" not found", expects=" reset"))
-    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question=question)
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert run.status is status
-    told = cited_answer(run.trajectory("t")).text(lambda _: "")
-    assert told.startswith(shown) and ("Nearest" in told) is ("Nearest" in shown)
-
-
-@pytest.mark.parametrize(
-    ("title", "question", "taken"),
-    [
-        ("git.undo", "How do I take a commit back?", True),
-        ("git.reset", "How do I take a commit back?", False),
-        ("git.undo", "What does the depth of git.undo take back?", False),
-    ],
-    ids=["foreseen", "another", "asked about"],
-)
-async def test_what_the_page_says_that_the_model_foresaw_is_doubted_less(
-    tmp_path: Path, title: str, question: str, taken: bool, monkeypatch: pytest.MonkeyPatch
-):
-    async def doubts(run: Run, stage: Stage, messages: object, slot: str) -> float:
-        return 0.35
-
-    monkeypatch.setattr(Run, "chance", doubts)
-    policy = SmallModel(Filling(reading=" not found", expects=" git.undo"))
-    text = "The depth of what was done last is a commit that this takes back, as all of git."
-    run = new_run(tmp_path, policy, FixedSearch([page(title, text)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question=question)
-    run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert (run.status is Status.FINISHED) is taken
 
 
 async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):
@@ -823,13 +404,6 @@ async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
     assert {s.stage for s in run.segments[1:]} == set(Stage)
 
 
-def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
-    assert trim(" One. Two is cut off he", capped=True) == "One."
-    assert trim("- a\n- b is cut", capped=True) == "- a"
-    assert trim("no end at all", capped=True) == "no end at all"
-    assert trim(" Whole text ", capped=False) == "Whole text"
-
-
 async def test_a_question_too_long_for_the_context_is_one_sentence(tmp_path: Path):
     run = new_run(tmp_path, SmallModel(context_tokens=2048), decoding=Decoding.FORCED)
     run.ask = type(run.ask)("why " * 500)
@@ -918,36 +492,6 @@ async def test_a_forced_run_without_a_passage_says_why_and_cites_nothing(
     assert (run.status, run.reason) == (Status.NO_EVIDENCE, reason)
     assert cited_answer(run).text() == said
     assert parse(run.transcript()).find("cite") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "claim", "held"),
-    [
-        ("It returns 128 items at most.", "It returns 128 items.", True),
-        ("It returns 128 items at most.", "It returns 12 items.", False),
-        ("Use my_cache_all for the cache.", "Use my_cache_all for the cache.", True),
-        ("Use my_cache_all for the cache.", "Use cache_a for the cache.", False),
-        ("The cache can grow without bound.", "The cache grows.", True),
-        ("The cache can grow without bound.", "Zebras gallop across grassland.", False),
-        ("The cache can grow without bound.", "The cache of Oslo can grow.", False),
-    ],
-)
-def test_a_source_holds_a_claim_by_half_its_words_and_names_and_numbers_whole(
-    text: str, claim: str, held: bool
-):
-    source = Source(id="S1", title="m.f", location="m.py", text=text, tool="python", query="q")
-    assert holds(source, claim) is held
-
-
-def test_a_claim_adds_a_new_word():
-    assert adds("It is sorted.", [])
-    assert not adds("the cache is growing", ["The cache can grow."])
-
-
-def test_a_grammar_of_texts_accepts_each_whole_whatever_stands_in_it():
-    grammar = any_of([' "Turin", \\ Italy', " not found"])
-    assert accepts(grammar, " not found") and not accepts(grammar, " not")
-    assert accepts(grammar, ' "Turin", \\ Italy') and not accepts(grammar, " Turin")
 
 
 async def test_the_beginning_of_a_passage_is_read_first_and_the_rest_where_it_does_not_answer(
@@ -1042,21 +586,6 @@ def test_an_item_that_asks_what_the_look_ups_ask_needs_no_model(item: str, known
     assert (
         covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?", *SAYS]) is known
     )
-
-
-@pytest.mark.parametrize(
-    ("question", "quoted"),
-    [("Why does gather sort keys?", False), ("What is the signature of gather?", True)],
-)
-async def test_how_something_is_called_answers_no_question_but_one_on_that(
-    question: str, quoted: bool, tmp_path: Path
-):
-    signature = "gather(sort_keys=False, keys=None)"
-    search = Library([page("gather", f"{signature}\n\nIt waits.")])
-    filling = Filling(reading=f" {signature}.", claims=[signature])
-    run = await forced(tmp_path, filling, search, question)
-    assert (signature in answer_of(run)) is quoted
-    assert (run.status is Status.NO_EVIDENCE) is not quoted
 
 
 async def test_other_words_of_a_question_do_not_lead_away_from_what_it_names(tmp_path: Path):
