@@ -27,6 +27,7 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
+    DEFAULT,
     IDENTIFIER,
     NAME,
     SIGNATURE,
@@ -291,7 +292,8 @@ _CODE_LINE = re.compile(
 
 def _may_show(said: str, question: str) -> bool:
     """Whether a text is no code, where a question asks what happens and not how it is done."""
-    lines = said.strip().splitlines()
+    # Only what is shown of it: in a line without end the pattern would be sought for long.
+    lines = said.strip()[:QUOTE_CHARACTERS].splitlines()
     code = 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) > len(lines)
     return not (code and _ASKS_FACT.match(main_clause(question)))
 
@@ -303,7 +305,10 @@ def _may_answer(source: Source, said: str, question: str, guess: str) -> bool:
 
 
 def _beside(source: Source, said: str, question: str, guess: str) -> float:
-    """What code knows of whether a sentence answers, to be added to what the model says of it."""
+    """What code knows of whether a sentence answers, to be added to what the model says of it.
+
+    Of a sentence that `_may_answer`: where a name is asked for it has one.
+    """
     known = EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
     known += ENTERED * _is_entry(said, question) + FORESEEN * _foreseen(source, question, guess)
     return known + NAMING * bool(_NAMED_KIND.match(main_clause(question)))
@@ -407,7 +412,6 @@ def _as_they_stand(found: list[Finding], sources: Mapping[str, Source]) -> list[
     return sorted(found, key=lambda each: text.find(each.text))
 
 
-_DEFAULT = re.compile(r"\bdefaults?\b", re.I)
 _GIVEN = re.compile(r"\b(\w+)(?:: [^=()]+)?=(?!=|None\b)")
 """a parameter of a signature that has a default; what None stands for is said elsewhere"""
 
@@ -445,7 +449,7 @@ def default_in(source: Source, question: str) -> str:
     that the question names the signature, where the question has the parameter in other words. ""
     where no default is asked for, or that of several.
     """
-    if not _DEFAULT.search(question):
+    if not DEFAULT.search(question):
         return ""
     asked = [word.casefold().rpartition(".")[2] for word in WORD.findall(question)]
     head = source.text.strip().partition("\n")[0]
@@ -456,7 +460,7 @@ def default_in(source: Source, question: str) -> str:
         return head if of_it and len(worded) == 1 else ""
     told = dict.fromkeys(_GIVEN.findall(head), head)
     for entry in _ENTRY.split(f"\n{source.text}")[1:]:
-        said = (s for s in told_sentences(entry) if _DEFAULT.search(s) and not _NONE.search(s))
+        said = (s for s in told_sentences(entry) if DEFAULT.search(s) and not _NONE.search(s))
         if (text := next(said, "")) and (name := _entered(entry)):
             told[name] = text
     named = [name for name in told if name.casefold() in asked]

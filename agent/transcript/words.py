@@ -79,7 +79,9 @@ def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...
     )
 
 
-_DEFAULT = re.compile(r"\bdefaults?\b", re.I)
+DEFAULT = re.compile(r"\bdefaults?\b", re.I)
+LONGEST_SIGNATURE = 2_000
+"""characters of a first line that are read as one; others' texts may have no end of it"""
 _LITERAL = re.compile(r"\b(\w+)(?:: [^=(),]+)?=(?=True\b|False\b|[\d'\"])")
 
 
@@ -89,10 +91,11 @@ def worded_defaults(question: str, text: str) -> list[str]:
     `follow_redirects`, where `follow_redirects=False` stands and it is asked whether redirects are
     followed by default. One word is too little to tell that it is meant.
     """
-    if not _DEFAULT.search(question):
+    if not DEFAULT.search(question):
         return []
     asked = content_words(question)
-    parts = {name: content_words(name) for name in _LITERAL.findall(text.partition("\n")[0])}
+    head = text[:LONGEST_SIGNATURE].partition("\n")[0]
+    parts = {name: content_words(name) for name in _LITERAL.findall(head)}
     return [name for name, words in parts.items() if len(words) > 1 and words <= asked]
 
 
