@@ -167,12 +167,18 @@ class Work:
         answer.set_result(answered.decided(kind))
         self._pacer.put("answered", {"id": answered.id, "decision": answered.decision})
 
-    async def end(self, said: list[feed.SaidEvent]) -> None:
-        """Tell the last events; returns once they are in the file."""
+    async def conclude(self, said: list[feed.SaidEvent]) -> None:
+        """Tell the last events before the end; returns once they are in the file."""
         self.heard.end(said)
-        for name, data in [*said, (feed.END, {})]:
+        for name, data in said:
             self._pacer.put(name, data)
-        await self._pacer.drained()
+        self._pacer.finish()
+        await self.log.written()
+
+    async def end(self) -> None:
+        """Tell that nothing follows; returns once that is in the file."""
+        self.state = "ended"
+        self._tell(feed.END, {})
         await self.log.written()
 
     def _hear(self, event: Event) -> None:
@@ -620,9 +626,10 @@ class RunDesk:
             said = [feed.finished(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.leave()
-        await work.end(said)
-        work.state = "ended"
+        await work.conclude(said)
+        # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
+        await work.end()
         self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)

@@ -297,7 +297,10 @@ _LATEST = ("usage", "note", "rubric")
 
 
 class Pacer:
-    """Takes events as they come and tells them in their order, at the pace of a reader."""
+    """Takes events as they come and tells them in their order, at the pace of a reader.
+
+    Of a run that has ended the rest is told at once: nobody waits for an answer that is there.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
@@ -305,19 +308,20 @@ class Pacer:
         self._times: deque[float] = deque(maxlen=MOST_EVENTS)
         self._told_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._empty = asyncio.Event()
-        self._empty.set()
 
     def put(self, name: str, data: dict[str, Any]) -> None:
         if self._join(name, data):
             return
         self._queue.append((name, data))
-        self._empty.clear()
         self._go()
 
-    async def drained(self) -> None:
-        """Return once everything was told."""
-        await self._empty.wait()
+    def finish(self) -> None:
+        """Tell all that waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._queue:
+            self._tell(*self._queue.popleft())
 
     def _join(self, name: str, data: dict[str, Any]) -> bool:
         if not self._queue:
@@ -344,8 +348,6 @@ class Pacer:
             self._timer = None
         if self._queue:
             self._timer = asyncio.get_running_loop().call_at(self._due(), self._go)
-        else:
-            self._empty.set()
 
     def _due(self) -> float:
         """When the first in the queue may be told."""

@@ -140,7 +140,7 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
 def test_nothing_moves_under_the_reader_while_a_run_is_written(
     browser: Browser, site: pages.Site, size: ViewportSize
 ):
-    run = pages.begun(site, f"{pages.QUESTION} slowly", approve_plan=True)["run"]
+    run = pages.begun(site, f"{pages.QUESTION} rich slowly halfway", approve_plan=True)["run"]
     with pages.opened(browser, site, pages.run_address(run), viewport=size) as page:
         page.evaluate(
             """() => {
@@ -153,6 +153,7 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
         page.get_by_role("button", name="Follow this plan").click()
         expect(page.get_by_role("region", name="Answer")).to_be_visible()
         assert page.evaluate("window.moved") < 0.02
+        page.get_by_role("button", name="Stop").click()
 
 
 def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(

@@ -26,8 +26,8 @@ def plan_panel(page: Page) -> Page:
 
 def test_a_question_is_watched_from_its_plan_to_its_report(page: Page):
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
-    pages.ask(page)
-    pages.has_heading(page, pages.QUESTION)
+    pages.ask(page, f"{pages.QUESTION} slowly")
+    pages.has_heading(page, f"{pages.QUESTION} slowly")
     rubric = page.get_by_role("complementary", name="Rubric and limits")
     expect(rubric.get_by_text("Gives a measured figure for the hits")).to_be_visible()
     expect(page.get_by_text("lru_cache maxsize None bound")).to_be_visible()
