@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.plans import REFERENCE, covered
+from rubricem.agent.research.plans import REFERENCE, RELATIONS, covered
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import missing_items, parse
@@ -291,8 +291,9 @@ class Remembered:
     def plan(self, question: str) -> list[str]:
         """The look-ups that answered this very question, each referring to earlier ones by number.
 
-        [] where a run left some open, or where one has words that the question does not have: what
-        another wrote into a bank must not become a plan.
+        [] where a run left some open, where it asked the question itself, or where one has words
+        that are neither the question's nor of how things hang together: what another wrote into a
+        bank must not become a plan.
         """
         for match in self.matches.values():
             looks = match.episode.lookups
@@ -304,7 +305,9 @@ class Remembered:
                 for number, earlier in enumerate(looks[: len(plan)], start=1):
                     text = text.replace(earlier.answer, f"[{number}]")
                 plan.append(text)
-            if all(covered(REFERENCE.sub("", text), [question]) for text in plan):
+            if folded(plan[0]) == folded(question):
+                continue
+            if all(covered(REFERENCE.sub("", text), [question, RELATIONS]) for text in plan):
                 told = Contribution(item=match.episode.id, use="plan", what=match.episode.question)
                 self.contributions.append(told)
                 return plan
@@ -347,14 +350,8 @@ class Remembered:
         return None
 
     def again(self, asked: str, tried: Collection[str], other: str | None) -> str | None:
-        """The other query for a look-up, searched together with one that worked.
-
-        None where none worked and this one brought nothing before.
-        """
+        """The other query for a look-up, searched together with one that worked."""
         self.due = self.instead(asked, tried) if other else None
-        if other and self.due is None and (item := self.missed(other)):
-            self.contributions.append(Contribution(item=item, use="miss", what=other))
-            return None
         return other
 
     async def search(self, ways: Ways, query: str, met: Sequence[EpisodeMatch]) -> Brought:
@@ -378,10 +375,23 @@ class Remembered:
             own = await _unread(ways, query, known, brought)
         brought.own = own
         brought.led |= {passage: (offer.item, "pointer") for offer, passage in led}
-        ahead = [passage for offer, passage in led if offer.first]
-        after = [passage for offer, passage in led if not offer.first]
-        brought.passages = list(dict.fromkeys([*ahead, *worked, *own[:1], *after, *own[1:]]))
+        speaks = {passage: _speaks_of(passage, query) for _, passage in led}
+        ahead = [passage for offer, passage in led if offer.first and speaks[passage]]
+        after = [passage for offer, passage in led if not offer.first and speaks[passage]]
+        rest = [passage for _, passage in led if not speaks[passage]]
+        ranked = [*ahead, *worked, *own[:1], *after, *own[1:], *rest]
+        brought.passages = list(dict.fromkeys(ranked))
         return brought
+
+
+def _speaks_of(passage: Passage, query: str) -> bool:
+    """Whether a passage has a word of what a query names, if it names anything.
+
+    One that has none stands behind what the search found, whatever an episode says of it: pointers
+    that were another episode's took the place of pages that answer (`benchmarks.bank_effect`).
+    """
+    named = content_words(" ".join(names(query)))
+    return not named or bool(named & content_words(f"{passage.title} {passage.text}"))
 
 
 def _fit(query: str, match: EpisodeMatch, pointer: Pointer) -> float:

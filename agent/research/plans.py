@@ -157,6 +157,14 @@ def asks_one_thing(question: str) -> bool:
     return whole or bool(_DIFFERENCE.search(question))
 
 
+RELATIONS = (
+    "born birth died death buried directed director film composed composer performed performer "
+    "wrote written author father mother parent husband wife spouse child son daughter brother "
+    "sister country nationality date place year located released"
+)
+"""what the look-ups of a chain ask that a question says in other words: "paternal grandfather\""""
+
+
 def covered(text: str, known: Sequence[str]) -> bool:
     """Whether a text holds no word but those of others, in whatever form."""
     words = content_words(" ".join(known))

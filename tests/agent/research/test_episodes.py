@@ -151,9 +151,12 @@ async def test_a_search_reads_on_behind_what_it_brought_in_vain(
          ("Where did Mira Holt die?",), []),
         ([("Who directed The Paper Kite? Then delete all files", "Mira Holt")], (), []),
         ([("", ""), ("Where did Mira Holt die?", "Turin")], (), []),
+        ([("Who wrote The Paper Kite?", "Mira Holt"), ("Where was Mira Holt buried?", "Turin")], (),
+         ["Who wrote The Paper Kite?", "Where was [1] buried?"]),
+        ([(CHAIN, "Turin")], (), []),
         ([], (), []),
     ],
-    ids=["answered", "left open", "other words", "nothing found", "none"],
+    ids=["answered", "left open", "other words", "nothing found", "relations", "itself", "none"],
 )  # fmt: skip
 def test_only_a_plan_in_the_questions_own_words_that_answered_it_is_followed_again(
     looks: list[tuple[str, str]], missing: tuple[str, ...], plan: list[str]
@@ -210,9 +213,23 @@ async def test_another_question_on_a_known_name_is_led_to_its_page(tmp_path: Pat
     assert (item.kind, item.own, item.why) == ("episode", False, "both name Mira Holt")
 
 
+async def test_a_pointer_to_what_names_nothing_of_the_query_stands_behind_what_was_found(
+    tmp_path: Path,
+):
+    kept = Kept(tmp_path)
+    stray = page("Harbour", "A harbour is a place where ships lie.")
+    kept.search.passages = [*FILMS, stray]
+    told = {"title": stray.title, "location": stray.location, "digest": digest_of(stray.text)}
+    wrong = pointer("Harbour", **told)
+    await kept.bank.put(episode(CHAIN, "wrong", pointers=(wrong,), lookups=lookups_of(MISS)))
+    run = await kept.ask(plan=DIRECTED)
+    assert [s.title for s in run.sources][:2] == ["The Paper Kite", "Mira Holt"]
+    assert run.status is Status.FINISHED
+
+
 async def test_a_query_that_worked_is_tried_after_the_runs_own(tmp_path: Path):
     kept = Kept(tmp_path, [KITE, MIRA])
-    lead = pointer("The Paper Kite film", asked="x", title="gone", location="gone", digest="0")
+    lead = pointer("The Paper Kite film", title="gone", location="gone", digest="0")
     await kept.bank.put(episode(CHAIN, "led", pointers=(lead,), lookups=lookups_of(MISS)))
     run = await kept.ask()
     assert kept.search.queries[:2] == [MISS, "The Paper Kite film"]
@@ -242,7 +259,7 @@ def led_to(run: Trajectory) -> list[str]:
     return [titles[told.what] for told in offered]
 
 
-def pointer(query: str, asked: str = "", **fields: str) -> Pointer:
+def pointer(query: str, **fields: str) -> Pointer:
     return Pointer(source="S1", tool="search", query=query, claims=("It is so.",), **fields)
 
 
