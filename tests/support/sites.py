@@ -299,13 +299,15 @@ def sending(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Iterator[str]
     """The address of a server that sends this to whoever asks, for as long as it is taken."""
 
     def send() -> None:
-        with suppress(OSError):
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(65536)
-                connection.sendall(head)
-                for piece in pieces():
-                    connection.sendall(piece)
+        while listening.fileno() >= 0:
+            # A client may ask again where its connection was broken off.
+            with suppress(OSError):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(head)
+                    for piece in pieces():
+                        connection.sendall(piece)
 
     # A thread of its own: what sending costs is no delay of the runs.
     with socket.create_server(("127.0.0.1", 0)) as listening:

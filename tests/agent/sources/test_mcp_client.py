@@ -206,7 +206,7 @@ async def test_what_a_server_says_beside_the_protocol_is_not_logged(
     head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
     for kind in (b"application/json", b"x-nonsense"):
         with sending(head % kind, lambda: iter([b"{no json"])) as address:
-            wiki = ToolServer(url=address, tools=("page",), seconds=5)
+            wiki = ToolServer(url=address, tools=("page",), seconds=1)
             async with equipped(wiki=wiki) as (_, problems):
                 assert len(problems) == 1
     assert caplog.records == []
