@@ -477,6 +477,8 @@ class Segment(Value):
     retokenised: bool = False
     """the ids are not those that were sampled (chat-only server, or trimmed text)"""
     attempt: int = 0
+    policy_version: str = ""
+    """of the weights that wrote it, where they are not those that its run was begun with"""
     kept: bool = True
     """False: an attempt that was retried; it is no part of the transcript or of training"""
 
@@ -507,7 +509,7 @@ class Trajectory(Versioned):
     """the stage that was broken off from outside; None where the policy ended its work itself"""
     policy: str
     policy_version: str = ""
-    """hash of the weights, or what the server calls the model"""
+    """hash of the weights that it was begun with, or what the server calls the model"""
     usage: Usage = NO_USAGE
     spent: tuple[Spent, ...] = ()
     """where its time went, in the order in which each kind of call was first made"""
@@ -811,6 +813,8 @@ class Completion:
     """the ids are a tokeniser's own: those that came with the text do not decode to it"""
     reasoning: str = ""
     usage: Usage = NO_USAGE
+    policy_version: str = ""
+    """of the weights that wrote it, where they are not those that its policy was opened with"""
 
     def tokens_between(
         self, start: int, end: int

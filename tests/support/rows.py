@@ -27,6 +27,7 @@ from rubricem.training.local.local_config import EngineConfig, TrainConfig, chec
 from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import Batch
+from rubricem.training.rounds.rollouts import NewestWeights
 from rubricem.training.rounds.rounds import Rounds
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
@@ -211,6 +212,7 @@ class Parts:
         self.sampled: dict[int, str] = {}
         """by round, the weights that it sampled from"""
         self.held_out: list[int] = []
+        self.newest: NewestWeights | None = None
         self.told: list[str] = []
 
     def rounds(self, stop: asyncio.Event | None = None) -> Rounds:
@@ -219,7 +221,7 @@ class Parts:
 
         return Rounds(
             self.config, CREDITS["answer-only"], 10_000, self.curriculum, self.folders,
-            self.open_round, self.updates, held_out,
+            self.open_round, self.updates, held_out, self.newest,
             tell=self.told.append, watch=PlainTraining(self.told.append), stop=stop,
         )  # fmt: skip
 

@@ -248,7 +248,18 @@ class Engine(RecordedServer):
         def info(asked: Json) -> Json:
             return {"model_path": self.weights, "weight_version": self.version}
 
+        def generate(asked: Json) -> Events:
+            text = self._says(read(asked["input_ids"]), {"model": asked.get("lora_path", "base")})
+            ids = [*spelled(text), END]
+            told = {
+                "finish_reason": {"type": "stop"}, "completion_tokens": len(ids),
+                "output_token_logprobs": [[-0.5, one, None] for one in ids],
+            }  # fmt: skip
+            return Events([{"text": text, "output_ids": ids, "meta_info": told}])
+
         return {
+            "POST /generate": generate,
+            "POST /detokenize": lambda asked: {"text": read(asked["tokens"])},
             "POST /load_lora_adapter": self._load,
             "POST /unload_lora_adapter": self._unload,
             "POST /update_weights_from_disk": update,

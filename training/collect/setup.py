@@ -15,7 +15,7 @@ from typing import Any
 
 from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.learning.scoring import gated
-from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -150,12 +150,13 @@ async def open_collector(
     asked: Selected,
     tell: Tell,
     purse: Purse | None = None,
+    policy: OpenPolicy | None = None,
 ) -> AsyncIterator[Collector]:
     """A collector that begins a run, or goes on with it; its models are freed at the end.
 
-    `purse`: one that other runs share; None: its own, with what the options allow. Raises
-    SettingsError where the folder holds another run, StoreError where another process is
-    collecting into it.
+    `purse`: one that other runs share; None: its own, with what the options allow. `policy`: as for
+    `open_researcher`. Raises SettingsError where the folder holds another run, StoreError where
+    another process is collecting into it.
     """
     hear = preparing(tell)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
@@ -166,13 +167,13 @@ async def open_collector(
     setup = await settle(setup.over_whole_sources(), tell=hear)
     judged_by = judge_choice(settings, setup, options)
     async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_researcher(setup, hear))
+        opened = await stack.enter_async_context(open_researcher(setup, hear, policy=policy))
         meter, finished = Meter(), run.finished_steps()
         journal = run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
         stack.callback(journal.close)
         gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
-        policy, store = GatedPolicy(opened.policy, gate), run.store
-        researcher = replace(opened, policy=policy, store=store, journal=journal, verifier=None)
+        writing, store = GatedPolicy(opened.policy, gate), run.store
+        researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=None)
         model, memory = None, None
         if options.judge != NONE:
             shared = opened.policy.reader if judged_by is setup.model else None

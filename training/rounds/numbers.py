@@ -188,10 +188,12 @@ def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
 def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
     """What is trained of it, how old that is, and what was dropped."""
     dropped = Counter(rollouts.dropped) + Counter(reflections.dropped)
-    lags = [part.staleness for part in (rollouts, reflections) for _ in part.rows]
+    lags = [*rollouts.lags, *reflections.lags]
+    replaced = sum(bool(row.later_versions) for row in rollouts.rows)
     return {
         "rows/policy": float(len(rollouts.rows)),
         "rows/reflect": float(len(reflections.rows)),
+        **({"rows/over_a_refresh": float(replaced)} if replaced else {}),
         "groups/trained": float(len({row.group for row in rollouts.rows})),
         **spread("staleness", lags, ("mean", "max")),
         **advantage_numbers(rollouts.rows),

@@ -11,6 +11,12 @@ user's own. Each is then asked what it serves; one that was not given it is left
 while the round goes on, and has no call before it says that it serves the checkpoint. An adapter
 has a name of its own on a server, by which it is asked for; weights that take the place of others
 have a version that the server tells. Both are in the policy's version, which the rows carry.
+
+Where weights take the place of others, rounds that run ahead share one policy: the newest weights.
+They are replaced between calls. What becomes of the rollouts in flight is chosen: they go on, each
+turn by the weights of its time, or are cut and begun anew.
+
+Above 600 lines, since who samples is one story: servers, their weights, who asks them and when.
 """
 
 import asyncio
@@ -20,25 +26,41 @@ import shutil
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
 from rubricem.agent.cli.judge import wanted_of
 from rubricem.agent.cli.options import JUDGE_FLAGS
-from rubricem.agent.models.opening import embedder_in
+from rubricem.agent.models.opening import OpenPolicy, embedder_in
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.settings.door import model_of
+from rubricem.agent.transcript.question import Ask
 from rubricem.agent.weights.checkpoints import ADAPTER, note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import value_in, writable, write_atomically
-from rubricem.memory.schema import Embedder
-from rubricem.memory.text import one_line
-from rubricem.training.collect.collector import Collector
+from rubricem.memory.schema import (
+    Completion,
+    Embedder,
+    OnText,
+    Sampling,
+    Segment,
+    StopPredicate,
+    Trajectory,
+)
+from rubricem.memory.text import one_line, seed_of
+from rubricem.training.collect.collector import Collector, Rollouts
 from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
@@ -62,9 +84,10 @@ LOADED_IN = 900.0
 """seconds in which a server takes over a checkpoint, at most"""
 TRIED_AGAIN = 10.0
 """seconds until a server that was not given a checkpoint is tried again"""
-SERVED, SERVED_ADAPTER = "served", "adapter.gguf"
-"""in a training's folder, what servers read: checkpoints by their versions, and the adapter that
-llama-server's router loads anew"""
+SERVED, SERVED_ADAPTER, GIVEN = "served", "adapter.gguf", "given.json"
+"""in a training's folder, what servers read: checkpoints by their versions, the adapter that
+llama-server's router loads anew, and the versions that took each other's place, with their updates
+"""
 
 
 async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -> str:
@@ -330,6 +353,164 @@ class SamplingServers:
 Tell = Callable[[str], None]
 
 
+@dataclass(eq=False)
+class HeldWeights:
+    """What the servers have at one time."""
+
+    policy: Policy
+    version: str
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    """set once they are to be replaced"""
+    calls: int = 0
+    """in flight"""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """set whenever a call has ended"""
+
+    async def unused(self) -> None:
+        """Return once no call is in flight; none may begin meanwhile."""
+        while self.calls:
+            self.ended.clear()
+            await self.ended.wait()
+
+
+OpenWeights = Callable[[Path | None], AbstractAsyncContextManager[tuple[Policy, str]]]
+"""a policy and its version, of servers that have a checkpoint; None: what they began with"""
+
+
+class NewestWeights:
+    """Servers that have one policy at a time, which is the newest: whoever samples shares it.
+
+    It is replaced while no call is in flight: those that are end first, and those that come wait.
+    So each call is by one policy, which this process knows without asking.
+    """
+
+    def __init__(self, opened: OpenWeights, out: Path) -> None:
+        self._opened, self._given = opened, out / SERVED / GIVEN
+        self._stack = AsyncExitStack()
+        self._there = asyncio.Event()
+        self._checkpoint: Path | None = None
+        self._now: HeldWeights | None = None
+
+    async def replace(self, checkpoint: Path | None, updates: int) -> None:
+        """Have everybody sample from the checkpoint after so many updates; None: as it began.
+
+        Raises PolicyError where no server takes it.
+        """
+        place = checkpoint and checkpoint.resolve()
+        if self._now is not None:
+            if place == self._checkpoint:
+                return
+            self._there.clear()
+            self._now.leaving.set()
+            await self._now.unused()
+        await self._stack.aclose()
+        policy, version = await self._stack.enter_async_context(self._opened(checkpoint))
+        await asyncio.to_thread(self._note, version, updates)
+        self._now, self._checkpoint = HeldWeights(policy, version), place
+        self._there.set()
+
+    def _note(self, version: str, updates: int) -> None:
+        given = value_in(self._given, dict[str, int]) or {}
+        write_atomically(self._given, json.dumps({version: updates, **given}))
+
+    def updates_of(self, version: str) -> int | None:
+        """After how many updates servers were given a version; None: they never were."""
+        return (value_in(self._given, dict[str, int]) or {}).get(version)
+
+    async def now(self) -> HeldWeights:
+        """What the servers have, as soon as that is not being replaced."""
+        while not self._there.is_set():
+            await self._there.wait()
+        assert self._now is not None
+        return self._now
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[HeldWeights]:
+        """What the servers have, and keep until the end."""
+        weights = await self.now()
+        weights.calls += 1
+        try:
+            yield weights
+        finally:
+            weights.calls -= 1
+            weights.ended.set()
+
+    async def policy(self, begun: str | None) -> "NewestPolicy":
+        """The policy of a run that was begun by that version; None: it begins by this one."""
+        async with self.held() as weights:
+            return NewestPolicy(self, weights.policy, begun or weights.version)
+
+    async def aclose(self) -> None:
+        await self._stack.aclose()
+
+
+class NewestPolicy:
+    """A `Policy` whose every call is by the newest weights, and says so.
+
+    It is called by the version that its run was begun with: a run that goes on finds its calls.
+    """
+
+    def __init__(self, newest: NewestWeights, opened: Policy, version: str) -> None:
+        self._newest = newest
+        self.name, self.version = opened.name, version
+        self.retokenised, self.context_tokens = opened.retokenised, opened.context_tokens
+        self.reader, self.chat = opened.reader, opened.chat
+        self.model = getattr(opened, "model", None)
+
+    async def render(self, system: str, question: str) -> tuple[int, ...] | None:
+        async with self._newest.held() as weights:
+            return await weights.policy.render(system, question)
+
+    async def encode(self, text: str) -> tuple[int, ...] | None:
+        async with self._newest.held() as weights:
+            return await weights.policy.encode(text)
+
+    async def write(
+        self,
+        system: str,
+        transcript: Sequence[Segment],
+        sampling: Sampling,
+        stop: StopPredicate | None,
+        on_text: OnText | None,
+    ) -> Completion:
+        async with self._newest.held() as weights:
+            said = await weights.policy.write(system, transcript, sampling, stop, on_text)
+        other = weights.version if weights.version != self.version else ""
+        return replace(said, policy_version=other)
+
+
+@dataclass(frozen=True, slots=True)
+class CutRollouts:
+    """`Rollouts` of which those in flight are begun anew when the weights are replaced.
+
+    By another seed, so that nothing of what was sampled before is found in the journal.
+    """
+
+    rollouts: Rollouts
+    newest: NewestWeights
+    tell: Tell
+
+    @property
+    def template(self) -> Ask:
+        return self.rollouts.template
+
+    async def ask(self, ask: Ask, thread: str) -> Trajectory:
+        while True:
+            weights = await self.newest.now()
+            anew = replace(ask, seed=seed_of(ask.seed, weights.version))
+            asking = asyncio.ensure_future(self.rollouts.ask(anew, thread))
+            leaving = asyncio.ensure_future(weights.leaving.wait())
+            try:
+                await asyncio.wait({asking, leaving}, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    return asking.result()
+            finally:
+                for task in (asking, leaving):
+                    task.cancel()
+                await asyncio.gather(asking, leaving, return_exceptions=True)
+            self.tell(f"{thread} is cut: it is sampled anew by newer weights")
+
+
 @dataclass(slots=True)
 class Sampled:
     """Where rounds are collected: with which weights, settings and judge."""
@@ -346,6 +527,19 @@ class Sampled:
     _versions: dict[str, str] = field(default_factory=dict)
     """of the checkpoints, by the names that the server has for them"""
     _servers: SamplingServers | None = None
+    newest: NewestWeights | None = field(default=None, init=False)
+    """None: servers, or the embedded model, have several policies at the same time"""
+
+    def __post_init__(self) -> None:
+        if self.config.replaced:
+            self.newest = NewestWeights(self._open_newest, self.training.out.absolute())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        if self.newest is not None:
+            await self.newest.aclose()
 
     @asynccontextmanager
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
@@ -366,11 +560,13 @@ class Sampled:
                     *sampled, memory=memory, data_dir=self.folders.data,
                     seed=round_seed(self.training.seed, number),
                 ),
-                options, run, chosen, tell, self.purse,
+                options, run, chosen, tell, self.purse, self._opening(run),
             ) as collector,
         ):  # fmt: skip
             if isinstance(collector.memory, BankMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
+            if self.newest is not None and config.in_flight == "cut":
+                collector.rollouts = CutRollouts(collector.rollouts, self.newest, tell)
             yield collector
 
     async def embedder(self) -> Embedder | None:
@@ -395,7 +591,7 @@ class Sampled:
                 self._settings(
                     *sampled, memory="off", data_dir=self.folders.data, seed=self.training.seed
                 ),
-                options, run, asked, tell, self.purse,
+                options, run, asked, tell, self.purse, self._opening(run),
             ) as collector,
         ):  # fmt: skip
             yield collector
@@ -428,22 +624,43 @@ class Sampled:
         config, addresses = self.config, self.config.servers
         if not addresses:
             yield str(checkpoint) if checkpoint else self.training.model, ()
-        elif checkpoint is None:
+        elif checkpoint is None or self.newest is not None:
             yield config.model, addresses
         elif isinstance(config.refresh, tuple):
             yield await self._refreshed(checkpoint, config.refresh), addresses
         else:
-            if self._servers is None:
-                self._servers = self._found(config.refresh)
-            async with self._servers.serving(checkpoint) as found:
+            async with self._found().serving(checkpoint) as found:
                 yield found
 
-    def _found(self, kind: str) -> SamplingServers:
-        key = load_settings().api_key
-        secret = key.get_secret_value() if key else None
-        named = self.config.model or ""
-        found = [SamplingServer(url, kind, named, secret) for url in self.config.servers]
-        return SamplingServers(found, self.training.out.absolute(), self.tell)
+    def _found(self) -> SamplingServers:
+        if self._servers is None:
+            key = load_settings().api_key
+            secret = key.get_secret_value() if key else None
+            kind, named = str(self.config.refresh), self.config.model or ""
+            found = [SamplingServer(url, kind, named, secret) for url in self.config.servers]
+            self._servers = SamplingServers(found, self.training.out.absolute(), self.tell)
+        return self._servers
+
+    @asynccontextmanager
+    async def _open_newest(self, checkpoint: Path | None) -> AsyncIterator[tuple[Policy, str]]:
+        async with AsyncExitStack() as stack:
+            name, addresses, version = self.config.model, self.config.servers, ""
+            if checkpoint is not None:
+                serving = self._found().serving(checkpoint)
+                name, addresses = await stack.enter_async_context(serving)
+                version = note_of(checkpoint).version
+            choice = model_of(self._settings(name, addresses, dialect="auto"))
+            policy = await stack.enter_async_context(choice.open_policy(self.tell))
+            # llama-server's is that of the base, whatever adapter it applies.
+            told = version in policy.version
+            yield policy, policy.version if told else f"{policy.version}@{version}"
+
+    def _opening(self, run: RunDirectory) -> OpenPolicy | None:
+        """What opens the policy of a run where it is shared; None: the run has its own."""
+        if (newest := self.newest) is None:
+            return None
+        begun = run.manifest().policy_version if run.exists else None
+        return lambda: newest.policy(begun)
 
     def _settings(self, model: str | None, addresses: Sequence[str], **chosen: Any) -> Settings:
         """The settings of a collecting run."""

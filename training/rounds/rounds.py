@@ -9,9 +9,10 @@ While round N is judged, reflected upon and trained, the rollouts of N+1 are sam
 policy before that update (of N+k, where rounds run k ahead: `ahead`); N's reflections become rows
 a round later, so that nobody waits for them (RubricEM, arXiv:2605.10899, section 3.4 and appendix
 D). Which checkpoint a round samples from and which state of the bank it sees follow from its number
-alone. Every finished part is on disk before the next begins, and the same call goes on after a
-kill. Under torchrun the first process does all of it but the updates, in which the others have
-their part (`rounds.update`).
+alone; but servers whose weights are replaced always have the newest, so that a round that runs
+ahead on them is sampled by several, and says which turn is by which. Every finished part is on disk
+before the next begins, and the same call goes on after a kill. Under torchrun the first process
+does all of it but the updates, in which the others have their part (`rounds.update`).
 
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
 its reflections included. Rounds overlap, but the bank takes what they teach in their order, and
@@ -45,7 +46,7 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rollouts import HeldOut, Sampled
+from rubricem.training.rounds.rollouts import HeldOut, NewestWeights, Sampled
 from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     Metrics,
@@ -203,12 +204,15 @@ async def all_of(
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
 
 
-def usable(found: Compiled, staleness: int, max_staleness: int, max_row_tokens: int) -> RoundRows:
-    """The rows that may be trained, each of which lags by `staleness` updates."""
-    stale = f"older than {max_staleness} updates" if staleness > max_staleness else ""
-    kept = trainable((stale or row for row in found.rows), max_row_tokens)
-    kept += Compiled(dropped=found.dropped)
-    return RoundRows(kept.rows, kept.dropped, staleness)
+def usable(
+    found: Compiled, lag_of: Callable[[str], int], max_staleness: int, max_row_tokens: int
+) -> RoundRows:
+    """The rows that may be trained; `lag_of` a version: updates by which its rows lag."""
+    stale = f"older than {max_staleness} updates"
+    lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
+    told = (stale if lags[r.policy_version] > max_staleness else r for r in found.rows)
+    kept = trainable(told, max_row_tokens) + Compiled(dropped=found.dropped)
+    return RoundRows(kept.rows, kept.dropped, tuple(lags[r.policy_version] for r in kept.rows))
 
 
 def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
@@ -241,6 +245,8 @@ class Rounds:
     updates: Updates
     held_out: Callable[[int], Awaitable[None]] | None = None
     """asks the held-out questions after so many updates, if they are to be asked then"""
+    newest: NewestWeights | None = None
+    """where all that is sampled is by the newest checkpoint; None: each round keeps its own"""
     variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
     watch: Watch = unwatched
@@ -268,8 +274,10 @@ class Rounds:
 
     async def _let_sample(self, updates: int) -> None:
         """Let the rounds begin that sample from the checkpoint after so many updates."""
-        last = updates + self.config.ahead
-        if (checkpoint := self.updates.checkpoint) is not None:
+        last, checkpoint = updates + self.config.ahead, self.updates.checkpoint
+        if self.newest is not None:
+            await self.newest.replace(checkpoint, updates)
+        elif checkpoint is not None:
             for number in range(last if updates else 0, last + 1):
                 await asyncio.to_thread(self.folders.keep_policy, number, checkpoint)
         self._trained[updates].set()
@@ -393,8 +401,13 @@ class Rounds:
         rounds, changes = range(number + 1), self.updates.changes
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
         sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
-        staleness = lag(versions, sampled, number, changes(updates))
-        return usable(found, staleness, self.config.max_staleness, self.max_row_tokens)
+        of_round = lag(versions, sampled, number, changes(updates))
+
+        def lag_of(version: str) -> int:
+            given = self.newest.updates_of(version) if self.newest is not None else None
+            return of_round if given is None else changes(updates) - changes(given)
+
+        return usable(found, lag_of, self.config.max_staleness, self.max_row_tokens)
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
@@ -471,12 +484,14 @@ async def run_rounds(
             open_round=sampled.round,
             updates=updates,
             held_out=ask,
+            newest=sampled.newest,
             variety=Variety(sampled.embedder, tell),
             tell=tell,
             watch=told,
             stop=stop,
         )
-        await (made.run() if updates.leads else in_thread(updates.follow))
+        async with sampled:
+            await (made.run() if updates.leads else in_thread(updates.follow))
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent
         return RoundsDone(updates.checkpoint, updates.done, canary, cost)

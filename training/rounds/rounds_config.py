@@ -47,7 +47,7 @@ CHANGEABLE = {
 
 ADDED = (
     "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
-    "system_prompt", "passages", "passage_words", "branch",
+    "system_prompt", "passages", "passage_words", "branch", "in_flight",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
@@ -139,6 +139,10 @@ class RoundsConfig(TableConfig):
     ahead: int = Field(default=1, ge=0, le=8)
     """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy. Rows
     lag by as many updates, and reflections by one more, which `max_staleness` has to allow"""
+    in_flight: Literal["keep", "cut"] | None = None
+    """what becomes of rollouts in flight where servers get a checkpoint in the place of the one
+    before while rounds run ahead: `keep`, they go on with their next turn by the new weights;
+    `cut`, they are sampled anew"""
     slots: int | None = Field(default=None, ge=1, le=64)
     """as in the settings: rollouts at the same time on the embedded model"""
     max_staleness: int = Field(default=2, ge=0)
@@ -161,8 +165,20 @@ class RoundsConfig(TableConfig):
             "windows replay what reflections taught": self.windows and not self.reflections,
             "a server needs base_url, model and refresh: without the last it would go on sampling "
             "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,
-            f"servers of refresh {self.refresh!r} have one policy at a time, so that no round may "
-            "run ahead of an update: set ahead to 0": self.ahead and self.refresh in ONE_AT_A_TIME,
+            f"servers of refresh {self.refresh!r} have one policy at a time, replaced while some "
+            'rollouts are in flight: set in_flight to "keep" or "cut", or ahead to 0': (
+                self.replaced and self.ahead > 0 and self.in_flight is None
+            ),
+            "in_flight is about rollouts that run ahead on servers with one policy at a time": (
+                self.in_flight is not None and not (self.replaced and self.ahead)
+            ),
+            "branches share the turns of their trunk, and cannot be cut": (
+                self.branch and self.in_flight == "cut"
+            ),
+            f"servers of refresh {self.refresh!r} have no other policy to judge by than the one in "
+            "training: name judge_base_url or judge_model": (
+                self.replaced and self.judge_model is None and self.judge_base_url is None
+            ),
         }
         for clause, wrong in told.items():
             if wrong:
@@ -178,6 +194,11 @@ class RoundsConfig(TableConfig):
     def servers(self) -> tuple[str, ...]:
         """The addresses of the servers that sample; none: the embedded model does."""
         return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the servers have a checkpoint in the place of the one before."""
+        return self.refresh in ONE_AT_A_TIME
 
     @property
     def lag(self) -> int:

@@ -78,8 +78,8 @@ class RoundGroup:
 class RoundRows(Compiled):
     """What an update trains of a round, and what it does not, by reason."""
 
-    staleness: int = 0
-    """updates between the policy that wrote the rows and the one that they train"""
+    lags: tuple[int, ...] = ()
+    """of each row, updates between the weights that wrote its first token and those it trains"""
 
 
 def groups_of_round(run: RunDirectory, number: int) -> list[RoundGroup]:

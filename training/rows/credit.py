@@ -461,7 +461,7 @@ def _policy_row(
         group=group,
         trajectory=trajectory.id,
         objective="policy",
-        policy_version=trajectory.policy_version,
+        **_sampled_by(tokens, trajectory.policy_version),
         ids=tokens.ids,
         prompt_tokens=prompt,
         loss_mask=mask,
@@ -501,7 +501,7 @@ def _reflection_row(
         group=f"{candidate.trajectory_id}:reflect",
         trajectory=candidate.trajectory_id,
         objective="reflect",
-        policy_version=policy_version,
+        **_sampled_by(tokens, policy_version),
         ids=tokens.ids,
         prompt_tokens=tokens.prompt,
         loss_mask=mask,
@@ -510,6 +510,15 @@ def _reflection_row(
         stages=tokens.stages,
         ratio_allowed=tokens.sampled,
     )
+
+
+def _sampled_by(tokens: TokenSequence, begun: str) -> dict[str, Any]:
+    """What a row says of the weights that wrote it, `begun` being those that it was begun with."""
+    (_, first), *later = tokens.versions or ((0, ""),)
+    return {
+        "policy_version": first or begun,
+        "later_versions": tuple((place, version or begun) for place, version in later),
+    }
 
 
 def _masked(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:

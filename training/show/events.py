@@ -90,9 +90,9 @@ tool_calls/mean tool_error_share cut_off_share malformed_share retokenised_share
 """
 _ROUNDS = """
 groups_without_spread/{stage} groups/trained scaffold/{n}/shown/mean scaffold/{n}/reward/mean
-diversity/words diversity/meaning rows/policy rows/reflect dropped dropped/{reason} staleness/mean
-staleness/max reflection/score/mean reflection/score/max reflection/malformed_share
-reflect_grad_norm reflect_tokens reflect_seconds
+diversity/words diversity/meaning rows/policy rows/reflect rows/over_a_refresh dropped
+dropped/{reason} staleness/mean staleness/max reflection/score/mean reflection/score/max
+reflection/malformed_share reflect_grad_norm reflect_tokens reflect_seconds
 seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
 """
 _JUDGE_ROUNDS = """

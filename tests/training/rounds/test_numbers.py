@@ -91,11 +91,18 @@ def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted
     rows = tuple(row(n, "policy") for n in range(3))
     bad = row(3, "policy", ratio_allowed=False)
     found = Compiled((*rows, bad), {"it was not judged": 2})
-    kept = usable(found, 1, 1, 100)
-    assert kept.rows == rows and kept.staleness == 1
+    kept = usable(found, {"v": 1}.__getitem__, 1, 100)
+    assert kept.rows == rows and kept.lags == (1, 1, 1)
     assert kept.dropped == {"it was not judged": 2, "retokenised or forced": 1}
-    assert usable(found, 2, 1, 100).dropped["older than 1 updates"] == 4
-    assert usable(found, 0, 1, 10).dropped["longer than 10 tokens"] == 3
+    assert usable(found, lambda version: 2, 1, 100).dropped["older than 1 updates"] == 4
+    assert usable(found, lambda version: 0, 1, 10).dropped["longer than 10 tokens"] == 3
+
+
+def test_rows_of_one_round_lag_each_by_the_weights_that_wrote_their_first_turn():
+    rows = tuple(row(n, "policy", policy_version="new" if n else "old") for n in range(3))
+    kept = usable(Compiled(rows), {"old": 2, "new": 1}.__getitem__, 1, 100)
+    assert (kept.rows, kept.lags) == (rows[1:], (1, 1))
+    assert kept.dropped == {"older than 1 updates": 1}
 
 
 def test_the_lag_goes_by_the_version_that_the_policy_names():
@@ -110,8 +117,8 @@ def test_advantages_and_staleness_are_of_the_rows_that_are_trained():
         row(n, "policy", advantage, stages=(-1,) * 10 + (0,) * 6 + (-1,) * 3 + (3,) * 5)
         for n, advantage in enumerate((1.5, -0.5))
     ]
-    reflections = RoundRows((row(2, "reflect"),), {"older than 2 updates": 3}, 2)
-    found = rows_numbers(RoundRows(tuple(trained), {}, 1), reflections)
+    reflections = RoundRows((row(2, "reflect"),), {"older than 2 updates": 3}, (2,))
+    found = rows_numbers(RoundRows(tuple(trained), {}, (1, 1)), reflections)
     assert (found["rows/policy"], found["rows/reflect"]) == (2, 1)
     assert found["advantage/plan/mean"] == 0.5 and found["advantage/answer/size/max"] == 1.5
     assert found["advantage/plan/positive_share"] == 0.5

@@ -11,9 +11,17 @@ import pytest
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.weights.checkpoints import NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import Author, Sampling, Segment
+from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds import rollouts
-from rubricem.training.rounds.rollouts import SamplingServer, SamplingServers, refresh_server
+from rubricem.training.rounds.rollouts import (
+    Sampled,
+    SamplingServer,
+    SamplingServers,
+    refresh_server,
+)
+from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import RoundFolders
 from tests.support.rows import config_of, policy_rows, quiet
 from tests.support.token_servers import Engine
@@ -21,6 +29,7 @@ from tests.support.waiting import wait_for
 
 KINDS = ("vllm-lora", "vllm-weights", "sglang-lora", "sglang-weights")
 VERSION = "ss-grpo-3-abcdef012345"
+SAMPLING = Sampling(max_tokens=16, seed=1)
 
 
 @pytest.fixture
@@ -173,3 +182,45 @@ async def test_a_command_that_nobody_waits_for_any_more_is_ended(tmp_path: Path)
     # It would give the server a checkpoint that is no more asked for.
     with pytest.raises(ProcessLookupError):
         os.kill(int(begun.read_text()), 0)
+
+
+@pytest.mark.parametrize("three", ["vllm-weights", "sglang-weights"], indirect=True)
+async def test_calls_end_before_weights_are_replaced_and_each_tells_by_which_it_was_sampled(
+    three: list[Engine], checkpoint: Path, tmp_path: Path
+) -> None:
+    rounds = RoundsConfig(
+        questions="q", rounds=3, base_url=tuple(one.base_url for one in three), model="base",
+        refresh=three[0].kind, in_flight="keep", judge_base_url="http://127.0.0.1:9/v1",
+    )  # fmt: skip
+    config = EngineConfig(out=tmp_path / "out", model="base")
+    async with Sampled(rounds, config, RoundFolders(config.out, tmp_path), quiet) as sampled:
+        newest = sampled.newest
+        assert newest is not None
+        await newest.replace(None, 0)
+        policy = await newest.policy(None)
+        prompt = [
+            Segment(author=Author.PROMPT, text="", token_ids=await policy.render("", "Count."))
+        ]
+
+        async def said() -> str:
+            return (await policy.write("", prompt, SAMPLING, None, None)).policy_version
+
+        assert await said() == ""
+        async with newest.held() as weights:
+            replacing = asyncio.ensure_future(newest.replace(checkpoint, 1))
+            await weights.leaving.wait()
+            coming = asyncio.ensure_future(said())
+            await asyncio.sleep(0.05)
+            assert not replacing.done() and not any(map(served, three)), "a call is in flight"
+        await replacing
+        assert all(map(served, three))
+        version = await coming
+        assert version.endswith(f"@{VERSION}") and policy.version not in ("", version)
+        assert (newest.updates_of(policy.version), newest.updates_of(version)) == (0, 1)
+        sampled_by = [version for one in three for _, version in one.sampled]
+        assert sorted(sampled_by) == ["default", VERSION]
+        assert (await newest.policy(policy.version)).version == policy.version, (
+            "of a run that goes on"
+        )
+        await newest.replace(checkpoint, 2)
+        assert newest.updates_of(version) == 1, "a round that trained nothing replaces nothing"

@@ -12,7 +12,8 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -25,28 +26,40 @@ from benchmarks.rounds_server import serving, serving_several
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import Policy
+from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import (
+    Author,
+    Completion,
     GroupJudgement,
     Judgement,
     RubricBuffer,
     Sampling,
+    Segment,
     Trajectory,
     TrajectoryGroup,
     Usage,
 )
-from rubricem.training.collect.curriculum import Curriculum
+from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import RunDirectory, StepMemory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Selected
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import open_session
-from rubricem.training.rounds.rollouts import NUMBERS, HeldOut, Sampled
+from rubricem.training.rounds.rollouts import (
+    GIVEN,
+    NUMBERS,
+    CutRollouts,
+    HeldOut,
+    NewestWeights,
+    Sampled,
+)
 from rubricem.training.rounds.rounds import recalls_after
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdates
@@ -263,10 +276,105 @@ def test_several_servers_share_the_rollouts_and_are_given_each_checkpoint(tmp_pa
         assert not list((out / "served").iterdir())
 
 
-@pytest.mark.parametrize("kind", ["vllm-weights", "sglang-weights", "llama-adapter"])
-def test_servers_with_one_policy_at_a_time_cannot_be_sampled_ahead(tmp_path: Path, kind: str):
-    refused = train(on_server(tmp_path, "http://127.0.0.1:9/v1", refresh=kind))
-    assert refused.exit_code == 2 and "set ahead to 0" in refused.stderr
+@pytest.mark.parametrize("in_flight", ["keep", "cut"])
+def test_servers_whose_weights_are_replaced_are_sampled_ahead(
+    tmp_path: Path, server: str, in_flight: str
+):
+    with serving_several(0.02, 2) as addresses:
+        path = on_server(
+            tmp_path, addresses[0], base_url=addresses, refresh="vllm-weights", reflections=0,
+            in_flight=in_flight, judge_base_url=server,
+        )  # fmt: skip
+        path.write_text(path.read_text().replace("rank = 4\nalpha = 8.0", 'adaptation = "full"'))
+        done = train(path)
+        assert done.exit_code == 0, done.output
+        out = tmp_path / "out"
+        given = json.loads((out / "served" / GIVEN).read_text())
+        newest = max(given, key=given.__getitem__)
+        for address in addresses:
+            with urlopen(address.removesuffix("/v1") + "/weight_info") as reply:
+                assert newest.endswith(f"@{json.load(reply)['weight_version']}")
+    assert given["policy"] == 0 and len(given) > 1
+    for run in (run for n in range(3) for run in RoundFolders(out, out).round(n).trajectories()):
+        after = [given[version] for version in by_turn(run)]
+        assert after == sorted(after) and (in_flight == "keep" or len({*after}) == 1)
+    assert max(line.get("staleness/max", 0) for line in metrics(out)) <= 1
+
+
+def by_turn(run: Trajectory) -> list[str]:
+    """The version of the weights that wrote each turn."""
+    said = {s.turn: s.policy_version for s in run.segments if s.author is Author.POLICY}
+    return [version or run.policy_version for version in said.values()]
+
+
+class AwaitedWeights(ScriptedPolicy):
+    """Rollouts of the second round wait in their first turn until these weights are to go."""
+
+    def __init__(self, newest: NewestWeights) -> None:
+        super().__init__(two_turns)
+        self.newest = newest
+        self.waiting = 0
+
+    async def write(self, system: str, transcript: Sequence[Segment], *call: Any) -> Completion:
+        if "What is 2?" in transcript[0].text or "What is 3?" in transcript[0].text:
+            self.waiting += 1
+            await (await self.newest.now()).leaving.wait()
+        return await super().write(system, transcript, *call)
+
+
+class ReplacedParts(Parts):
+    """Rounds on servers that have one policy at a time."""
+
+    def __init__(self, folder: Path, in_flight: str) -> None:
+        super().__init__(folder, 2)
+        self.in_flight = in_flight
+
+        @asynccontextmanager
+        async def opened(checkpoint: Path | None) -> AsyncIterator[tuple[Policy, str]]:
+            if checkpoint is None:
+                yield self.first, "base"
+            else:
+                yield ScriptedPolicy(two_turns), checkpoint.name
+
+        self.newest = NewestWeights(opened, folder)
+        self.first = AwaitedWeights(self.newest)
+
+    @asynccontextmanager
+    async def open_round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
+        async with super().open_round(number, batch) as collector:
+            rollouts, newest = collector.rollouts, self.newest
+            assert isinstance(rollouts, Researcher) and newest is not None
+            rollouts.policy = await newest.policy(None)
+            if self.in_flight == "cut":
+                collector.rollouts = CutRollouts(rollouts, newest, self.told.append)
+            yield collector
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "turns", "over", "staleness"),
+    [("keep", ["base", "1"], 4, 1), ("cut", ["1", "1"], None, 0)],
+)
+async def test_rollouts_in_flight_go_on_by_new_weights_or_are_sampled_anew(
+    in_flight: str, turns: list[str], over: int | None, staleness: int, tmp_path: Path
+):
+    parts = ReplacedParts(tmp_path, in_flight)
+    parts.reflecting = FixedReflections()  # one candidate teaches nothing
+    update = parts.updates.update
+
+    def once_all_wait(rows: Sequence[TrainRow]) -> Metrics:
+        if rows and not parts.updates.done:
+            wait_for(lambda: parts.first.waiting == 4)
+        return update(rows)
+
+    parts.updates.update = once_all_wait  # type: ignore[method-assign]
+    await parts.rounds().run()
+    first, second = (list(parts.folders.round(n).trajectories()) for n in (0, 1))
+    assert [by_turn(run) for run in first] == [["base", "base"]] * 4
+    assert [by_turn(run) for run in second] == [turns] * 4
+    line = parts.updates.lines[1]
+    assert (line["rows/policy"], line.get("rows/over_a_refresh")) == (4, over)
+    assert (line["staleness/max"], line["unscored_share"]) == (staleness, 0)
+    assert sum("is cut" in told for told in parts.told) == (4 if in_flight == "cut" else 0)
 
 
 @pytest.mark.parametrize(("said", "of"), [([], "training began with"), (["mine"], "ss-grpo-1-")])

@@ -67,6 +67,22 @@ def test_the_defaults_are_those_of_the_paper_where_it_names_them(tmp_path: Path)
     assert (config.reflections, config.ahead, config.lag, config.max_staleness) == (8, 1, 2, 2)
 
 
+REPLACED = {
+    "base_url": "http://localhost:1/v1", "model": "m", "refresh": "sglang-weights",
+    "judge_base_url": "http://localhost:2/v1",
+}  # fmt: skip
+"""servers that have one policy at a time"""
+
+
+@pytest.mark.parametrize("kind", ["vllm-weights", "sglang-weights", "llama-adapter"])
+def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_how(
+    tmp_path: Path, kind: str
+):
+    for how in ({"in_flight": "keep"}, {"in_flight": "cut"}, {"ahead": 0}):
+        assert rounds_of(tmp_path, **{**REPLACED, "refresh": kind, **how}).replaced
+    assert not rounds_of(tmp_path, **{**REPLACED, "refresh": "vllm-lora"}).replaced
+
+
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
@@ -82,6 +98,14 @@ def test_the_defaults_are_those_of_the_paper_where_it_names_them(tmp_path: Path)
         ({"base_url": "http://localhost:1/v1"}, "needs base_url, model and refresh"),
         ({"refresh": ["true"]}, "needs base_url, model and refresh"),
         ({"held_out_every": 2}, "held_out_every needs held_out"),
+        (REPLACED, 'are in flight: set in_flight to "keep" or "cut"'),
+        (
+            {**REPLACED, "ahead": 0, "in_flight": "cut"},
+            "in_flight is about rollouts that run ahead",
+        ),
+        ({"in_flight": "keep"}, "in_flight is about rollouts that run ahead"),
+        ({**REPLACED, "in_flight": "cut", "branch": True}, "cannot be cut"),
+        ({**REPLACED, "ahead": 0, "judge_base_url": None}, "no other policy to judge by"),
         (
             {"reflections": 0, "least_reflection_score": 0.2},
             "about reflections, and there are none",
