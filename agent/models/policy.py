@@ -182,6 +182,11 @@ def call_scope(name: str) -> Iterator[None]:
         _scope.reset(token)
 
 
+def scope_name() -> str:
+    """Whose calls are made here. Raises LookupError outside of any scope."""
+    return _scope.get()[0]
+
+
 MakeCall = Callable[[], Awaitable[dict[str, Any]]]
 Ask = Callable[[], Awaitable[Completion]]
 Read = Callable[[], Awaitable[tuple[float, ...]]]

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
+from rubricem.judge.build import JudgeModel
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal, RunStore
@@ -63,10 +65,11 @@ from rubricem.training.collect.directory import (
 )
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.remote import (
-    Begin,
+    Judging,
     RemoteRollouts,
     RolloutWorker,
     Said,
+    Work,
     WorkerLost,
     WorkerPool,
 )
@@ -329,11 +332,11 @@ class NearWorker:
     def __init__(self, worker: RolloutWorker) -> None:
         self._worker = worker
         self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begun: list[Begin] = []
+        self.begun: list[Work] = []
 
-    async def begin(self, rollout: Begin) -> Said:
-        self.begun.append(rollout)
-        return await self._passed(self._worker.begin, rollout)
+    async def begin(self, work: Work) -> Said:
+        self.begun.append(work)
+        return await self._passed(self._worker.begin, work)
 
     async def go_on(self, thread: str, answer: Any) -> Said:
         return await self._passed(self._worker.go_on, thread, answer)
@@ -341,7 +344,7 @@ class NearWorker:
     def kill(self) -> None:
         if not self._death.done():
             self._death.set_result(None)
-        for _, writing in self._worker._rollouts.values():
+        for _, writing in self._worker._begun.values():
             writing.cancel()
 
     async def _passed(self, call: Callable[..., Awaitable[Said]], *arguments: Any) -> Said:
@@ -369,9 +372,13 @@ class Remote:
         recalls: bool = False,
         cannot: Callable[[int], RubricemError | None] = lambda number: None,
         coming: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
+        judging: tuple[Judging, JudgeModel] | None = None,
         **options: Any,
     ) -> None:
-        """`cannot`: what the so many-th worker raises; `coming`: how all but the first come."""
+        """`cannot`: what the so many-th worker raises; `coming`: how all but the first come.
+
+        `judging`: workers judge and reflect, by a model; None: the run's own process does.
+        """
         self.hired: list[NearWorker] = []
         self._opened, self._policy, self._recalls = opened, policy, recalls
         self._cannot, self._coming, self._asked = cannot, coming, 0
@@ -379,9 +386,14 @@ class Remote:
         self.researcher = self.collector.rollouts
         share = math.ceil(self.collector.at_once / 2)
         self.pool = WorkerPool(self._hire, 2, share, opened.lines.append)
-        self.collector.rollouts = RemoteRollouts(
-            self.researcher, opened.journal, opened.gate, self.pool
+        away, self._judges = None, None
+        if judging is not None:
+            away, self._judges = judging[0], partial(judging[0].over, judging[1], policy)
+        self.collector.rollouts = elsewhere = RemoteRollouts(
+            self.researcher, opened.journal, opened.gate, self.pool, away
         )
+        if judging is not None:
+            self.collector.judge, self.collector.reflecting = elsewhere.judges()
 
     async def _hire(self) -> NearWorker:
         self._asked = number = self._asked + 1
@@ -390,7 +402,8 @@ class Remote:
         if error := self._cannot(number):
             raise error
         own = replace(self.researcher, policy=self._policy, journal=None)
-        self.hired.append(NearWorker(RolloutWorker(own, recalls=self._recalls)))
+        worker = RolloutWorker(own, recalls=self._recalls, judges=self._judges)
+        self.hired.append(NearWorker(worker))
         return self.hired[-1]
 
 
@@ -410,12 +423,15 @@ async def left(run: RunDirectory) -> dict[str, Any]:
     trajectories = list(run.trajectories())
     fields = [json.loads(t.model_dump_json(exclude=OWN)) for t in trajectories]
     rows = [row async for row in each_row(run) if not isinstance(row, str)]
-    written = json.dumps([json.loads(row.model_dump_json()) for row in rows])
-    groups = "\n".join(group.model_dump_json() for group in run.groups())
+    told = {
+        "rows": json.dumps([json.loads(row.model_dump_json()) for row in rows]),
+        "groups": "\n".join(group.model_dump_json() for group in run.groups()),
+        "judgements": "\n".join(one.model_dump_json() for one in run.judgements()),
+        "reflections": "\n".join(one.model_dump_json() for one in run.reflections()),
+    }
     for trajectory in trajectories:
-        written = written.replace(trajectory.id, trajectory.thread)
-        groups = groups.replace(trajectory.id, trajectory.thread)
-    return {"trajectories": fields, "rows": written, "groups": groups}
+        told = {n: text.replace(trajectory.id, trajectory.thread) for n, text in told.items()}
+    return {"trajectories": fields, **told}
 
 
 NASTY = "<script>alert(1)</script>\x1b[31m</pre>\"'><img src=x onerror=alert(2)>\u202e"

@@ -72,7 +72,7 @@ class Meter:
         """tokens"""
 
     def hear(self, reply: Mapping[str, Any]) -> None:
-        self.count(_usage_of(reply))
+        self.count(usage_of(reply))
 
     def count(self, usage: Usage) -> None:
         self.calls += usage.calls
@@ -83,7 +83,7 @@ class Meter:
             self.priced += usage.calls
 
 
-def _usage_of(reply: Mapping[str, Any]) -> Usage:
+def usage_of(reply: Mapping[str, Any]) -> Usage:
     """What a reply of the journal has cost; searches and choices have no usage."""
     usage = reply.get("usage")
     return Usage.model_validate(usage) if usage else NO_USAGE
@@ -238,7 +238,7 @@ class RunGate:
 
     def spent_in(self, thread: str) -> Usage:
         """What the calls of a thread cost that the journal holds in memory."""
-        return sum(map(_usage_of, self.journal.held(thread).values()), NO_USAGE)
+        return sum(map(usage_of, self.journal.held(thread).values()), NO_USAGE)
 
     def journaled(self, model: Any) -> Any:
         """The same model or policy with such calls."""
@@ -250,7 +250,7 @@ class RunGate:
         It is made in a scope of the journal.
         """
         reply = await self.calls("the model that a rubric asks").once(call, ask)
-        if self.purse.most is not None and _usage_of(reply).cost is None:
+        if self.purse.most is not None and usage_of(reply).cost is None:
             limit = self.purse.limit
             self.end(
                 SettingsError(

@@ -1,9 +1,11 @@
-"""Rollouts written by workers in other processes, for a run in this one.
+"""Rollouts written, judged and reflected upon by workers in other processes, for a run in this one.
 
-The run's process holds what there is once: the journal, the gate, the bank. A rollout elsewhere
-asks it for each of these and waits, one question at a time, so that both are one walk through two
-processes. What a rollout has finished is in the run's journal before it goes on; no file is shared,
-and of a worker that dies only the calls in flight are made again, by another one.
+The run's process holds what there is once: the journal, the gate, the bank, the rubrics. A piece of
+work elsewhere (a rollout, a group to be judged, a run to be reflected upon) asks it for each of
+these and waits, one question at a time, so that both are one walk through two processes. What it
+has finished is in the run's journal before it goes on; no file is shared, and of a worker that dies
+only the calls in flight are made again, by another one. A worker has so many pieces at a time, and
+the others wait in the run's process.
 
 Workers are Ray actors: on this machine by default, or wherever a Ray cluster has room. A Ray that
 is started here listens on loopback alone, keeps its files in a folder of its own that goes with it,
@@ -11,6 +13,8 @@ and lets in whoever knows a token that is nowhere on disk; left to itself, Ray w
 home directory. Settings, with their keys, reach a worker as an argument of a call between two
 processes: not in a runtime environment or an actor's constructor, which the cluster keeps and
 shows.
+
+Above 600 lines, since the two ends of the line are one conversation.
 """
 
 import asyncio
@@ -21,21 +25,83 @@ import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from rubricem.agent.learning.reflect import Reflected, Reflector
+from rubricem.agent.learning.scoring import gated
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.policy import (
+    JournaledCalls,
+    Policy,
+    call_scope,
+    journaled,
+    scope_name,
+)
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
+from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallKey, Journal, Reply
-from rubricem.memory.schema import NO_USAGE, Completion, Trajectory, Usage
-from rubricem.training.collect.gate import GO_ON, GatedPolicy, RunGate
+from rubricem.memory.schema import (
+    Completion,
+    GroupJudge,
+    GroupJudgement,
+    Judgement,
+    RubricBuffer,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
+from rubricem.training.collect.collector import Reflecting
+from rubricem.training.collect.gate import GO_ON, GatedPolicy, RunGate, usage_of
 
 T = TypeVar("T")
+Keeping = Callable[[Any], Any]
+"""A model -> the same with its calls journaled and gated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """What judges groups and reflects on their members, as a value of which both are made."""
+
+    judge: str
+    """as `judge.build` names them"""
+    model: PolicyChoice | None
+    """None: the policy's own"""
+    wanted: Wanted
+    gated: bool
+    reflections: int
+    """candidates for each judged group; 0: none"""
+    reflection_tokens: int
+    least: float | None
+    """score from which the best enters the bank; None: the judge's own"""
+
+    def opened(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
+        """The model that judges; `own` is the policy's, which `policy` has open."""
+        shared = policy.reader if self.model is None else None
+        return (self.model or own).open_judge(shared=shared)
+
+    def over(
+        self, model: JudgeModel, policy: Policy, keeping: Keeping
+    ) -> tuple[GroupJudge, Reflector | None]:
+        """The two over an open model and the policy."""
+        judging = keeping(model)
+        judge = named_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
+        if not self.reflections:
+            return judge, None
+        choosing, tokens = reflection_judge(judging), self.reflection_tokens
+        return judge, Reflector(keeping(policy), choosing, tokens, self.reflections, self.least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +111,32 @@ class Begin:
     thread: str
     ask: Ask
     replies: Mapping[CallKey, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginJudging:
+    """A group to be judged, whose calls are named by `thread`."""
+
+    thread: str
+    group: TrajectoryGroup
+    buffer: RubricBuffer
+    step: int
+    replies: Mapping[CallKey, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class BeginReflecting:
+    """A trajectory to be reflected upon."""
+
+    thread: str
+    trajectory: Trajectory
+    judgement: Judgement | None
+    seed: int
+    replies: Mapping[CallKey, Reply]
+
+
+Work = Begin | BeginJudging | BeginReflecting
+Outcome = Trajectory | GroupJudgement | Reflected
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +177,9 @@ class Recalls:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The rollout has ended: with a trajectory, or for what fails all of a run."""
+    """The work has ended: with what it came to, or for what fails all of a run."""
 
-    outcome: Trajectory | RubricemError
+    outcome: Outcome | RubricemError
 
 
 Asked = MayCall | Called | CallFailed | Keep | Recalls
@@ -99,6 +191,8 @@ class Line:
         self._asked: asyncio.Queue[Asked] = asyncio.Queue()
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._free = asyncio.Lock()
+        self.calling = asyncio.Lock()
+        """of a call, from asking for it to its end: the other end hears of one at a time"""
 
     async def ask(self, question: Asked) -> Any:
         """The run's answer; raises it where it is an error."""
@@ -117,7 +211,7 @@ class Line:
 
 
 line: ContextVar[Line] = ContextVar("line")
-"""the line of the rollout that is being written"""
+"""the line of the work that is being done"""
 
 
 class LineGate:
@@ -126,20 +220,22 @@ class LineGate:
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
     ) -> T:
-        await line.get().ask(MayCall(server))
-        while True:
-            try:
-                made = await make()
-            except RubricemError as error:
-                await line.get().ask(CallFailed(error))
-            else:
-                usage = made.usage if isinstance(made, Completion) else NO_USAGE
-                await line.get().ask(Called(usage))
-                return made
+        async with line.get().calling:
+            await line.get().ask(MayCall(server))
+            while True:
+                try:
+                    made = await make()
+                except RubricemError as error:
+                    await line.get().ask(CallFailed(error))
+                else:
+                    told: Any = made
+                    usage = told.usage if isinstance(told, Completion) else usage_of(told)
+                    await line.get().ask(Called(usage))
+                    return made
 
 
 class LineJournal:
-    """A `CallJournal` of rollouts whose journal is the run's: nothing is written here."""
+    """A `CallJournal` of work whose journal is the run's: nothing is written here."""
 
     def __init__(self) -> None:
         self._replies: dict[str, dict[CallKey, Reply]] = {}
@@ -205,7 +301,7 @@ class WorkerLost(Exception):
 class Worker(Protocol):
     """A `RolloutWorker` in another process. Its calls raise WorkerLost."""
 
-    async def begin(self, rollout: Begin) -> Said: ...
+    async def begin(self, work: Work) -> Said: ...
     async def go_on(self, thread: str, answer: Any) -> Said: ...
 
 
@@ -214,15 +310,15 @@ Hire = Callable[[], Awaitable[Worker]]
 
 
 class WorkerPool:
-    """So many workers, hired at the same time; rollouts begin as soon as there is one."""
+    """So many workers, hired at the same time; work begins as soon as there is one."""
 
     def __init__(self, hire: Hire, size: int, share: int, tell: Callable[[str], None]) -> None:
-        """`share`: rollouts that one worker writes at the same time at most."""
+        """`share`: pieces of work that one worker has at the same time at most."""
         self._hire = hire
         self._share = share
         self._tell = tell
         self._load: dict[Worker, int] = {}
-        """rollouts in progress of each worker that is ready"""
+        """pieces of work of each worker that is ready"""
         self._numbers: dict[Worker, int] = {}
         self._hiring: dict[int, asyncio.Task[None]] = {}
         """by the number of the worker that is to come"""
@@ -260,7 +356,7 @@ class WorkerPool:
         number = self._numbers.pop(worker)
         self._tell(
             f"worker {number} ended: {why}. Another takes its place, "
-            "and its rollouts go on from their finished calls"
+            "and its work goes on from the finished calls"
         )
         self._replace(number)
 
@@ -300,7 +396,7 @@ class WorkerPool:
 
 
 LIVES = 3
-"""workers that one rollout may lose"""
+"""workers that one piece of work may lose"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,12 +410,25 @@ class RayOptions:
 
 @dataclass
 class RemoteRollouts:
-    """`Rollouts` by workers; `researcher` writes none, but keeps and recalls."""
+    """`Rollouts` by workers; `researcher` writes none, but keeps and recalls.
+
+    Where workers judge as well, it is the `GroupJudge`, and its `reflect` is `Reflecting`.
+    """
 
     researcher: Researcher
     journal: Journal
     gate: RunGate
     pool: WorkerPool
+    judging: Judging | None = None
+    """what the workers judge by; None: they do not"""
+
+    @property
+    def name(self) -> str:
+        return self.judging.judge if self.judging else ""
+
+    def judges(self) -> tuple[GroupJudge, Reflecting | None]:
+        """Itself, and what reflects, if anything is to."""
+        return self, self.reflect if self.judging and self.judging.reflections else None
 
     @property
     def template(self) -> Ask:
@@ -328,24 +437,49 @@ class RemoteRollouts:
     async def ask(self, ask: Ask, thread: str) -> Trajectory:
         request = request_of(ask, self.researcher.choices)
         await asyncio.to_thread(self.researcher.store.create, thread, request)
+        written = await self._done(lambda: Begin(thread, ask, self._held(thread, ask)))
+        assert isinstance(written, Trajectory)
+        return await self.researcher.keep(written)
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        part, held = scope_name(), self.journal.held
+        judged = await self._done(lambda: BeginJudging(part, group, buffer, step, held(part)))
+        assert isinstance(judged, GroupJudgement)
+        return judged
+
+    async def reflect(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected:
+        part, held = scope_name(), self.journal.held
+        written = await self._done(
+            lambda: BeginReflecting(part, trajectory, judgement, seed, held(part))
+        )
+        assert isinstance(written, Reflected)
+        return written
+
+    async def _done(self, begin: Callable[[], Work]) -> Outcome:
+        """What a piece of work comes to, begun anew from its finished calls where it is lost."""
         for _ in range(LIVES):
-            with self.gate.parked():
+            work = begin()
+            with self.gate.parked() if isinstance(work, Begin) else nullcontext():
                 worker = await self.pool.take()
             try:
-                said = await worker.begin(Begin(thread, ask, self._held(thread, ask)))
+                said = await worker.begin(work)
                 while not isinstance(said, Ended):
-                    answer = await self._answer(said, worker, thread)
-                    said = await worker.go_on(thread, answer)
+                    answer = await self._answer(said, worker, work)
+                    said = await worker.go_on(work.thread, answer)
             except WorkerLost as lost:
                 self.pool.lost(worker, lost)
             else:
                 if isinstance(said.outcome, RubricemError):
                     raise said.outcome
-                return await self.researcher.keep(said.outcome)
+                return said.outcome
             finally:
                 self.pool.give_back(worker)
         raise PolicyError(
-            f"{LIVES} workers ended, one after another, while they wrote {thread}.",
+            f"{LIVES} workers ended, one after another, while they wrote {work.thread}.",
             f"See that each has enough memory, or use fewer. {GO_ON}",
         )
 
@@ -355,20 +489,23 @@ class RemoteRollouts:
         return trunk | self.journal.held(thread)
 
     async def _answer(
-        self, asked: Asked, worker: Worker, thread: str
+        self, asked: Asked, worker: Worker, work: Work
     ) -> Recall | RubricemError | None:
         try:
             match asked:
                 case MayCall(server):
 
                     async def made() -> Mapping[str, Any]:
-                        said = await worker.go_on(thread, None)
+                        said = await worker.go_on(work.thread, None)
+                        while isinstance(said, Keep):  # a judge's reply, before its call is over
+                            kept = await self._answer(said, worker, work)
+                            said = await worker.go_on(work.thread, kept)
                         if isinstance(said, CallFailed):
                             raise said.error
                         assert isinstance(said, Called), said
                         return {"usage": said.usage}
 
-                    await self.gate.call(server, made, of_rollout=True)
+                    await self.gate.call(server, made, of_rollout=isinstance(work, Begin))
                 case Keep(key, reply):
                     await self.journal.append(key, reply)
                 case Recalls(question):
@@ -386,11 +523,14 @@ class RemoteRollouts:
         setup: Setup,
         researcher: Researcher,
         gate: RunGate,
+        judging: Judging | None = None,
+        judged_at_once: int = 0,
     ) -> AsyncIterator["RemoteRollouts"]:
         """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
 
-        Raises SettingsError where Ray is missing or cannot be reached, and what a worker raises
-        that cannot begin, if none can.
+        `judging`: what they judge and reflect by, so many groups at the same time; None: they do
+        not. Raises SettingsError where Ray is missing or cannot be reached, and what a worker
+        raises that cannot begin, if none can.
         """
         async with _connected(options) as ray:
             actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
@@ -400,7 +540,7 @@ class RemoteRollouts:
             async def hire() -> Worker:
                 """An actor wherever there is room, open."""
                 worker = _RayWorker(ray, actors.remote())
-                if (opened := await worker.open(anywhere)) != own:
+                if (opened := await worker.open(anywhere, judging)) != own:
                     raise PolicyError(
                         f"it would write with {_named(opened)}, and the run is of {_named(own)}",
                         "Have the same weights, or the same server, on all machines.",
@@ -408,63 +548,87 @@ class RemoteRollouts:
                 return worker
 
             model = setup.model
-            share = model.at_once if model.embedded else math.ceil(model.at_once / options.workers)
+            share = model.at_once
+            if not model.embedded:
+                share = math.ceil((model.at_once + judged_at_once) / options.workers)
             pool = WorkerPool(hire, options.workers, share, gate.tell)
             try:
                 # What no worker can do is told before the run begins.
                 await pool.ready()
-                yield cls(researcher, gate.journal, gate, pool)
+                yield cls(researcher, gate.journal, gate, pool, judging)
             finally:
                 await pool.close()
 
 
-class RolloutWorker:
-    """Writes any number of rollouts at the same time with one researcher.
+Judges = Callable[[Keeping], tuple[GroupJudge, Reflector | None]]
 
-    `begin` and `go_on` return what a rollout asks next; `go_on` brings the answer to what it
-    asked before. Both raise what broke a rollout that is no value of ours.
+
+class RolloutWorker:
+    """Does any number of pieces of work at the same time with one researcher.
+
+    `begin` and `go_on` return what the work asks next; `go_on` brings the answer to what it
+    asked before. Both raise what broke it that is no value of ours.
     """
 
-    def __init__(self, researcher: Researcher, *, recalls: bool) -> None:
-        """`recalls`: the run has a bank."""
+    def __init__(
+        self, researcher: Researcher, *, recalls: bool, judges: Judges | None = None
+    ) -> None:
+        """`recalls`: the run has a bank. `judges`: None where it is not asked to judge."""
         self._journal = LineJournal()
+        gate = LineGate()
+
+        def kept(model: Any) -> Any:
+            calls = JournaledCalls(self._journal, partial(gate.call, model.name))
+            return journaled(model, calls)
+
+        self._judge, self._reflector = judges(kept) if judges else (None, None)
         self._researcher = replace(
             researcher,
-            policy=GatedPolicy(researcher.policy, LineGate()),
+            policy=GatedPolicy(researcher.policy, gate),
             journal=self._journal,
             store=Elsewhere(self._journal),
             recaller=LineRecaller() if recalls else None,
             verifier=None,
         )
-        self._rollouts: dict[str, tuple[Line, asyncio.Task[Ended]]] = {}
+        self._begun: dict[str, tuple[Line, asyncio.Task[Ended]]] = {}
 
-    async def begin(self, rollout: Begin) -> Said:
-        self._journal.hold(rollout.thread, rollout.replies)
+    async def begin(self, work: Work) -> Said:
+        self._journal.hold(work.thread, work.replies)
         opened = Line()
 
         async def write() -> Ended:
             line.set(opened)
             try:
-                return Ended(await self._researcher.ask(rollout.ask, rollout.thread))
+                return Ended(await self._written(work))
             except RubricemError as error:
                 return Ended(error)
 
-        self._rollouts[rollout.thread] = opened, asyncio.create_task(write())
-        return await self._next(rollout.thread)
+        self._begun[work.thread] = opened, asyncio.create_task(write())
+        return await self._next(work.thread)
 
     async def go_on(self, thread: str, answer: Any) -> Said:
-        self._rollouts[thread][0].answer(answer)
+        self._begun[thread][0].answer(answer)
         return await self._next(thread)
 
+    async def _written(self, work: Work) -> Outcome:
+        if isinstance(work, Begin):
+            return await self._researcher.ask(work.ask, work.thread)
+        with call_scope(work.thread):
+            if isinstance(work, BeginJudging):
+                assert self._judge is not None
+                return await self._judge.judge(work.group, work.buffer, work.step)
+            assert self._reflector is not None
+            return await self._reflector(work.trajectory, work.judgement, work.seed)
+
     async def _next(self, thread: str) -> Said:
-        opened, written = self._rollouts[thread]
+        opened, written = self._begun[thread]
         asked = asyncio.ensure_future(opened.asked())
         await asyncio.wait({asked, written}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return asked.result()
         asked.cancel()
         self._journal.forget(thread)
-        del self._rollouts[thread]
+        del self._begun[thread]
         return written.result()
 
 
@@ -480,20 +644,25 @@ _LOCAL = {
 
 
 class RolloutActor:
-    async def open(self, setup: Setup) -> tuple[str, str] | RubricemError:
+    async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str] | RubricemError:
         """Name and version of the policy that it writes with."""
         self._opened = AsyncExitStack()
         # The bank is the run's; a worker has none.
-        own = replace(setup, memory="off")
+        own, judges = replace(setup, memory="off"), None
         try:
             researcher = await self._opened.enter_async_context(open_researcher(own))
+            policy = researcher.policy
+            if judging is not None:
+                opening = judging.opened(setup.model, policy)
+                model = await self._opened.enter_async_context(opening)
+                judges = partial(judging.over, model, policy)
         except RubricemError as error:
             return error
-        self._worker = RolloutWorker(researcher, recalls=setup.memory != "off")
-        return researcher.policy.name, researcher.policy.version
+        self._worker = RolloutWorker(researcher, recalls=setup.memory != "off", judges=judges)
+        return policy.name, policy.version
 
-    async def begin(self, rollout: Begin) -> Said:
-        return await self._worker.begin(rollout)
+    async def begin(self, work: Work) -> Said:
+        return await self._worker.begin(work)
 
     async def go_on(self, thread: str, answer: Any) -> Said:
         return await self._worker.go_on(thread, answer)
@@ -504,16 +673,17 @@ class _RayWorker:
         self._ray = ray
         self._actor = actor
 
-    async def begin(self, rollout: Begin) -> Said:
-        said: Said = await self.done(self._actor.begin.remote(rollout))
+    async def begin(self, work: Work) -> Said:
+        said: Said = await self.done(self._actor.begin.remote(work))
         return said
 
     async def go_on(self, thread: str, answer: Any) -> Said:
         said: Said = await self.done(self._actor.go_on.remote(thread, answer))
         return said
 
-    async def open(self, setup: Setup) -> tuple[str, str]:
-        opened: tuple[str, str] | RubricemError = await self.done(self._actor.open.remote(setup))
+    async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str]:
+        opening = self._actor.open.remote(setup, judging)
+        opened: tuple[str, str] | RubricemError = await self.done(opening)
         if isinstance(opened, RubricemError):
             raise opened
         return opened

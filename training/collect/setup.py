@@ -8,37 +8,26 @@ import math
 import re
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.learning.reflect import Reflector
-from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
-from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
-from rubricem.judge.build import (
-    NONE,
-    JudgeModel,
-    Wanted,
-    kind_of,
-    known_judge,
-    named_judge,
-    reflection_judge,
-)
+from rubricem.judge.build import KINDS, NONE, Wanted, kind_of, known_judge
 from rubricem.judge.composed import RUBRIC, compositions_of
-from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.relative import version_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
+from rubricem.memory.runs import Journal
+from rubricem.memory.schema import Decoding, Reflection, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import (
@@ -49,7 +38,7 @@ from rubricem.training.collect.gate import (
     check_priced,
 )
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.remote import RayOptions, RemoteRollouts
+from rubricem.training.collect.remote import Judging, RayOptions, RemoteRollouts
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -116,6 +105,11 @@ class CollectOptions:
     buffers: Path | None = None
     """the folder of the rubrics that judging makes; None: that of the data directory"""
 
+    @property
+    def judged_by_ray(self) -> bool:
+        """Whether Ray's workers judge and reflect; rubrics of one's own stay in this process."""
+        return self.ray is not None and self.judge in KINDS
+
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
     """Raises SettingsError for a judge that is not known, and for windows that teach nothing."""
@@ -168,41 +162,43 @@ async def open_collector(
     judged_by = judge_choice(settings, setup, options)
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_researcher(setup, hear, policy=policy))
-        meter, finished = Meter(), run.finished_steps()
-        journal = run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
-        stack.callback(journal.close)
+        meter = Meter()
+        journal = stack.enter_context(closing(_journal(run, meter)))
         gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
         writing, store = GatedPolicy(opened.policy, gate), run.store
         researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=None)
-        model, memory = None, None
+        judging, model, memory = _judging(setup, judged_by, options), None, None
         if options.judge != NONE:
-            shared = opened.policy.reader if judged_by is setup.model else None
-            model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
+            model = await stack.enter_async_context(judging.opened(setup.model, opened.policy))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
         run.begin(manifest, asked.questions, asked.held_out)
         rollouts: Rollouts = researcher
+        groups = _judged_at_once(setup.model, judged_by, options)
         if options.ray is not None:
-            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, gate)
+            away = (judging, groups or 0) if options.judged_by_ray else (None, 0)
+            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, gate, *away)
             rollouts = await stack.enter_async_context(elsewhere)
         if setup.memory != "off":
             memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
         collector = Collector(
-            run=run,
-            rollouts=rollouts,
+            run=run, rollouts=rollouts, gate=gate, memory=memory, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
-            gate=gate,
-            memory=memory,
-            at_once=_at_once(setup.model, options),
-            judged_at_once=_judged_at_once(setup.model, judged_by, options),
-            tell=tell,
-        )
-        if model is not None:
-            chain = judged_by.chain
-            judges = _judges(gate, model, opened.policy, chain, setup, options)
+            at_once=_at_once(setup.model, options), judged_at_once=groups,
+        )  # fmt: skip
+        if isinstance(rollouts, RemoteRollouts) and options.judged_by_ray:
+            collector.judge, collector.reflecting = rollouts.judges()
+        elif model is not None:
+            judges = judging.over(model, opened.policy, gate.journaled)
             collector.judge, collector.reflecting = judges
         yield collector
+
+
+def _journal(run: RunDirectory, meter: Meter) -> Journal:
+    """The run's; of steps that are committed no reply is held in memory."""
+    finished = run.finished_steps()
+    return run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
 
 
 def _step_of(thread: str) -> int:
@@ -217,22 +213,17 @@ def _all_code(options: CollectOptions) -> bool:
     return own and set(compositions_of(options.judge)) == set(Stage)
 
 
-def _judges(
-    gate: RunGate,
-    model: JudgeModel,
-    policy: Policy,
-    chain: ChainForm | None,
-    setup: Setup,
-    options: CollectOptions,
-) -> tuple[GroupJudge, Reflector | None]:
-    """Their calls are journaled and gated like all others."""
-    judging, count = gate.journaled(model), options.reflections
-    wanted = replace(options.judging, seed=setup.template.seed, chain=chain)
-    judge = named_judge(options.judge, judging, wanted, gated() if options.gated else None)
-    if not count:
-        return judge, None
-    choosing, least = reflection_judge(judging), setup.least_reflection_score
-    return judge, Reflector(gate.journaled(policy), choosing, setup.reflection_tokens, count, least)
+def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> Judging:
+    chain = None if options.judge == NONE else judged_by.chain
+    return Judging(
+        judge=options.judge,
+        model=None if judged_by is setup.model else judged_by.anywhere(),
+        wanted=replace(options.judging, seed=setup.template.seed, chain=chain),
+        gated=options.gated,
+        reflections=options.reflections,
+        reflection_tokens=setup.reflection_tokens,
+        least=setup.least_reflection_score,
+    )
 
 
 def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
@@ -250,11 +241,14 @@ def _judged_at_once(
 
     An embedded policy also writes the reflections, which belong to judging, unless rollouts are
     written in other processes, by models of their own. A server's calls are bounded by its
-    limiter, so here are as many groups as could fill it.
+    limiter, so here are as many groups as could fill it: a worker makes one call of each at a time.
     """
+    workers = options.ray.workers if options.ray and options.judged_by_ray else 1
     if policy.embedded:
-        return policy.at_once if options.ray is not None else None
-    return judge.at_once if judge.embedded else math.ceil(judge.at_once / options.group_size)
+        return policy.at_once * workers if options.ray is not None else None
+    if judge.embedded:
+        return judge.at_once * workers
+    return judge.at_once if options.judged_by_ray else math.ceil(judge.at_once / options.group_size)
 
 
 def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:

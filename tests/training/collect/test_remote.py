@@ -7,11 +7,13 @@ import asyncio
 import json
 import os
 import pickle
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,16 +24,19 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
+from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
+from rubricem.training.collect.remote import Judging
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
+from tests.support.judges import ScriptedChat
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE, PROC, Process, descendants, listening, name_of, wait_for
-from tests.training.cli.test_collect import COMMAND
+from tests.training.cli.test_collect import COMMAND, PROPOSAL, REFLECTION, scripted
 from tests.training.collect.conftest import Open
 from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away, collector_of
 
@@ -67,12 +72,12 @@ def arguments(folder: Path, server: ScriptedServer, engine: str) -> list[str]:
 
 
 @contextmanager
-def collecting(folder: Path, server: ScriptedServer) -> Iterator[Process]:
+def collecting(folder: Path, server: ScriptedServer, *more: str) -> Iterator[Process]:
     """The command as a process with a home of its own."""
     (folder / "home").mkdir()
     own = {"HOME": str(folder / "home"), "RUBRICEM_DATA_DIR": str(folder / "data")}
     process = Process(
-        [*COMMAND, *arguments(folder, server, "ray")],
+        [*COMMAND, *arguments(folder, server, "ray"), *more],
         env={**ENVIRONMENT, **own, "RUBRICEM_API_KEY": KEY, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -344,6 +349,121 @@ async def test_a_journal_that_cannot_be_written_fails_the_run_not_a_rollout(open
     assert isinstance(error, StoreError)
     assert (str(error), error.remedy) == ("the disk is full", "Make room.")
     assert opened.run.finished_steps() == 0
+
+
+def judging_by(said: str) -> str:
+    """A judge that likes answers by even seeds, and the first of two reviews."""
+    if ids := re.findall(r"review ([A-Z])\]", said):
+        listed = [
+            {"id": name, "justification": "good", "diagnostic_accuracy": score,
+             "specificity": score, "scope_and_balance": score}
+            for name, score in zip(dict.fromkeys(ids), (0.9, 0.4), strict=False)
+        ]  # fmt: skip
+        return json.dumps({"reviews": listed})
+    if "Criteria:" not in said:
+        return PROPOSAL
+    good = 2 if re.search(r"answer \d*[02468]</cite>", said) else 0
+    given = [{"number": n, "justification": "so it is", "points": good} for n in (1, 2)]
+    return json.dumps({"verdicts": given})
+
+
+class Judged(ScriptedChat):
+    """A judge's model, which tells of each call before it answers."""
+
+    def __init__(self, heard: Callable[[int], None] = lambda number: None) -> None:
+        super().__init__(judging_by)
+        self.heard = heard
+        self.begun = 0
+
+    async def chat(self, *call: Any) -> Completion:
+        self.begun = number = self.begun + 1
+        self.heard(number)
+        await asyncio.sleep(0.002)
+        return await super().chat(*call)
+
+
+class AlsoReflects(ScriptedPolicy):
+    """Writes rollouts of two turns, and reflections on them."""
+
+    def __init__(self) -> None:
+        super().__init__(two_turns)
+        self.reflects = ScriptedPolicy(lambda before, sampling: REFLECTION)
+
+    async def write(self, system: str, transcript: Any, *call: Any) -> Completion:
+        about = "<run>" in transcript[0].text
+        policy = self.reflects if about else super()
+        return await policy.write(system, transcript, *call)
+
+
+STAGES = Judging(
+    judge="stage", model=None, wanted=Wanted(seed=7), gated=False, reflections=2,
+    reflection_tokens=900, least=None,
+)  # fmt: skip
+
+
+async def judged_here(folder: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """What a run in one process leaves that judges by a model, and how many calls it made."""
+    policy, chat = AlsoReflects(), Judged()
+    with Opened(folder, policy) as opened:
+        judge, reflecting = STAGES.over(chat, policy, opened.gate.journaled)
+        await opened.collector(judge=judge, reflecting=reflecting).collect()
+    made = {"judge": len(chat.asked), "reflections": len(policy.reflects.calls)}
+    return await left(opened.run), made
+
+
+async def test_workers_judge_and_reflect_as_one_process_does(opened: Opened, tmp_path: Path):
+    policy, chat = AlsoReflects(), Judged()
+    async with remote(opened, policy, judging=(STAGES, chat), judged_at_once=2) as made:
+        await made.collector.collect()
+        begun = [type(work).__name__ for worker in made.hired for work in worker.begun]
+    whole, calls = await judged_here(tmp_path / "whole")
+    assert await left(opened.run) == whole and '"total"' not in whole["judgements"]
+    assert '"accepted":true' in whole["reflections"] and '"objective": "policy"' in whole["rows"]
+    assert Counter(begun) == {"Begin": 6, "BeginJudging": 3, "BeginReflecting": 3}
+    assert calls == {"judge": len(chat.asked), "reflections": len(policy.reflects.calls)}
+    assert opened.gate.meter.calls == WRITES + calls["judge"] + calls["reflections"]
+    assert opened.memory.items, "what they taught is put into the run's own bank"
+
+
+async def test_a_worker_that_dies_while_it_judges_makes_no_finished_call_again(
+    opened: Opened, tmp_path: Path
+):
+    killed: list[Remote] = []
+
+    def kill_at(number: int) -> None:
+        if number in (4, 9):
+            for worker in killed[0].hired[-2:]:
+                worker.kill()
+
+    policy, chat = AlsoReflects(), Judged(kill_at)
+    async with remote(opened, policy, judging=(STAGES, chat), judged_at_once=2) as made:
+        killed.append(made)
+        await made.collector.collect()
+        assert len(made.hired) > 2, "each was replaced"
+    whole, calls = await judged_here(tmp_path / "whole")
+    assert await left(opened.run) == whole
+    assert chat.begun > calls["judge"], "what was in flight was made again"
+    # One call of each group that was being judged was in flight at a kill.
+    assert chat.begun <= calls["judge"] + 2 * 2
+
+
+@pytest.mark.slow
+def test_rays_workers_judge_and_reflect_as_one_process_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    shape = ["--group-size", "2", "--judge", "stage", "--reflections", "2", "--memory", "on"]
+    with ScriptedServer(scripted) as server:
+        with collecting(folder, server, *shape) as process:
+            errors = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, errors
+        asked = len(server.requests)
+        monkeypatch.setenv("RUBRICEM_DATA_DIR", str(folder / "other"))
+        here = CliRunner().invoke(main, [*arguments(folder, server, "asyncio"), *shape])
+        assert here.exit_code == 0, here.output
+        assert len(server.requests) == 2 * asked
+    away, own = (asyncio.run(left(RunDirectory(folder / e))) for e in ("ray", "asyncio"))
+    assert away == own and '"accepted":true' in own["reflections"]
 
 
 class OneLesson:
