@@ -2,13 +2,10 @@
 
 import asyncio
 import socket
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -28,8 +25,8 @@ from rubricem.memory.bank.vectors import (
 )
 from rubricem.memory.errors import SettingsError, StoreError
 from tests.conftest import WEIGHTS_DIR
-from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
-from tests.support.waiting import Process, free_port, wait_for
+from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
+from tests.support.waiting import free_port
 
 
 class Astray:
@@ -193,31 +190,10 @@ async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, 
     assert ids(rivers.similar) == ["river"]
 
 
-RUN = "from chromadb.cli.cli import app; app()"
-
-
-def answers(url: str) -> bool:
-    with suppress(httpx.HTTPError):
-        return httpx.get(f"{url}/api/v2/heartbeat").is_success
-    return False
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder, port = tmp_path_factory.mktemp("chroma"), free_port()
-    where = ["--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    with (folder / "log").open("w") as log:
-        process = Process(
-            [sys.executable, "-c", RUN, "run", *where], stdout=log, stderr=log, cwd=folder
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(lambda: answers(url) or process.poll() is not None)
-        assert process.poll() is None, (folder / "log").read_text()
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    with chroma_server(tmp_path_factory.mktemp("chroma")) as address:
+        yield address
 
 
 def bank_on(server: str, folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:

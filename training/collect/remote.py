@@ -581,7 +581,8 @@ class RolloutWorker:
             calls = JournaledCalls(self._journal, partial(gate.call, model.name))
             return journaled(model, calls)
 
-        self._judge, self._reflector = judges(kept) if judges else (None, None)
+        made: tuple[GroupJudge | None, Reflector | None] = (None, None)
+        self._judge, self._reflector = judges(kept) if judges else made
         self._researcher = replace(
             researcher,
             policy=GatedPolicy(researcher.policy, gate),

@@ -71,7 +71,7 @@ from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
 from tests.programs.tiny_loop import judging
-from tests.support.banks import WordEmbedder, bank_in, reflection
+from tests.support.banks import WordEmbedder, bank_in, chroma_server, reflection
 from tests.support.collected import Failing, FixedReflections, LengthJudge, judgement, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.rows import (
@@ -144,6 +144,30 @@ def calls(address: str) -> int:
     with urlopen(address.removesuffix("/v1") + "/count") as reply:
         counted: int = json.load(reply)["calls"]
     return counted
+
+
+@pytest.mark.model
+def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
+    tmp_path: Path, server: str, minilm: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def recalled(name: str) -> list[list[str]]:
+        (tmp_path / name).mkdir()
+        for rounds in (2, 3):  # the third goes back to the bank of the second's checkpoint
+            path = on_server(tmp_path / name, server, ahead=0, rounds=rounds, held_out_every=9)
+            done = train(path)
+            assert done.exit_code == 0, done.output
+        folders = RoundFolders(tmp_path / name / "out", tmp_path / name / "out" / "data")
+        runs = [run for n in range(3) for run in folders.round(n).trajectories()]
+        return [[item.question for item in run.recollections] for run in runs]
+
+    in_folder = recalled("folder")
+    (tmp_path / "chroma").mkdir()
+    with chroma_server(tmp_path / "chroma") as address:
+        monkeypatch.setenv("RUBRICEM_BANK_SERVER", address)
+        on_a_server = recalled("server")
+    assert on_a_server == in_folder and any(in_folder)
+    assert not list((tmp_path / "server").rglob("chroma.sqlite3"))
+    assert list((tmp_path / "folder").rglob("chroma.sqlite3"))
 
 
 def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(tmp_path: Path):
