@@ -361,12 +361,14 @@ class RunStore:
 def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
     """Replace a file whole, on disk before it takes the old one's place; pieces as they come.
 
-    A device is written to: replaced, it would be gone for everybody on the machine.
+    A device or a pipe is written to: replaced, it would be gone for whoever else has it.
     """
     pieces = [text] if isinstance(text, str | bytes) else text
     blocks = (p if isinstance(p, bytes) else p.encode() for p in pieces)
     with writable(path):
-        if path.is_char_device() or path.parent == Path("/dev"):
+        # What stands for a descriptor, as /dev/fd/1 does, is no file of its folder.
+        stands_for = {Path("/dev"), Path("/proc")} & {*path.absolute().parents}
+        if stands_for or (path.exists() and not path.is_file()):
             with path.open("wb") as device:
                 device.writelines(blocks)
             return

@@ -174,6 +174,21 @@ def test_a_device_is_written_to_and_stays(tmp_path: Path):
     os.close(slave)
 
 
+def test_a_pipe_is_written_to_by_its_name_and_by_its_descriptor(tmp_path: Path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(fifo, "named\n")
+    assert os.read(reading, 100) == b"named\n" and fifo.is_fifo()
+    os.close(reading)
+    ends = os.pipe()
+    write_atomically(Path(f"/dev/fd/{ends[1]}"), "numbered\n")
+    assert os.read(ends[0], 100) == b"numbered\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["fifo"]
+    for end in ends:
+        os.close(end)
+
+
 @pytest.mark.parametrize("act", ["create", "journal"])
 def test_a_data_directory_that_is_a_file_is_told_in_a_sentence(act: str, tmp_path: Path):
     (tmp_path / "file").write_text("")
