@@ -62,6 +62,7 @@ class BankMemory:
             context_tokens=self.researcher.policy.context_tokens,
             generation=generation,
             own=own,
+            kinds=self.setup.memory_items,
             tell=self.hear,
         )
 
