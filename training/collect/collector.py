@@ -26,16 +26,17 @@ from rubricem.agent.transcript.question import Ask, Branch
 from rubricem.judge.buffers import bring_in, kept_criteria
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.rubrics.llm import asking_through
+from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     NO_USAGE,
     Author,
     Criterion,
+    Episode,
     GroupJudge,
     GroupJudgement,
     Judgement,
-    Reflection,
     RubricBuffer,
     Stage,
     Status,
@@ -91,7 +92,7 @@ class Memory(Protocol):
         """Recall from now on as the bank stood then; without `own` only of similar questions."""
         ...
 
-    async def put(self, reflection: Reflection) -> bool: ...
+    async def put(self, record: Record) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,8 @@ class Collector:
     judge: GroupJudge | None = None
     reflecting: Reflecting | None = None
     memory: Memory | None = None
+    leaving: Callable[[Trajectory], Episode | None] | None = None
+    """what a rollout leaves in the bank at the step's end, beside what was reflected upon it"""
     at_once: int = 1
     """rollouts in progress at the same time"""
     judged_at_once: int | None = None
@@ -242,7 +245,7 @@ class Collector:
                 f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
                 MEND,
             )
-        records = [await self._applied(group.record) for group in groups]
+        records = [await self._applied(group) for group in groups]
         threads = [thread for group in groups for thread in group.threads]
         await asyncio.to_thread(self._commit, step, records, threads)
 
@@ -440,9 +443,9 @@ class Collector:
         self.tell(f"{name}: {len(reflected.candidates)} reflections, {kept}")
         return reflected
 
-    async def _applied(self, record: GroupRecord) -> GroupRecord:
+    async def _applied(self, group: Group) -> GroupRecord:
         """Save what a group changes; done again after a kill, it changes nothing more."""
-        notes = record.notes
+        record, notes = group.record, group.record.notes
         if judged := self.run.judged(record.step, record.id):
             try:
                 await asyncio.to_thread(self.buffers.save, judged.buffer)
@@ -452,6 +455,10 @@ class Collector:
         reflected = self.run.reflected(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
             await self.memory.put(reflected.reflection)
+        if self.memory is not None and self.leaving is not None:
+            runs = await asyncio.to_thread(lambda: [*map(self.run.store.load, group.threads)])
+            for episode in filter(None, map(self.leaving, runs)):
+                await self.memory.put(episode)
         return record.model_copy(update={"notes": notes})
 
     def _commit(self, step: int, records: Sequence[GroupRecord], threads: Sequence[str]) -> None:

@@ -14,20 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
+from rubricem.agent.research.episodes import episode_of
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
+from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.judge.build import KINDS, NONE, Wanted, kind_of, known_judge
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
 from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Decoding, Reflection, Stage
+from rubricem.memory.schema import Decoding, Episode, Stage, Trajectory
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import (
@@ -66,8 +69,12 @@ class BankMemory:
             tell=self.hear,
         )
 
-    async def put(self, reflection: Reflection) -> bool:
-        return await self.bank.put(reflection) if self.setup.memory == "on" else False
+    async def put(self, record: Record) -> bool:
+        return await self.bank.put(record) if self.setup.memory == "on" else False
+
+    def episode(self, run: Trajectory) -> Episode | None:
+        """What a rollout leaves."""
+        return episode_of(run, run.question, {self.researcher.search_tool.name, OPEN_PAGE})
 
 
 PLAIN = Wanted()
@@ -95,6 +102,8 @@ class CollectOptions:
     scaffold: ScaffoldRule | None = None
     branch: bool = False
     """one turn of a rollout is sampled `group_size` times, each scored by what it brings"""
+    episodes: bool = False
+    """rollouts leave episodes in the bank, at their step's end"""
     windows: int = 0
     """steps of new questions after which the same are asked again; 0: none are"""
     max_run_cost: float | None = None
@@ -183,10 +192,12 @@ async def open_collector(
             rollouts = await stack.enter_async_context(elsewhere)
         if setup.memory != "off":
             memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
+        leaving = memory.episode if memory is not None and options.episodes else None
         collector = Collector(
             run=run, rollouts=rollouts, gate=gate, memory=memory, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             at_once=_at_once(setup.model, options), judged_at_once=groups,
+            leaving=leaving,
         )  # fmt: skip
         if isinstance(rollouts, RemoteRollouts) and options.judged_by_ray:
             collector.judge, collector.reflecting = rollouts.judges()

@@ -545,11 +545,11 @@ class Sampled:
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
         """The collector of a round, whose checkpoint lies in the round's folder."""
         config = self.config
-        memory = "on" if config.reflections else "off"
+        memory = "on" if config.remembers else "off"
         policy = self.folders.policy(number)
         options = self._options(
             len(batch.questions), group_size=config.group_size, reflections=config.reflections,
-            scaffold=config.scaffold_of(number), branch=config.branch,
+            scaffold=config.scaffold_of(number), branch=config.branch, episodes=config.episodes,
         )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
@@ -579,9 +579,12 @@ class Sampled:
 
     @asynccontextmanager
     async def held_out(
-        self, run: RunDirectory, asked: Selected, checkpoint: Path | None
+        self, run: RunDirectory, asked: Selected, checkpoint: Path | None, recalling: bool = False
     ) -> AsyncIterator[Collector]:
-        """The collector of one asking of the held-out questions: always with the same seeds."""
+        """The collector of one asking of the held-out questions: always with the same seeds.
+
+        `recalling`: what the rounds have put into the bank is recalled, as in them.
+        """
         buffers = self.folders.held_out_data / "buffers"
         options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
         tell = self._telling("held-out questions")
@@ -589,7 +592,8 @@ class Sampled:
             self._served(checkpoint) as sampled,
             open_collector(
                 self._settings(
-                    *sampled, memory="off", data_dir=self.folders.data, seed=self.training.seed
+                    *sampled, memory="read-only" if recalling else "off",
+                    data_dir=self.folders.data, seed=self.training.seed,
                 ),
                 options, run, asked, tell, self.purse, self._opening(run),
             ) as collector,

@@ -29,8 +29,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import Reflection
 from rubricem.training.collect.collector import Collector, Memory, Milestone
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import StepMemory, hash_of
@@ -149,10 +149,10 @@ class InTurn:
     def pin(self, generation: int, *, own: bool = True) -> None:
         self._memory.pin(generation, own=own)
 
-    async def put(self, reflection: Reflection) -> bool:
+    async def put(self, record: Record) -> bool:
         self._idle.set()
         await self._before.wait()
-        return await self._memory.put(reflection)
+        return await self._memory.put(record)
 
 
 def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
@@ -457,7 +457,7 @@ async def run_rounds(
     check_possible(config.best_by, rounds.held_out is not None)
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.bank or config.out / "data")
-    config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
+    config = config.model_copy(update={"bank": folders.data if rounds.remembers else None})
     record = _record(rounds, rule, asked, held_out)
     trained_on = {
         "questions": len(asked.questions),

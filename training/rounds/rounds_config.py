@@ -47,7 +47,7 @@ CHANGEABLE = {
 
 ADDED = (
     "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
-    "system_prompt", "passages", "passage_words", "branch", "in_flight",
+    "system_prompt", "passages", "passage_words", "branch", "in_flight", "episodes",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
@@ -124,6 +124,9 @@ class RoundsConfig(TableConfig):
     branch: bool = False
     """of each question one turn of a rollout is sampled `group_size` times, and scored by what it
     brings at once (SLATE, arXiv:2602.23440); held-out questions are asked as ever"""
+    episodes: bool = False
+    """searches of rollouts are led by the episodes of earlier rounds, and a round leaves its own
+    (docs/memory.md); held-out questions are asked without"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
     (`training.collect.scaffolding`); None: nothing"""
@@ -199,6 +202,11 @@ class RoundsConfig(TableConfig):
     def replaced(self) -> bool:
         """Whether the servers have a checkpoint in the place of the one before."""
         return self.refresh in ONE_AT_A_TIME
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a round leaves something in the bank, and recalls what is there."""
+        return bool(self.reflections) or self.episodes
 
     @property
     def lag(self) -> int:

@@ -15,7 +15,14 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Completion, GroupJudgement, RubricBuffer, Stage, Status
+from rubricem.memory.schema import (
+    Completion,
+    Episode,
+    GroupJudgement,
+    RubricBuffer,
+    Stage,
+    Status,
+)
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import SWEPT_EVERY
 from rubricem.training.collect.directory import GroupRecord, RunDirectory, RunTally
@@ -23,6 +30,7 @@ from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
+from tests.support.banks import episode
 from tests.support.collected import QUESTIONS, Failing, Opened, by_seed, manifest, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
@@ -187,6 +195,15 @@ async def test_a_batch_recalls_its_questions_own_reflections_unless_it_is_fresh(
     opened = open_run(step_size=step_size)
     await opened.collector(fresh=fresh).collect()
     assert opened.memory.own == own
+
+
+async def test_rollouts_leave_episodes_at_their_steps_end(open_run: Open):
+    opened = open_run(step_size=3)
+    began = opened.collector(leaving=lambda run: episode(run.question, run.thread))
+    await began.collect()
+    left = [item.id for item in opened.memory.items if isinstance(item, Episode)]
+    assert left == [f"s000-q{q:03d}-r{n}" for q in range(3) for n in range(2)]
+    assert opened.memory.pinned == [0], "the step itself did not see them"
 
 
 async def test_a_windows_steps_come_again_by_their_own_names_with_what_the_first_taught(
