@@ -3,8 +3,9 @@
     python -m benchmarks.learns [--quick] [--task facts | hops]
     python -m benchmarks.learns --full --keep FOLDER [--task ...] [--only PHASE] [--minutes N]
         [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
-        [--replicate N] [--rounds N] [--test N] [--plot FILE] [--out FILE]
-    python -m benchmarks.learns --task hops --pool [--plot FILE]
+        [--replicate N] [--arms NAME,...] [--sizes NAME=N,...] [--recipe FOLDER]
+        [--plot FILE] [--out FILE]
+    python -m benchmarks.learns --task hops --pool [FOLDER] [--plot FILE]
 
 Phases: `traces` (forced traces of the teacher), `before`, `sft`, `rounds`; see
 `benchmarks.learns.phases`. Each goes on where it was ended, so that hours of work fit into many
@@ -16,17 +17,18 @@ curve is stated as it is. Questions, configurations and seeds are committed besi
 
 `--task hops` holds credit by stage against credit by the answer where a program scores every stage,
 in the phases `traces`, `sft`, `before`, `arms` and `test`, a replicate at a time, each with its
-number for a seed; `--pool` says what all in benchmarks/results/learns_hops came to. See
-`benchmarks.learns.hops`.
+number for a seed; `--pool` says what all of a folder came to, by default those that are committed.
+`--arms` names some of them, `--sizes` those of `HopsSizes` that are to be others; a replicate goes
+on with what it was begun with. See `benchmarks.learns.hops` and `benchmarks.learns.replicates`.
 """
 
 import argparse
 import asyncio
 import json
-import math
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,18 +36,26 @@ from tempfile import TemporaryDirectory
 from benchmarks.learns.figures import askings, values
 from benchmarks.learns.hops import (
     HOPS_QUICK,
+    RECIPE,
     HopsPhases,
     HopsPlan,
     HopsSizes,
-    Replicate,
-    draw_arms,
-    kept_replicates,
-    pooled,
+    replicate_of,
 )
 from benchmarks.learns.phases import Phases, accepted
 from benchmarks.learns.plan import QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
+from benchmarks.learns.replicates import (
+    ARMS,
+    RECALL,
+    Replicate,
+    draw_arms,
+    kept_replicates,
+    pooled,
+    table_lines,
+)
 from benchmarks.report import RESULTS, emit
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
@@ -95,13 +105,16 @@ def report(plan: Plan, done: bool, plot: Path | None, out: Path | None) -> None:
 def report_hops(
     replicates: Sequence[Replicate], done: bool, plot: Path, how: str, out: Path | None = None
 ) -> None:
+    plot.parent.mkdir(parents=True, exist_ok=True)
     draw_arms(replicates, plot)
+    values = pooled(replicates)
+    print("\n".join(table_lines(values)), flush=True)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, replicates[0].model_dump_json() + "\n")
     emit(
         "learns",
-        {"task": "hops", "all_done": done, **pooled(replicates)},
+        {"task": "hops", "all_done": done, **values},
         {},
         True,
         f"taught by the facts; the dev split at temperature 1; {how}; no targets",
@@ -122,36 +135,43 @@ def main() -> None:
     parser.add_argument("--judge-model", help="1.5b; 0.5b with --quick")
     parser.add_argument("--judge-base-url", metavar="URL")
     parser.add_argument("--replicate", type=int, default=0, help="of hops: its number and seed")
-    parser.add_argument("--rounds", type=int, help="of hops: of each arm, in two turns")
-    parser.add_argument("--test", type=int, help="of hops: questions of the dev split; all")
-    parser.add_argument("--pool", action="store_true", help="of hops: read what is committed")
+    parser.add_argument("--arms", type=arms_of, default=ARMS, help="of hops: some of them; all")
+    parser.add_argument("--sizes", default="", help="of hops: rounds=12,test=60 and the like")
+    parser.add_argument("--recipe", type=Path, default=RECIPE, help="of hops: another's folder")
+    parser.add_argument("--pool", type=Path, nargs="?", const=REPLICATES, metavar="FOLDER")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     if asked.pool:
-        found = kept_replicates(REPLICATES)
-        done = bool(found) and all(one.done for one in found)
-        report_hops(found, done, asked.plot or REPLICATES / "arms.svg", "all replicates so far")
+        found = kept_replicates(asked.pool)
+        if not found:
+            parser.error(f"no replicate lies in {asked.pool}")
+        if len({json.dumps([one.model, one.sizes, one.recipe]) for one in found}) > 1:
+            parser.error("replicates of other models, sizes or recipes: pool them from folders")
+        done = all(one.done for one in found)
+        report_hops(found, done, asked.plot or asked.pool / "arms.svg", "all replicates so far")
         return
     if asked.full and asked.keep is None:
         parser.error("--full takes hours and many sittings: name a folder with --keep")
     with nullcontext(asked.keep) if asked.keep else TemporaryDirectory() as keep:
-        measure(asked, Path(keep).absolute())
+        try:
+            measure(asked, Path(keep).absolute())
+        except RubricemError as error:
+            sys.exit(error.told())
 
 
 def measure(asked: argparse.Namespace, keep: Path) -> None:
     larger = "1.5b" if asked.full else "0.5b"
     if asked.task == "hops":
-        sizes = HopsSizes() if asked.full else HOPS_QUICK
-        if asked.rounds:
-            sizes = replace(sizes, rounds=asked.rounds, every=math.ceil(asked.rounds / 2))
-        if asked.test:
-            sizes = replace(sizes, test=asked.test)
+        sizes = sized(HopsSizes() if asked.full else HOPS_QUICK, asked.sizes)
         number = asked.replicate
         own = keep / f"replicate-{number}"
-        hops = HopsPlan(keep=own, sizes=sizes, model=asked.model, replicate=number)
+        hops = HopsPlan(
+            keep=own, sizes=sizes, model=asked.model, replicate=number, arms=asked.arms,
+            recipe=asked.recipe,
+        )  # fmt: skip
         asyncio.run(work(hops, asked.only, asked.minutes))
-        found = Replicate.of(hops)
+        found = replicate_of(hops)
         out = asked.out or (REPLICATES / f"{number}.json" if asked.full else None)
         how = (
             f"replicate {number} of {asked.model}: at most {sizes.rounds} rounds of "
@@ -169,6 +189,25 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
     )
     done = asyncio.run(work(plan, asked.only, asked.minutes))
     report(plan, done, asked.plot, asked.out)
+
+
+def arms_of(named: str) -> tuple[str, ...]:
+    """Those of a list of names, in the order of `ARMS`. Raises ArgumentTypeError for others."""
+    names = named.split(",")
+    if set(names) - set(ARMS) or names == [RECALL]:
+        raise argparse.ArgumentTypeError(
+            f"some of {', '.join(ARMS)}, and {RECALL} with another, whose credit it takes"
+        )
+    return tuple(name for name in ARMS if name in names)
+
+
+def sized(sizes: HopsSizes, changed: str) -> HopsSizes:
+    """Sizes with some of them changed, as `rounds=2,test=24`. Raises SystemExit for others."""
+    known = [field.name for field in fields(HopsSizes)]
+    pairs = [pair.partition("=") for pair in changed.split(",") if pair]
+    if not all(name in known and value.isdecimal() for name, _, value in pairs):
+        raise SystemExit(f"--sizes is NAME=N,... with NAME of {', '.join(known)}")
+    return replace(sizes, **{name: int(value) for name, _, value in pairs})
 
 
 if __name__ == "__main__":

@@ -51,22 +51,28 @@ class Phases:
         options = CollectOptions(
             group_size=1, step_size=1, judge="none", reflections=0, taught=taught
         )
-        enough = asyncio.Event()
+        # Of this phase alone: those after it go on where enough are accepted.
+        end = asyncio.Event()
 
         def tell(line: str) -> None:
             self.tell(line)
             if line.endswith("is kept") and accepted(run) >= plan.sizes.traces:
-                enough.set()
-                self.stop.set()
+                end.set()
+
+        async def end_with_all() -> None:
+            await self.stop.wait()
+            end.set()
 
         chosen = Selected(plan.training())
-        async with open_collector(settings, options, run, chosen, tell) as collector:
-            try:
-                await collector.collect(self.stop)
-            except RunStopped:
-                if not enough.is_set():
-                    raise
-                self.stop.clear()
+        stopping = asyncio.create_task(end_with_all())
+        try:
+            async with open_collector(settings, options, run, chosen, tell) as collector:
+                await collector.collect(end)
+        except RunStopped:
+            if accepted(run) < plan.sizes.traces:
+                raise
+        finally:
+            stopping.cancel()
 
     async def before(self) -> None:
         config, rounds = self._rounds()

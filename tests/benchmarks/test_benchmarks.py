@@ -23,25 +23,26 @@ from benchmarks.hops import questions_of
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.facts import FactsTeacher
 from benchmarks.learns.figures import Asked, Asking, askings, values
-from benchmarks.learns.hops import (
+from benchmarks.learns.hops import HOPS_QUICK, HopsPlan, HopsSizes, due
+from benchmarks.learns.phases import accepted
+from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
+from benchmarks.learns.plot import draw
+from benchmarks.learns.replicates import (
     ARMS,
-    HOPS_QUICK,
+    LEARNT,
     Answered,
     ArmCourse,
-    HopsPlan,
-    HopsSizes,
+    HeldOutMeans,
     Replicate,
     draw_arms,
-    due,
-    ended,
+    ending,
     interval,
     kept_replicates,
     mean_curve,
     pooled,
+    table_lines,
+    winner_of,
 )
-from benchmarks.learns.phases import accepted
-from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
-from benchmarks.learns.plot import draw
 from benchmarks.plain_loop import row, summary
 from benchmarks.verify import Case, Judged, by_rules, figures, load_cases
 from rubricem.agent.evaluate.arms import PlainDecoder
@@ -131,7 +132,7 @@ def test_shares_have_intervals_and_changes_are_paired(tmp_path: Path):
     assert "<svg" in (tmp_path / "curve.svg").read_text()
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", LEARNT)
 def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_uses(
     arm: str, tmp_path: Path
 ):
@@ -193,45 +194,71 @@ def test_the_teacher_that_knows_the_facts_writes_what_the_passages_allow(
 
 
 @pytest.mark.parametrize(
-    ("rewards", "over"),
+    ("rewards", "why"),
     [
-        ([], False),
-        ([0.2, 0.1], False),
-        ([0.2, 0.1, 0.2], True),
-        ([0.1, 0.2, 0.15], False),
-        ([0.1, 0.2, 0.3, 0.4], True),
+        ([], ""),
+        ([0.2, 0.1], ""),
+        ([0.2, 0.1, 0.2], "no better reward at 2 askings"),
+        ([0.1, 0.2, 0.15], ""),
+        ([0.1, 0.2, 0.3, 0.4], "all rounds"),
     ],
 )
 def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
-    rewards: list[float], over: bool
+    rewards: list[float], why: str
 ):
-    assert ended(rewards, HopsSizes(rounds=30, every=10, patience=2)) is over
+    asked = [HeldOutMeans(10 * n, reward, 0.5) for n, reward in enumerate(rewards)]
+    assert ending(asked, {}, rounds=30, patience=2) == why
+
+
+@pytest.mark.parametrize(
+    ("answers", "divergence", "surprise", "why"),
+    [
+        ([0.4, 0.2], [0.01, 0.02], [0.5, 0.9], ""),
+        ([0.4, 0.19], [0.01], [0.5], "answers are worth 0.19, 0.40 at first"),
+        ([0.0, 0.0], [None], [None], ""),
+        ([0.4, 0.4], [0.1, None, 1.5], [0.5], "1.5 nats a token from the imitation"),
+        ([0.4, 0.4], [], [0.5, 0.04], "surprise is 0.08 of what it was"),
+        ([0.4, 0.4], [], [None, 0.5, 1.6], "surprise is 3.2 of what it was"),
+    ],
+)
+def test_an_arm_ends_where_it_answers_no_more_or_its_policy_runs_away(
+    answers: list[float], divergence: list[float | None], surprise: list[float | None], why: str
+):
+    # The mean reward still rises: plans and searches get better while the answers are given up.
+    asked = [HeldOutMeans(n, 0.1 * n, answer) for n, answer in enumerate(answers)]
+    metrics = {"kl_reference": divergence, "surprise": surprise}
+    assert ending(asked, metrics, rounds=9, patience=2) == why
 
 
 def test_arms_go_on_by_turns_so_that_they_can_be_compared_wherever_it_is_stopped(tmp_path: Path):
     plan = HopsPlan(tmp_path, HopsSizes(rounds=30, every=10, patience=2))
-    assert due(plan) == [*ARMS]
+    assert due(plan) == [*ARMS], "the one that goes by the best comes last"
     for name, rewards in {"answer": [0.1, 0.2], "sum": [0.3, 0.2, 0.2], "stages": [0.1]}.items():
         for number, reward in enumerate(rewards):
             folder = plan.out(name) / "held_out" / f"{10 * number:03d}"
             folder.mkdir(parents=True)
             (folder / "numbers.json").write_text(json.dumps({"reward/mean": reward}))
-    assert due(plan) == ["branches", "stages", "answer"], "the sum has not risen twice: it ended"
+    going = ["branches", "stages", "answer", "recall"]
+    assert due(plan) == going, "the sum has not risen twice: it ended"
+    assert plan.winner is None
 
 
 def replicate(number: int, **dev: list[tuple[str, float | None, float]]) -> Replicate:
     """What its arms answered, as id, evidence and F1 of each question."""
     rows = {
-        name.replace("_", "-"): tuple(Answered(q, recall, f1, 1.0, 2.0) for q, recall, f1 in asked)
+        name.replace("_", "-"): tuple(
+            Answered(q, recall, f1, 1.0, 0.0, 2.0) for q, recall, f1 in asked
+        )
         for name, asked in dev.items()
     }
     course = ArmCourse(
-        rollouts=8, sampled_tokens=100, held_out=(0.25, 0.5),
-        metrics={"kl_reference": (0.0, 0.1), "surprise": (0.5, 0.5)},
+        rollouts=8, sampled_tokens=100, ended="all rounds",
+        held_out=(HeldOutMeans(0, 0.25, 0.5), HeldOutMeans(2, 0.5, 0.5)),
+        metrics={"kl_reference": (None, 0.1), "surprise": (0.5, 0.5)},
     )  # fmt: skip
     return Replicate(
         replicate=number, model="tiny", sizes={"every": 1}, recipe={}, done=True,
-        arms=dict.fromkeys(ARMS, course), dev=rows,
+        arms=dict.fromkeys(ARMS, course), winner="stages", dev=rows,
     )  # fmt: skip
 
 
@@ -254,7 +281,11 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert found["evidence_stages_imitation"] == 0.75, "the second was not asked of both"
     assert found["evidence_stages_imitation_low"] == 0.5
     assert found["evidence_stages_imitation_high"] == 1.0
-    assert found["f1_stages-middle_imitation"] == 0.25 and found["f1_branches_stages"] is None
+    assert found["f1_stages-middle_imitation"] == 0.25
+    assert "f1_branches_stages" not in found, "what nobody was asked is left out"
+    shown = table_lines(found)
+    assert "stages - imitation      0.75 (0.5 to 1.0)" in "\n".join(shown)
+    assert [line.split()[0] for line in shown[1:4]] == ["imitation", "stages-middle", "stages"]
     draw_arms(told, tmp_path / "arms.svg")
     assert "<svg" in (tmp_path / "arms.svg").read_text()
 
@@ -262,7 +293,7 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
 def test_an_interval_is_over_replicates_too():
     alone = {str(n): {0: float(n % 2)} for n in range(40)}
     apart = {str(n): {0: 0.0, 1: 1.0} for n in range(40)}
-    assert interval("x", {}) == {"x": None}
+    assert interval("x", {}) == {}
     among_questions, among_seeds = interval("x", alone), interval("x", apart)
     assert among_questions["x"] == among_seeds["x"] == 0.5
     assert (among_seeds["x_low"], among_seeds["x_high"]) == (0.0, 1.0)
@@ -271,7 +302,18 @@ def test_an_interval_is_over_replicates_too():
 
 
 def test_curves_go_on_with_the_seeds_that_are_left():
-    assert mean_curve([[1.0, 2.0], [], [3.0]]) == [2.0, 2.0]
+    asked = [[(0, 1.0), (2, 2.0)], [], [(0, 3.0), (1, None)]]
+    assert mean_curve(asked) == {0: 2.0, 2: 2.0}
+
+
+def test_the_best_arm_is_known_once_all_have_ended_and_what_it_began_with_does_not_count():
+    def course(ended: str, *rewards: float) -> ArmCourse:
+        asked = tuple(HeldOutMeans(n, reward, None) for n, reward in enumerate(rewards))
+        return ArmCourse(rollouts=0, sampled_tokens=0, held_out=asked, metrics={}, ended=ended)
+
+    assert winner_of({}) is None and winner_of({"sum": course("", 0.1, 0.2)}) is None
+    courses = {"answer": course("x", 0.9, 0.2), "sum": course("x", 0.1, 0.3), "recall": course("")}
+    assert winner_of(courses) == "sum"
 
 
 async def test_only_finished_askings_are_counted(tmp_path: Path):

@@ -1,0 +1,342 @@
+"""What replicates of `learns --task hops` came to: guards of an arm, figures, intervals, the plot.
+
+A replicate is one seed's imitation and all arms that go on from it; `benchmarks.learns.hops` makes
+them. One is kept as a file with every answer, so that further ones are read together with it.
+Differences are paired by replicate and question, with 95% intervals of the pigeonhole bootstrap,
+which draws replicates and questions anew, each with replacement (Owen, arXiv:0712.1111).
+
+Three guards end an arm before its rounds are done (`ending`): the reward of the held-out questions
+rises no more; the answers lose most of theirs, as where a policy learns to say that it found
+nothing; what is trained becomes far likelier or less likely than it was, or leaves the imitation.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from benchmarks.hops import rows_of
+from benchmarks.report import Value as Report
+from rubricem.agent.evaluate.grades import EvalGrade
+from rubricem.agent.evaluate.questions import EvalQuestion
+from rubricem.agent.transcript.scaffold import rejected
+from rubricem.memory.schema import Status, Value
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.rounds.rollouts import NUMBERS
+from rubricem.training.rounds.update import TOLD
+
+IMITATION, MIDDLE, RECALL, WINNER = "imitation", "-middle", "recall", "winner"
+LEARNT = ("answer", "sum", "stages", "branches")
+"""arms that differ by their credit alone, and by branching"""
+ARMS = (*LEARNT, RECALL)
+PAIRS = (
+    *((arm, IMITATION) for arm in ARMS),
+    ("stages", "answer"),
+    ("stages", "sum"),
+    ("branches", "stages"),
+    (RECALL, WINNER),
+)
+FIGURES = ("evidence", "f1", "valid", "refused", "searches")
+REWARD, ANSWER = "reward/mean", "reward/answer/mean"
+SHOWN = {"kl_reference": "divergence from imitation (nats a token)",
+         "surprise": "surprise, one sample of the entropy (nats a token)"}  # fmt: skip
+"""metrics of the rounds that are drawn, and their titles"""
+LEFT, LIKELIER, LESS_LIKELY, FAR = 0.5, 0.1, 3.0, 1.0
+"""guards: of the answers' first reward the least share, of the first surprise the least and the
+most, and the most nats a token from the imitation"""
+
+
+class HeldOutMeans(NamedTuple):
+    """Mean rewards of the held-out questions after so many rounds; None: none was scored."""
+
+    rounds: int
+    reward: float | None
+    answer: float | None
+
+
+Known = Sequence[float | None]
+"""a metric by round; None: the round trained nothing, and has none"""
+
+
+class ArmCourse(Value):
+    """What an arm's rounds came to."""
+
+    rollouts: int
+    """or branches"""
+    sampled_tokens: int
+    """that were written for them"""
+    held_out: tuple[HeldOutMeans, ...]
+    """the first before any round"""
+    metrics: dict[str, tuple[float | None, ...]]
+    """those of `SHOWN`, by round"""
+    ended: str
+    """why; empty: it has not"""
+
+    @classmethod
+    def of(cls, out: Path, rounds: int, patience: int) -> Self:
+        """Of an arm's folder, which need not be there; the rest is what it was to do."""
+        runs = [RunDirectory(path) for path in sorted((out / "rounds").glob("[0-9]*"))]
+        used = [t.usage for run in runs if run.exists for t in run.trajectories()]
+        held_out, metrics = askings_of(out), metrics_of(out)
+        return cls(
+            rollouts=len(used),
+            sampled_tokens=sum(usage.completion_tokens for usage in used),
+            held_out=held_out,
+            metrics=metrics,
+            ended=ending(held_out, metrics, rounds, patience),
+        )
+
+    @property
+    def best(self) -> float | None:
+        """The highest mean reward after any round."""
+        return max((a.reward for a in self.held_out[1:] if a.reward is not None), default=None)
+
+
+def askings_of(out: Path) -> tuple[HeldOutMeans, ...]:
+    """Those of an arm that are finished, in order."""
+    found = []
+    for path in sorted((out / "held_out").glob(f"[0-9]*/{NUMBERS}")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        found.append(HeldOutMeans(int(path.parent.name), told.get(REWARD), told.get(ANSWER)))
+    return tuple(found)
+
+
+def metrics_of(out: Path) -> dict[str, tuple[float | None, ...]]:
+    path = out / TOLD
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    return {name: tuple(line.get(name) for line in lines) for name in SHOWN}
+
+
+def ending(
+    held_out: Sequence[HeldOutMeans], metrics: Mapping[str, Known], rounds: int, patience: int
+) -> str:
+    """Why an arm goes on no more, in a clause; empty where it does."""
+    if not held_out:
+        return ""
+    rewards = [a.reward or 0.0 for a in held_out]
+    behind = len(rewards) - 1 - rewards.index(max(rewards))
+    first, last = held_out[0].answer or 0.0, held_out[-1].answer or 0.0
+    far = max(_known(metrics.get("kl_reference", ())), default=0.0)
+    surprise = _known(metrics.get("surprise", ()))
+    moved = surprise[-1] / surprise[0] if surprise and surprise[0] else 1.0
+    told = {
+        f"answers are worth {last:.2f}, {first:.2f} at first": last < LEFT * first,
+        f"{far:.2g} nats a token from the imitation": far > FAR,
+        f"surprise is {moved:.2g} of what it was": not LIKELIER <= moved <= LESS_LIKELY,
+        "all rounds": held_out[-1].rounds >= rounds,
+        f"no better reward at {behind} askings": behind >= patience,
+    }
+    return next((clause for clause, so in told.items() if so), "")
+
+
+def _known(metric: Known) -> list[float]:
+    return [value for value in metric if value is not None]
+
+
+class Answered(NamedTuple):
+    """One question of the dev split; None: it does not say what the evidence is."""
+
+    id: str
+    evidence: float | None
+    f1: float
+    valid: float
+    refused: float
+    """says that it has not found the answer"""
+    searches: float
+
+
+def answered(run: RunDirectory, questions: Iterable[EvalQuestion]) -> list[Answered]:
+    known = {question.question: question for question in questions}
+    rows = []
+    for trajectory in run.trajectories() if run.exists else ():
+        question = known[trajectory.question]
+        found = EvalGrade.of(question, trajectory)
+        valid = trajectory.status is Status.FINISHED and rejected(trajectory) is None
+        recall = None if found.evidence is None else round(found.evidence, 4)
+        f1 = round(found.f1 or 0.0, 4)
+        of_run = (f1, float(valid), float(found.refused), float(trajectory.tool_calls))
+        rows.append(Answered(question.id, recall, *of_run))
+    return rows
+
+
+class Replicate(Value):
+    """What is kept and committed of one."""
+
+    replicate: int
+    model: str
+    sizes: dict[str, int | None]
+    recipe: dict[str, Any]
+    """the configuration of the imitation, and of the rounds"""
+    done: bool
+    """whether all that it is to do is done"""
+    arms: dict[str, ArmCourse]
+    winner: str | None
+    """the arm of `LEARNT` that `RECALL` goes by; None: not known yet"""
+    dev: dict[str, tuple[Answered, ...]]
+    """by arm, and by arm and `MIDDLE`"""
+
+
+def winner_of(courses: Mapping[str, ArmCourse]) -> str | None:
+    """The arm whose held-out reward came highest, once all have ended; the first of equals.
+
+    By questions of the train split, so that the dev split chooses nothing.
+    """
+    learnt = {name: courses[name] for name in LEARNT if name in courses}
+    if not learnt or not all(course.ended for course in learnt.values()):
+        return None
+    return max(learnt, key=lambda name: learnt[name].best or 0.0)
+
+
+def kept_replicates(folder: Path) -> list[Replicate]:
+    """Those whose files lie in a folder, by their numbers; unfinished ones among them."""
+    texts = (path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    return sorted(map(Replicate.model_validate_json, texts), key=lambda one: one.replicate)
+
+
+def pooled(replicates: Sequence[Replicate]) -> dict[str, Report]:
+    """What replicates of the same sizes came to: means and paired differences, each with the ends
+    of its 95% interval; what nobody was asked is left out.
+    """
+    types = {row["id"]: row["type"] for row in rows_of("questions")}
+    told: dict[str, Report] = {"replicates": len(replicates)}
+    for name in ARMS:
+        told |= _course(name, [one.arms[name] for one in replicates if name in one.arms])
+    for one in replicates:
+        told |= {f"winner_{one.replicate}": one.winner} if one.winner else {}
+    for name in (IMITATION, *ARMS, *(name + MIDDLE for name in ARMS)):
+        for figure in FIGURES:
+            table = table_of(replicates, name, figure)
+            for kind in ("", *sorted({types[q] for q in table})):
+                label = "_".join(filter(None, (name, kind, figure)))
+                told |= interval(label, {q: v for q, v in table.items() if kind in ("", types[q])})
+    halves = ((first + MIDDLE, other + MIDDLE) for first, other in PAIRS if other in LEARNT)
+    for first, other in (*PAIRS, *halves, *((arm + MIDDLE, IMITATION) for arm in ARMS)):
+        for figure in FIGURES:
+            ours, theirs = (table_of(replicates, arm, figure) for arm in (first, other))
+            gaps = {
+                question: {n: value - theirs[question][n] for n, value in row.items()
+                           if n in theirs.get(question, {})}
+                for question, row in ours.items()
+            }  # fmt: skip
+            told |= interval(f"{figure}_{first}_{other}", gaps)
+    return told
+
+
+def _course(name: str, courses: Sequence[ArmCourse]) -> dict[str, Report]:
+    if not courses:
+        return {}
+    best = [course.best for course in courses if course.best is not None]
+    last = [c.held_out[-1].rounds for c in courses if c.held_out]
+    return {
+        f"{name}_rounds": sum(last),
+        f"{name}_rollouts": sum(course.rollouts for course in courses),
+        f"{name}_sampled_tokens": sum(course.sampled_tokens for course in courses),
+        f"{name}_held_out_reward_best": round(statistics.fmean(best), 3) if best else None,
+        f"{name}_ended": "; ".join(dict.fromkeys(c.ended for c in courses if c.ended)) or None,
+    }
+
+
+Table = Mapping[str, Mapping[int, float]]
+"""a figure by question and replicate"""
+
+
+def table_of(replicates: Iterable[Replicate], name: str, figure: str) -> Table:
+    """`name`: an arm, that and `MIDDLE`, or `WINNER` for each replicate's own."""
+    found: dict[str, dict[int, float]] = {}
+    for one in replicates:
+        for row in one.dev.get((one.winner or "") if name == WINNER else name, ()):
+            if (value := getattr(row, figure)) is not None:
+                found.setdefault(row.id, {})[one.replicate] = value
+    return found
+
+
+DRAWS = 2_000
+"""of the bootstrap"""
+
+
+def interval(name: str, table: Table) -> dict[str, Report]:
+    """The mean of a table and the ends of its 95% interval; nothing where it is empty.
+
+    With one replicate the interval is over questions alone.
+    """
+    numbers = sorted({number for row in table.values() for number in row})
+    if not numbers:
+        return {}
+    values = np.array([[row.get(n, math.nan) for n in numbers] for row in table.values() if row])
+    rng = np.random.default_rng(0)
+    # How often each question and each replicate is drawn; a value counts as often as both together.
+    questions, own = (rng.multinomial(n, [1 / n] * n, size=DRAWS) for n in values.shape)
+    total, count = (
+        ((questions @ of_each) * own).sum(axis=1)
+        for of_each in (np.nan_to_num(values), ~np.isnan(values))
+    )
+    low, high = np.quantile(total[count > 0] / count[count > 0], (0.025, 0.975))
+    told = {"": np.nanmean(values), "_low": low, "_high": high}
+    return {f"{name}{end}": round(float(value), 3) for end, value in told.items()}
+
+
+def table_lines(values: Mapping[str, Report]) -> list[str]:
+    """What `pooled` gave, for people: a line for each arm, then one for each pair of arms."""
+
+    def line(label: str, names: Iterable[str]) -> str:
+        cells = []
+        for name in names:
+            ends = " to ".join(f"{values.get(f'{name}_{end}')}" for end in ("low", "high"))
+            cells.append(f"{values[name]} ({ends})" if name in values else "-")
+        return f"{label:24}" + "".join(f"{cell:24}" for cell in cells).rstrip()
+
+    head = f"{'':24}" + "".join(f"{figure:24}" for figure in FIGURES).rstrip()
+    arms = (IMITATION, *(name for arm in ARMS for name in (arm + MIDDLE, arm)))
+    lines = [line(a, (f"{a}_{f}" for f in FIGURES)) for a in arms if f"{a}_f1" in values]
+    lines += [
+        line(f"{a} - {b}", (f"{f}_{a}_{b}" for f in FIGURES))
+        for a, b in PAIRS
+        if f"f1_{a}_{b}" in values
+    ]
+    told = [f"{arm} ended: {why}" for arm in ARMS if (why := values.get(f"{arm}_ended"))]
+    told += [f"{name}: {best}" for name, best in values.items() if name.startswith(f"{WINNER}_")]
+    return [head, *lines, *told] if lines else told
+
+
+def draw_arms(replicates: Sequence[Replicate], path: Path) -> None:
+    """An SVG: the held-out reward of all arms by round, and what the rounds did to the policy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "learns"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 1 + len(SHOWN), figsize=(13, 3.8))
+    for name in ARMS:
+        courses = [one.arms[name] for one in replicates if name in one.arms]
+        curves = [[(a.rounds, a.reward) for a in course.held_out] for course in courses]
+        curves_of = {axes[0]: curves}
+        for axis, metric in zip(axes[1:], SHOWN, strict=True):
+            curves_of[axis] = [list(enumerate(c.metrics[metric], start=1)) for c in courses]
+        for axis, found in curves_of.items():
+            curve = mean_curve(found)
+            axis.plot(curve.keys(), curve.values(), marker="o", markersize=4, label=name)
+    titles = ("mean reward of the held-out questions", *SHOWN.values())
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_xlabel("rounds")
+        axis.set_title(title, fontsize=9)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.3)
+    axes[0].legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def mean_curve(curves: Iterable[Iterable[tuple[int, float | None]]]) -> dict[int, float]:
+    """The mean at each place of the curves that have a value there."""
+    found: dict[int, list[float]] = {}
+    for place, value in (point for curve in curves for point in curve):
+        if value is not None:
+            found.setdefault(place, []).append(value)
+    return {place: statistics.fmean(found[place]) for place in sorted(found)}
