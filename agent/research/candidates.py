@@ -601,6 +601,8 @@ def speaks_of(question: str, source: Source) -> bool:
     # Of "in Python" no page of Python's documentation says that it is.
     there |= {PYTHON} & {*source.tool.split("+")}
     named = [_folded(name.replace(".", " ")) for name in names(question)]
+    if PYTHON in there and len(library := source.title.partition(".")[0].casefold()) > 3:
+        there |= {word for words in named for word in words if word.endswith(library)}  # PyTorch
     subjects = [own for words in named if (own := [w for w in words if w not in STOP_WORDS])]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
 

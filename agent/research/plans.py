@@ -150,9 +150,14 @@ _GOES_ON = re.compile(r"\b(?:and|or) (?:else )?(?:\w+ )?\w+ (?:it|them)\b", re.I
 """what is done with the same thing: "insert a row or update it\""""
 
 
+_ABOUT = re.compile(r"\w[\w.-]*:\s+")
+"""what a question is about, before it: "pandas: how do I ...\""""
+
+
 def asks_one_thing(question: str) -> bool:
     """Whether a question has no parts that a model would have to tell, or code tells them."""
-    asked = _GOES_ON.sub("", main_clause(question.strip()))
+    about = _ABOUT.match(question.strip())
+    asked = _GOES_ON.sub("", main_clause(question.strip()[about.end() if about else 0 :]))
     whole = not re.search(r"[,;:?]\s|\band\b|\bor\b|\bthan\b", asked)
     return whole or bool(_DIFFERENCE.search(question))
 

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from rubricem.agent.reports.rules import contradiction
 from rubricem.agent.research.candidates import (
@@ -167,6 +168,8 @@ LEAST_WHOLE = 8
 OFFERED = 6
 """sentences, the nearest in meaning, of which the model is asked: of 35 everyday look-ups the best
 two of these answer as many as the best two of nine, 28"""
+MOST_FIRST = 2
+"""of these what pages say first, where a thing is asked for by what it does"""
 LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
 """that a sentence answers: for it to be shown where nothing else is found, to be taken for the
 answer, and to look no further"""
@@ -182,6 +185,8 @@ the question sets or of a command that it asks about; taken off where it leans o
 FORESEEN = 0.15
 """added where its page is what the model expected by its full name: of `os.walk` no sentence says
 that it is how to walk through all files of a directory tree"""
+MEANS = 0.15
+"""added to what a page says first of its thing, where one is asked for by what it does"""
 NAMING = 0.1
 """added where another thing is named, and the question asks which one it is"""
 MOST_QUOTED = 2
@@ -254,7 +259,30 @@ def _may_count(said: str, question: str) -> bool:
     return not counts or bool(_COUNT.search(said))
 
 
-_NAMED_KIND = re.compile(r"\W*(?:which|what) (?:function|method|class|exception)\b", re.I)
+_THING = r"(?:function|method|class|exception|decorator|context manager)"
+_NAMED_KIND = re.compile(rf"\W*(?:which|what) {_THING}\b", re.I)
+_ASKS_MEANS = re.compile(
+    r"(?:^|[.?!:;,]\s+(?:(?:and|but|or|so) )?)\W*(?:how (?:do|can|could|would|should|to)\b|"
+    rf"(?:which|what) (?:{_THING}|module|command|option|statement|pragma|tool)\b|"
+    r"what (?:do|can|should) I (?:run|use|call|type|write)\b|is there (?:a|an|any)\b)",
+    re.I,
+)
+"""what asks for a thing by what it does: its page says that in the first sentence"""
+
+
+def summary_for(question: str, source: Source) -> str:
+    """What a page says first of the thing that it is of, where a question asks for such a thing.
+
+    "" of another part of the page: an entry of an index begins with its own name, a manual's page
+    has a section for it.
+    """
+    begins = source.text.lstrip().startswith(f"{source.title}(")
+    begins = begins or bool(re.search(r"(?:^|> )NAME$", source.place))
+    if not begins or not _ASKS_MEANS.search(question):
+        return ""
+    return next(told_sentences(source.text), "")
+
+
 _CALLABLE = re.compile(r"\b\w+(?=\()|\b\w*[a-z][A-Z]\w*")
 
 
@@ -311,6 +339,7 @@ def _beside(source: Source, said: str, question: str, guess: str) -> float:
     """
     known = EXPECTED * _hoped(source, said, question, guess) - LEANING * _leans(said)
     known += ENTERED * _is_entry(said, question) + FORESEEN * _foreseen(source, question, guess)
+    known += MEANS * (said == summary_for(question, source))
     return known + NAMING * bool(_NAMED_KIND.match(main_clause(question)))
 
 
@@ -322,8 +351,10 @@ _LEANING = re.compile(
 
 
 def _leans(said: str) -> bool:
-    """Whether a sentence says little without the one before it, or is the end of an aside."""
-    return bool(_LEANING.match(said)) or said.count(")") > said.count("(")
+    """Whether a sentence says little without the one before it, or is the end of one."""
+    first = next(iter(said.split()), "")
+    goes_on = first.islower() and not content_words(first, "en")
+    return goes_on or bool(_LEANING.match(said)) or said.count(")") > said.count("(")
 
 
 _OF_THE_LAST = re.compile(r"(?:The )?[Dd]efaults?\b|By default\b|Otherwise\b|If not,")
@@ -484,13 +515,46 @@ def fuller(claim: str, source: Source) -> str:
     return neutralise(said) if much and is_prose(said) and len(said) < QUOTE_CHARACTERS else ""
 
 
-def with_subject(said: str, source: Source) -> str:
-    """A sentence after the name of the object that its page is of, where it does not say it.
+_COMMAND = re.compile(r"[\w.+-]+\(\d\w*\)")
 
-    An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under.
+
+def with_subject(said: str, source: Source) -> str:
+    """A sentence after the name of what its page is of, where it does not say it.
+
+    An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under, and what
+    a command does ("Apply the change") tells nobody how to do it. A title in capitals is the name
+    of a statement: VACUUM.
     """
-    owner = source.title if dotted_names(source.title) == [source.title] else ""
-    return f"{owner}: {said}" if owner and not stands(owner.rpartition(".")[2], said) else said
+    title = source.title
+    names = [title.rpartition(".")[2]]
+    if _COMMAND.fullmatch(title):
+        named = title.partition("(")[0]
+        names = [named, named.replace("-", " ")]
+    elif dotted_names(title) != [title]:
+        names = [title] if title.isupper() else []
+    return f"{title}: {said}" if names and not any(stands(n, said) for n in names) else said
+
+
+MOST_LISTED, LONGEST_HEAD = 12, 5
+"""items of a list that are told, and words of what each begins with"""
+
+
+def whole_list(said: str, text: str) -> str:
+    """A sentence that leads to a list and its first item, with what the other items begin with."""
+    lead, colon, item = said.rpartition(": ")
+    at = " ".join(text.split()).find(f"{lead}:") if colon else -1
+    if at < 0 or length(item) > LONGEST_HEAD:
+        return said
+    behind = re.split(r":\s*\n", text)
+    following = next((b for a, b in pairwise(behind) if " ".join(a.split()).endswith(lead)), "")
+    heads = list[str]()
+    for paragraph in re.split(r"\n\s*\n|\n\s*[-*\u2022]\s", following.strip()):
+        head = next(iter(sentences(paragraph)), "").strip(" .-*\u2022")
+        if not head or length(head) > LONGEST_HEAD:
+            break
+        heads.append(head)
+    told = f"{lead}: {', '.join(heads[:MOST_LISTED])}"
+    return told if len(heads) > 1 and heads[0] == item.strip(" .") else said
 
 
 class AnswerReader:
@@ -582,7 +646,8 @@ class AnswerReader:
         chances, sure = dict[Finding, float](), False
         nearest = await self.nearest(run, about, question, guess)
         hopeful = self._hopeful(nearest, question, guess)
-        for source, said in [*dict.fromkeys([*hopeful, *nearest])]:
+        first = [(s, said) for s in about if (said := summary_for(question, s))][:MOST_FIRST]
+        for source, said in [*dict.fromkeys([*hopeful, *first, *nearest])]:
             text = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
             if not _may_answer(source, said, question, guess):
                 continue
@@ -707,4 +772,5 @@ class AnswerReader:
             said = " ".join(nearest[0][1].split()) if nearest else ""
         said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
         said = (said or finding.text)[:QUOTE_CHARACTERS]
-        return neutralise(with_subject(_led_to(said, source.text), source))
+        told = whole_list(_led_to(said, source.text), source.text)
+        return neutralise(with_subject(told, source))

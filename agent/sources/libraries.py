@@ -64,8 +64,12 @@ _UNFINISHED = 3600.0
 """seconds after which what was being written is taken to be abandoned"""
 _MOST_NAMED = 4
 """libraries read before one search"""
-_SHORT_NAMES = {"np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"]}
-"""by which users call libraries that their documentation asks them to import so"""
+_SHORT_NAMES = {
+    "np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"],
+    "pytorch": ["torch"],
+}  # fmt: skip
+"""by which users call libraries that their documentation asks them to import so, or that name none
+that is installed"""
 _BESIDE_WEIGHT, _OTHER_WEIGHT, _OUTSIDE_WEIGHT = 0.85, 0.5, 0.6
 """What a passage counts where a question names another library, of the standard library (a name may
 be a word: "requests") and of any; where it names none, one outside the standard library. Of 50

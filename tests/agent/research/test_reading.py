@@ -17,8 +17,10 @@ from rubricem.agent.research.reading import (
     default_in,
     fuller,
     holds,
+    summary_for,
     told_sentences,
     trim,
+    whole_list,
     with_subject,
 )
 from rubricem.agent.research.run import Run
@@ -148,13 +150,59 @@ def test_a_default_is_read_off_the_signature_that_has_it_in_other_words(question
             "numpy.seterr: divide : Treatment for zero.",
         ),
         ("numpy.seterr", "Use seterr for all of it.", "Use seterr for all of it."),
-        ("git-push(1)", "Forces it.", "Forces it."),
+        ("git-push(1)", "Forces it.", "git-push(1): Forces it."),
+        ("git-push(1)", "Use git push for it.", "Use git push for it."),
         ("The U.S. of A.", "It is a land.", "It is a land."),
+        ("VACUUM", "It shrinks the file.", "VACUUM: It shrinks the file."),
+        ("EXPLAIN QUERY PLAN", "See EXPLAIN QUERY PLAN.", "See EXPLAIN QUERY PLAN."),
     ],
 )
 def test_a_sentence_of_an_objects_page_names_the_object(title: str, said: str, told: str):
     source = Source(id="S1", query="q", title=title, location="c", text=said, tool="search")
     assert with_subject(said, source) == told
+
+
+LISTED = (
+    "Each value has one of the following\nstorage classes:\n\nNULL. The value is a NULL value.\n\n"
+    "INTEGER. The value is a signed integer.\n\nBLOB. The value is a blob of data, as it was."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "told"),
+    [
+        ("Each value has one of the following storage classes: NULL.", LISTED,
+         "Each value has one of the following storage classes: NULL, INTEGER, BLOB"),
+        ("Each value has one of the following storage classes: NULL.", LISTED.partition("INT")[0],
+         "Each value has one of the following storage classes: NULL."),
+        ("The value is a blob: of data.", LISTED, "The value is a blob: of data."),
+    ],
+)  # fmt: skip
+def test_a_sentence_that_leads_to_a_list_is_quoted_with_its_items(said: str, text: str, told: str):
+    assert whole_list(said, text) == told
+
+
+@pytest.mark.parametrize(
+    ("question", "asks"),
+    [
+        ("How do I undo it?", True),
+        ("I want to keep results. Which decorator does that?", True),
+        ("torch: which context manager turns it off?", True),
+        ("What happens when it ends?", False),
+        ("What is the default of maxsize?", False),
+    ],
+)
+def test_what_a_page_says_first_is_asked_about_where_a_thing_is_asked_for(
+    question: str, asks: bool
+):
+    lead = "functools.lru_cache(maxsize=128)\n\nLeast-recently-used cache decorator."
+    source = Source(
+        id="S1", query="q", title="functools.lru_cache", location="c", text=lead, tool="python"
+    )
+    told = " ".join(summary_for(question, source).split())
+    assert told == (" ".join(lead.split()) if asks else "")
+    other = source.model_copy(update={"text": "Arguments must be hashable."})
+    assert summary_for(question, other) == ""
 
 
 class Meanings:
