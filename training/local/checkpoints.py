@@ -36,17 +36,19 @@ adapted tensor: `<tensor>.lora_a` is (r, in) and `<tensor>.lora_b` is (out, r), 
 model is trained weights under the metadata of what they began as: tokenizer, chat template and
 sizes are copied from that file; matrices are written as float16 and all else as float32, and
 nothing is quantised.
+
+Above 600 lines, with the copy of such a folder that another machine goes on from (`Mirror`).
 """
 
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import gguf
@@ -57,7 +59,7 @@ from torch import Tensor
 
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
 from rubricem.memory.bank.store import BankStore
-from rubricem.memory.errors import SettingsError, StoreError, WeightsError
+from rubricem.memory.errors import SettingsError, StoreError, WeightsError, boundary
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import hash_of, held_alone, sync, writable, write_atomically
 from rubricem.training.show.card import CARD, model_card
@@ -526,6 +528,133 @@ class TrainingFolder:
                 if better(metrics, before):
                     chosen, before = place, metrics
         return chosen
+
+
+_CHECKPOINTS, _POLICY, _STEPS, _DATA = "checkpoints", "policy", "steps", "data"
+_APART = {LOCK, LAST, BEST, "served", "index", "tensorboard"}
+"""names below a run's folder of what is not mirrored: links, and what is made again"""
+_LEARNT = {BANK, BUFFERS}
+"""of a data directory what a run learns; the rest are indexes of its sources"""
+
+
+class Mirror:
+    """A copy of a run's folder at an address that fsspec knows: another folder, an object store.
+
+    It is brought up to date after each checkpoint and when a session ends, and fills an empty
+    folder, so that another machine goes on. It blocks: call it from a worker thread.
+
+    Rounds go on while they are copied. What says that something is finished is therefore copied
+    before that itself, which only grows or stays, and a checkpoint's list of files after them.
+    """
+
+    def __init__(self, folder: Path, address: str, tell: Callable[[str], None]) -> None:
+        """Raises SettingsError for an address that cannot be used here."""
+        from fsspec.core import url_to_fs
+
+        self._folder, self._address, self._tell = folder, address, tell
+        try:
+            self._store, root = url_to_fs(address)
+        except (ImportError, OSError, ValueError) as error:
+            raise SettingsError(
+                f"the mirror {address} cannot be used: {error}.",
+                "Name an address that fsspec knows, and install the package of its kind.",
+            ) from error
+        self._root = root.rstrip("/")
+        self._sent: dict[str, tuple[int, int]] = {}
+        """size and time of each file that this process has copied"""
+
+    def bring(self) -> None:
+        """Fill the folder where no run lies in it.
+
+        Raises StoreError where the mirror cannot be read, holds something else, or is of a later
+        step than the folder.
+        """
+        with boundary(StoreError, f"reading the mirror {self._address}"):
+            there = self._there()
+            if there and RECORD not in there:
+                raise StoreError(
+                    f"{self._address} holds files, and no run.", "Name an empty place as mirror."
+                )
+            if (self._folder / RECORD).exists():
+                self._check_newest(there)
+                return
+            # What says that a run lies there comes last: a kill before it begins anew.
+            for name in sorted(there, key=lambda name: (name == RECORD, name)):
+                place = self._folder / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                self._store.get_file(f"{self._root}/{name}", str(place))
+        if there:
+            self._tell(f"{len(there)} files were brought from {self._address}")
+
+    def send(self) -> None:
+        """Copy what has changed. Where that fails it is told, and tried at the next checkpoint."""
+        try:
+            there, here = self._there(), self._here()
+            for name in sorted(here, key=_after):
+                self._send(name, here[name], there.get(name))
+            for name in there.keys() - here.keys():
+                if not {_CHECKPOINTS, _POLICY}.isdisjoint(name.split("/")):  # the run let it go
+                    self._store.rm_file(f"{self._root}/{name}")
+        except Exception as error:
+            # Every store has errors of its own, and none of them ends a training.
+            self._tell(f"the mirror {self._address} is behind: {error}")
+
+    def _send(self, name: str, path: Path, held: int | None) -> None:
+        try:
+            told = path.stat()
+            state = told.st_size, told.st_mtime_ns
+            if self._sent.get(name) == state:
+                return
+            # Files of a checkpoint never change, so that one of their size is the same.
+            if not name.startswith(_CHECKPOINTS) or held != told.st_size:
+                place = f"{self._root}/{name}"
+                self._store.makedirs(str(PurePosixPath(place).parent), exist_ok=True)
+                self._store.put_file(str(path), place)
+            self._sent[name] = state
+        except FileNotFoundError:
+            if path.exists():  # else a round has let it go meanwhile
+                raise
+
+    def _there(self) -> dict[str, int]:
+        """Sizes of what is mirrored, by the paths below the folder."""
+        self._store.invalidate_cache()
+        found = self._store.find(self._root, detail=True) if self._store.exists(self._root) else {}
+        return {name[len(self._root) + 1 :]: int(one["size"]) for name, one in found.items()}
+
+    def _here(self) -> dict[str, Path]:
+        """What is to be mirrored, by the same."""
+        named = (p.relative_to(self._folder) for p in self._folder.rglob("*") if p.is_file())
+        return {path.as_posix(): self._folder / path for path in named if _mirrored(path.parts)}
+
+    def _check_newest(self, there: Iterable[str]) -> None:
+        """Raise StoreError where somebody else has gone on with the run."""
+        lists = (PurePosixPath(n) for n in there if n.startswith(_CHECKPOINTS))
+        steps = (int(path.parts[1]) for path in lists if path.name == FILES)
+        own = TrainingFolder(self._folder).step()
+        if (newest := max(steps, default=0)) > own:
+            raise StoreError(
+                f"{self._address} has step {newest} of the run, and {self._folder} step {own}: it "
+                "was gone on with elsewhere.",
+                "Name an empty folder as `out` to go on from there, or another mirror.",
+            )
+
+
+def _mirrored(parts: Sequence[str]) -> bool:
+    """Whether a file of a run's folder is, by the parts of its path below that."""
+    hidden = any(part.startswith((".", "catalogue.db")) for part in parts)
+    left = hidden or any(part.endswith((".part", f".{DAMAGED}")) for part in parts)
+    below = parts[parts.index(_DATA) + 1] if _DATA in parts else BANK
+    return not left and below in _LEARNT and not _APART & {*parts}
+
+
+def _after(name: str) -> tuple[int, str]:
+    """What files are copied in the order of; first what says that a run lies there."""
+    parts = name.split("/")
+    if name == RECORD or _STEPS in parts:
+        return int(name != RECORD) - 1, name
+    if parts[0] != _CHECKPOINTS:
+        return 1, name
+    return 2 + (parts[-1] == FILES), name
 
 
 def _linked(link: Path) -> int:

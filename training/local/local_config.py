@@ -103,6 +103,9 @@ class EngineConfig(TableConfig):
     where it is measured to be faster. What is trained is kept in float32 besides"""
     save_every: int = Field(default=1, ge=1)
     """steps from one checkpoint to the next; the last step has one always"""
+    mirror: str | None = None
+    """an address that fsspec knows (`s3://bucket/run`, `file:///share/run`): `out` is copied there
+    after each checkpoint, and an `out` without a run is filled from it; None: nowhere"""
     best_by: str | None = None
     """a metric whose best checkpoint is kept under the link `best`; of rounds, also a number of
     their held-out questions, as `held_out/reward/answer/mean`"""

@@ -49,6 +49,7 @@ from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (
     WEIGHTS,
     Better,
+    Mirror,
     Saved,
     SteppedBank,
     TrainingFolder,
@@ -89,7 +90,7 @@ RESUMABLE = {
         "start_adapter",
         "judge",
     ),
-    *("tensorboard", "trackers", "novelty"),
+    *("tensorboard", "trackers", "novelty", "mirror"),
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
@@ -106,6 +107,7 @@ class TrainingSession:
         self.base, self.ranks = base, ranks
         self.note = first_note(config, method, base)
         self.folder = TrainingFolder(config.out)
+        self.mirror: Mirror | None = None
         self.done = 0
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
@@ -273,9 +275,16 @@ class TrainingSession:
                 self.folder.save(saved, self.memory, self._better())
             except RubricemError as error:
                 fault = error
+            else:
+                self.send()
         self.ranks.raise_first(fault)
         self._lines = []
         return self.folder.newest
+
+    def send(self) -> None:
+        """Bring the folder's mirror up to date, where it has one."""
+        if self.mirror is not None:
+            self.mirror.send()
 
     def _better(self) -> Better | None:
         name = self.config.best_by
@@ -323,15 +332,37 @@ async def open_session(
         base = await Base.find(config.model, weights_dir)
         if not ranks.local:
             await asyncio.to_thread(ranks.wait)
-        config = await settle(config, ranks, weights_dir)
         told = tell if ranks.first else lambda line: None
+        mirror = await asyncio.to_thread(_mirrored, config, ranks, told)
+        config = await settle(config, ranks, weights_dir)
         session = TrainingSession(config, method, told, base, ranks)
+        session.mirror = mirror
         held = {**_record(session), **(record or {})}
         await asyncio.to_thread(ranks.check_alike, held)
         with session.folder.begun(held) if ranks.first else nullcontext():
             await asyncio.to_thread(session.stand)
-            yield session
+            try:
+                yield session
+            finally:
+                await asyncio.to_thread(session.send)
             session.__dict__.pop("learner", None)
+
+
+def _mirrored(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
+    """The mirror of the first rank, from which an empty folder is filled before all go on."""
+    ranks.check_alike({"mirror": config.mirror})
+    if config.mirror is None:
+        return None
+    mirror: Mirror | None = None
+    fault: RubricemError | None = None
+    if ranks.first:
+        try:
+            mirror = Mirror(config.out, config.mirror, tell)
+            mirror.bring()
+        except RubricemError as error:
+            fault = error
+    ranks.raise_first(fault)
+    return mirror
 
 
 def _checked_note(folder: Path) -> Checkpoint:

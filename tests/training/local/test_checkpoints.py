@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import torch
+from fsspec.core import url_to_fs
 
 from rubricem.agent.weights.checkpoints import Checkpoint
-from rubricem.memory.errors import StoreError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import RubricBuffer
 from rubricem.training.local.checkpoints import (
@@ -394,3 +395,58 @@ def test_a_checkpoint_is_in_its_place_only_with_its_lines(tmp_path: Path) -> Non
         run.save(saved(1))
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1]
+
+
+async def test_another_machine_goes_on_from_the_mirror_and_ends_as_one_that_was_not_left(
+    configured: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    whole = await train(configured("whole"), "ss-grpo", quiet)
+    there = f"memory://{tmp_path}/run"
+    await interrupted(configured("first", mirror=there), 3)
+    told: list[str] = []
+    second = await train(configured("second", mirror=there), "ss-grpo", told.append)
+    assert any(line.endswith(f"were brought from {there}") for line in told)
+    assert not any(line.startswith("step 2 of 4") for line in told), "nothing is done again"
+    assert_alike(second, whole)
+    store, root = url_to_fs(there)
+    held = {name.removeprefix(f"{root}/") for name in store.find(root)}
+    assert {"run.json", "metrics.jsonl", "checkpoints/000003/files.json"} <= held
+    assert {name.split("/")[1] for name in held if "/" in name} == {"000003", "000004"}
+    assert not {"lock", "last", "best"} & held
+    with pytest.raises(StoreError, match=r"has step 4 of the run, and .* step 2: .* elsewhere"):
+        await train(configured("first", mirror=there), "ss-grpo", quiet)
+
+
+async def test_a_mirror_that_is_cut_off_in_a_checkpoint_gives_the_one_before(
+    configured: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    there = f"memory://{tmp_path}/run"
+    await interrupted(configured("first", mirror=there), 4)
+    store, root = url_to_fs(there)
+    store.rm_file(f"{root}/checkpoints/000003/files.json")
+    told: list[str] = []
+    await train(configured("second", mirror=there), "ss-grpo", told.append)
+    assert any("going on from step 2" in line for line in told)
+
+
+async def test_a_mirror_that_cannot_be_written_is_told_and_ends_nothing(
+    configured: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    told: list[str] = []
+    config = configured("run", mirror=f"file://{tmp_path}/file/run")
+    done = await train(config, "ss-grpo", told.append)
+    assert len(done.steps) == 4
+    assert any("is behind: [Errno 20] Not a directory" in line for line in told)
+
+
+async def test_a_mirror_that_is_none_is_told_before_anything_is_trained(
+    configured: Callable[..., TrainConfig], tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("keep me")
+    with pytest.raises(StoreError, match=r"/other holds files, and no run\."):
+        await train(configured("run", mirror=f"file://{tmp_path}/other"), "ss-grpo", quiet)
+    with pytest.raises(SettingsError, match=r"the mirror nowhere://run cannot be used: .*nowhere"):
+        await train(configured("run", mirror="nowhere://run"), "ss-grpo", quiet)
+    assert (tmp_path / "other" / "mine.txt").read_text() == "keep me"

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -146,6 +147,7 @@ def calls(address: str) -> int:
     return counted
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
     tmp_path: Path, server: str, minilm: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,6 +170,31 @@ def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
     assert on_a_server == in_folder and any(in_folder)
     assert not list((tmp_path / "server").rglob("chroma.sqlite3"))
     assert list((tmp_path / "folder").rglob("chroma.sqlite3"))
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_rounds_go_on_from_their_mirror_as_if_they_had_never_been_elsewhere(
+    tmp_path: Path, server: str, minilm: Path
+):
+    def run(name: str, rounds: int) -> list[dict[str, Any]]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        path = on_server(tmp_path / name, server, ahead=0, rounds=rounds)
+        path.write_text(f'mirror = "file://{tmp_path / name}-there"\n{path.read_text()}')
+        done = train(path)
+        assert done.exit_code == 0, done.output
+        return metrics(tmp_path / name / "out")
+
+    whole, made = run("whole", 3), calls(server)
+    run("moved", 2)
+    shutil.rmtree(tmp_path / "moved" / "out")
+    moved = run("moved", 3)
+    assert calls(server) == 2 * made, "no call is made again"
+    for name in ("round", "rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean"):
+        assert [line[name] for line in moved] == [line[name] for line in whole], name
+    banks = [RubricBank(tmp_path / name / "out" / "data") for name in ("whole", "moved")]
+    first, second = ([i.reflection.question for i in asyncio.run(b.items())] for b in banks)
+    assert first == second != []
 
 
 def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(tmp_path: Path):
