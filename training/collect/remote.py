@@ -23,6 +23,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import (
@@ -406,6 +407,8 @@ class RayOptions:
     workers: int = 2
     address: str | None = None
     """of a Ray cluster; None: one is started on this machine, for this run"""
+    runs: int = 1
+    """runs that have so many workers each at the same time, and share their cores"""
 
 
 @dataclass
@@ -532,8 +535,9 @@ class RemoteRollouts:
         not. Raises SettingsError where Ray is missing or cannot be reached, and what a worker
         raises that cannot begin, if none can.
         """
-        async with _connected(options) as ray:
-            actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
+        async with connected(options) as ray:
+            cores = 1 / options.runs
+            actors = ray.remote(RolloutActor).options(num_cpus=cores, max_concurrency=10_000)
             own = researcher.policy.name, researcher.policy.version
             anywhere = setup.anywhere()
 
@@ -699,8 +703,14 @@ class _RayWorker:
 
 
 @asynccontextmanager
-async def _connected(options: RayOptions) -> AsyncIterator[Any]:
-    """Ray, connected to a cluster; what was started here ends here."""
+async def connected(options: RayOptions) -> AsyncIterator[Any]:
+    """Ray, connected to a cluster; what was started here ends here.
+
+    Within, others have the same connection: of several runs at the same time.
+    """
+    if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
+        yield begun
+        return
     folder = None
     if options.address is None:
         for name, value in (*_LOCAL.items(), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):

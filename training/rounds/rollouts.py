@@ -35,7 +35,7 @@ from contextlib import (
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
@@ -65,6 +65,7 @@ from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.remote import RayOptions, connected
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
@@ -534,12 +535,21 @@ class Sampled:
         if self.config.replaced:
             self.newest = NewestWeights(self._open_newest, self.training.out.absolute())
 
-    async def __aenter__(self) -> Self:
-        return self
+    @property
+    def _ray(self) -> RayOptions | None:
+        """Ray's workers for as many rounds as are under way, and for held-out questions."""
+        workers, rounds = self.config.ray_workers, 2 * self.config.ahead + 1
+        return RayOptions(workers, self.config.ray_address, rounds + 1) if workers else None
 
-    async def __aexit__(self, *raised: object) -> None:
-        if self.newest is not None:
-            await self.newest.aclose()
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Have open what all rounds share."""
+        async with AsyncExitStack() as stack:
+            if self._ray is not None:
+                await stack.enter_async_context(connected(self._ray))
+            if self.newest is not None:
+                stack.push_async_callback(self.newest.aclose)
+            yield
 
     @asynccontextmanager
     async def round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
@@ -614,7 +624,7 @@ class Sampled:
         judging = wanted_of("stage", told, load_settings({"data_dir": self.folders.data}))
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
-            judging=judging, gated=config.gated, **shape,
+            judging=judging, gated=config.gated, ray=self._ray, **shape,
         )  # fmt: skip
 
     @asynccontextmanager

@@ -22,7 +22,7 @@ not depend on which round was faster, or on where a run was killed.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -490,7 +490,7 @@ async def run_rounds(
             watch=told,
             stop=stop,
         )
-        async with sampled:
+        async with sampled.opened() if updates.leads else nullcontext():
             await (made.run() if updates.leads else in_thread(updates.follow))
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent

@@ -40,7 +40,7 @@ from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 TABLE = "rounds"
 CHANGEABLE = {
     "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
-    "max_run_cost", "slots",
+    "max_run_cost", "slots", "ray_workers", "ray_address",
 }  # fmt: skip
 """what may differ when the rounds of a folder go on"""
 
@@ -146,6 +146,11 @@ class RoundsConfig(TableConfig):
     """what becomes of rollouts in flight where servers get a checkpoint in the place of the one
     before while rounds run ahead: `keep`, they go on with their next turn by the new weights;
     `cut`, they are sampled anew"""
+    ray_workers: int = Field(default=0, ge=0, le=4096)
+    """Ray's workers that write the rollouts of a round, judge them and reflect, those of each round
+    that is under way; 0: this process does"""
+    ray_address: str | None = None
+    """of a Ray cluster (`auto`, `HOST:PORT`); None: one is started on this machine"""
     slots: int | None = Field(default=None, ge=1, le=64)
     """as in the settings: rollouts at the same time on the embedded model"""
     max_staleness: int = Field(default=2, ge=0)
@@ -174,6 +179,11 @@ class RoundsConfig(TableConfig):
             ),
             "in_flight is about rollouts that run ahead on servers with one policy at a time": (
                 self.in_flight is not None and not (self.replaced and self.ahead)
+            ),
+            "ray_address needs ray_workers": self.ray_address is not None and not self.ray_workers,
+            "Ray's workers ask servers by themselves, and would not hear that weights are replaced "
+            "while they do: set ahead to 0, or ray_workers": (
+                self.ray_workers > 0 and self.replaced and self.ahead > 0
             ),
             "branches share the turns of their trunk, and cannot be cut": (
                 self.branch and self.in_flight == "cut"

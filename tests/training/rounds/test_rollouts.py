@@ -193,7 +193,8 @@ async def test_calls_end_before_weights_are_replaced_and_each_tells_by_which_it_
         refresh=three[0].kind, in_flight="keep", judge_base_url="http://127.0.0.1:9/v1",
     )  # fmt: skip
     config = EngineConfig(out=tmp_path / "out", model="base")
-    async with Sampled(rounds, config, RoundFolders(config.out, tmp_path), quiet) as sampled:
+    sampled = Sampled(rounds, config, RoundFolders(config.out, tmp_path), quiet)
+    async with sampled.opened():
         newest = sampled.newest
         assert newest is not None
         await newest.replace(None, 0)

@@ -149,12 +149,30 @@ def calls(address: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.model
+def test_rounds_by_rays_workers_end_as_those_of_one_process(
+    tmp_path: Path, server: str, minilm: Path
+):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    lines, made = [], []
+    for name, more in (("one", {}), ("ray", {"ray_workers": 2})):
+        (tmp_path / name).mkdir()
+        assert go_on(on_server(tmp_path / name, server, rounds=2, **more), None)
+        lines.append(metrics(tmp_path / name / "out"))
+        made.append(calls(server))
+    assert made[1] == 2 * made[0]
+    for name in ("round", "rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean",
+                 "judge/calls", "reflection/score/mean"):  # fmt: skip
+        assert [line.get(name) for line in lines[1]] == [line.get(name) for line in lines[0]], name
+
+
+@pytest.mark.slow
+@pytest.mark.model
 def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
     tmp_path: Path, server: str, minilm: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def recalled(name: str) -> list[list[str]]:
         (tmp_path / name).mkdir()
-        for rounds in (2, 3):  # the third goes back to the bank of the second's checkpoint
+        for rounds in (2, 3):  # another command goes on with the bank
             path = on_server(tmp_path / name, server, ahead=0, rounds=rounds, held_out_every=9)
             done = train(path)
             assert done.exit_code == 0, done.output
