@@ -11,7 +11,7 @@ the last event it has. Measured:
 
     lost, missing, doubled   runs that did not finish; numbers of events, of all watchers
     delay                    from when an event is told to when a connected watcher has it
-    events in a second       the most that one run told
+    events in a second       the most that one run told before its last
 
 Median of several looks, since the machine does other work as well. With --short as many short runs
 are asked instead, some at once: what of memory and open files does the server keep of each?

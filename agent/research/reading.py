@@ -772,5 +772,5 @@ class AnswerReader:
             said = " ".join(nearest[0][1].split()) if nearest else ""
         said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
         said = (said or finding.text)[:QUOTE_CHARACTERS]
-        told = whole_list(_led_to(said, source.text), source.text)
-        return neutralise(with_subject(told, source))
+        listed = whole_list(_led_to(said, source.text), source.text)
+        return neutralise(with_subject(listed, source))
