@@ -150,16 +150,25 @@ _GOES_ON = re.compile(r"\b(?:and|or) (?:else )?(?:\w+ )?\w+ (?:it|them)\b", re.I
 """what is done with the same thing: "insert a row or update it\""""
 
 
-_ABOUT = re.compile(r"\w[\w.-]*:\s+")
-"""what a question is about, before it: "pandas: how do I ...\""""
+_ASKS = re.compile(
+    r"(?:^|[.,;:?!]\s+)(?:(?:and|or|but|so|then|if \w+),?\s+)*"
+    r"(?:in which|how|what|which|when|where|who|whose|why|does|do|did|is|are|can|could|should|will|"
+    r"would|may|must)\b",
+    re.I,
+)
+"""where a clause that asks begins"""
 
 
 def asks_one_thing(question: str) -> bool:
-    """Whether a question has no parts that a model would have to tell, or code tells them."""
-    about = _ABOUT.match(question.strip())
-    asked = _GOES_ON.sub("", main_clause(question.strip()[about.end() if about else 0 :]))
-    whole = not re.search(r"[,;:?]\s|\band\b|\bor\b|\bthan\b", asked)
-    return whole or bool(_DIFFERENCE.search(question))
+    """Whether a question has no parts that a model would have to tell, or code tells them.
+
+    What leads up to it is none: "pandas: how do I", "It gives me tuples; how can I".
+    """
+    asked = main_clause(question.strip())
+    clauses = [match.start() for match in _ASKS.finditer(asked)]
+    asked = _GOES_ON.sub("", asked[clauses[0] :] if clauses else asked)
+    joined = re.search(r";\s|\?\s|\band\b|\bor\b|\bthan\b", asked[2:])
+    return (len(clauses) < 2 and not joined) or bool(_DIFFERENCE.search(question))
 
 
 RELATIONS = (
