@@ -584,14 +584,16 @@ def _folded(text: str) -> list[str]:
 def speaks_of(question: str, source: Source) -> bool:
     """Whether a source speaks of what a look-up names: most words of one of its names.
 
-    True where it names nothing. A parameter must stand there as it is, and one of the objects by
-    its own name: what a page says of others is no answer on one that it does not have. What another
-    library has by that name is none either: scipy's `trimmed_mean` on `statistics.trimmed_mean`.
+    True where it names nothing. A parameter must stand there as it is, and one of the identifiers
+    by its own name, `lru_cache` and not LRUCache: what a page says of others is no answer on one
+    that it does not have. What another library has by that name is none either: scipy's
+    `trimmed_mean` on `statistics.trimmed_mean`.
     """
     text = f"{source.title} {source.text}"
     if not _is_owned(question, source):
         return False
-    whole = [stands(name, text) for name in _objects(question)]
+    plain = (name for name in IDENTIFIER.findall(question) if "." not in name)
+    whole = [stands(name, text) for name in (*_objects(question), *plain)]
     if not all(stands(p, text) for p in _parameters(question)) or (whole and not any(whole)):
         return False
     if is_foreign(question):

@@ -458,6 +458,9 @@ def _entered(said: str) -> str:
     return head.split()[-1].strip("*")
 
 
+_AMOUNT = re.compile(r"\b(?:number|many|much|size|limit|length|long|times|seconds)\b", re.I)
+_COUNTED = re.compile(r"\b(\w+)(?:: [^=()]+)?=-?\d")
+"""what asks how much something is by default, and a parameter of which a number is the default"""
 _SET = re.compile(r"\b([a-z_]\w*)=\S")
 """a parameter that a question gives a value: "with err=True\""""
 
@@ -498,6 +501,8 @@ def default_in(source: Source, question: str) -> str:
     # `num`, where the number of samples is asked for.
     short = (n for n in told if len(n) > 2 and any(w.startswith(n.casefold()) for w in asked))
     named = named or [name for name in worded if name in told] or [*short]
+    if not named and head and _AMOUNT.search(question):
+        named = [name for name in _COUNTED.findall(head) if told.get(name)]
     return " ".join(told[named[0]].split()) if len(named) == 1 else ""
 
 
@@ -515,7 +520,8 @@ def fuller(claim: str, source: Source) -> str:
     return neutralise(said) if much and is_prose(said) and len(said) < QUOTE_CHARACTERS else ""
 
 
-_COMMAND = re.compile(r"[\w.+-]+\(\d\w*\)")
+_COMMAND = re.compile(r"([\w.+-]+?)(?:\(\d\w*\)|\.\d)")
+"""the title of a manual's page: git-push(1), apt-mark.8"""
 
 
 def with_subject(said: str, source: Source) -> str:
@@ -527,9 +533,8 @@ def with_subject(said: str, source: Source) -> str:
     """
     title = source.title
     names = [title.rpartition(".")[2]]
-    if _COMMAND.fullmatch(title):
-        named = title.partition("(")[0]
-        names = [named, named.replace("-", " ")]
+    if command := _COMMAND.fullmatch(title):
+        names = [command[1], command[1].replace("-", " ")]
     elif dotted_names(title) != [title]:
         names = [title] if title.isupper() else []
     return f"{title}: {said}" if names and not any(stands(n, said) for n in names) else said

@@ -352,6 +352,8 @@ def test_candidates_are_few_and_short():
         ("Which join does DataFrame.merge do?", "pandas.DataFrame.merge(right)", True),
         ("How do I keep a NamedTemporaryFile?", "tempfile.NamedTemporaryFile(mode)", True),
         ("How do I keep a NamedTemporaryFile?", "tempfile.SpooledTemporaryFile(mode)", False),
+        ("How many entries does lru_cache keep?", "LRUCache keeps a hundred.", False),
+        ("How many entries does lru_cache keep?", "functools.lru_cache(maxsize=128)", True),
         ("what does example.com sell, and is main.py read?", "it sells kites", True),
     ],
 )

@@ -124,6 +124,18 @@ async def test_a_default_is_read_off_the_entry_of_its_parameter(
         assert told in answer_of(run)
 
 
+def test_an_amount_is_the_one_default_that_is_a_number():
+    head = "functools.lru_cache(maxsize=128, typed=False)"
+    text = f"{head}\n\nLeast-recently-used cache decorator."
+    source = Source(
+        id="S1", query="q", title="functools.lru_cache", location="c", text=text, tool="python"
+    )
+    assert default_in(source, "What's the default number of entries lru_cache keeps?") == head
+    assert default_in(source, "What is the default of lru_cache?") == ""
+    several = source.model_copy(update={"text": text.replace("False", "2")})
+    assert default_in(several, "What's the default number of entries lru_cache keeps?") == ""
+
+
 @pytest.mark.parametrize(
     ("question", "told"),
     [
@@ -152,6 +164,8 @@ def test_a_default_is_read_off_the_signature_that_has_it_in_other_words(question
         ("numpy.seterr", "Use seterr for all of it.", "Use seterr for all of it."),
         ("git-push(1)", "Forces it.", "git-push(1): Forces it."),
         ("git-push(1)", "Use git push for it.", "Use git push for it."),
+        ("apt-mark.8", "hold marks a package.", "apt-mark.8: hold marks a package."),
+        ("apt-mark.8", "By apt-mark hold.", "By apt-mark hold."),
         ("The U.S. of A.", "It is a land.", "It is a land."),
         ("VACUUM", "It shrinks the file.", "VACUUM: It shrinks the file."),
         ("EXPLAIN QUERY PLAN", "See EXPLAIN QUERY PLAN.", "See EXPLAIN QUERY PLAN."),
