@@ -161,12 +161,14 @@ async def ask_all(
     return [kept.rows[question["id"]] for question in questions]
 
 
-def asking_options(parser: argparse.ArgumentParser, work: Path) -> None:
+def asking_options(
+    parser: argparse.ArgumentParser, work: Path, splits: Sequence[str] = ("train", "dev")
+) -> None:
     """The options of `ask_all`, and where rows and sources are kept."""
     parser.add_argument("--model", default="1.5b", help="1.5b, 0.5b, or a server's model")
     parser.add_argument("--base-url", help="a server to ask instead")
     parser.add_argument("--threads", type=int, help="of an embedded model")
-    parser.add_argument("--split", choices=("train", "dev"), help="one half of the questions")
+    parser.add_argument("--split", choices=splits, help="one part of the questions")
     parser.add_argument("--out", type=Path, help="keep each row here, and go on where it ends")
     parser.add_argument("--work", type=Path, default=work, help="sources and indexes are kept here")
 

@@ -3,7 +3,8 @@
     python -m benchmarks.everyday [--quick | --full] [--split dev] [--model 1.5b] [--out FILE]
 
 The 30 questions were written before anything was measured on them, from the manuals alone; half
-are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. Each is asked as
+are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
+were written by somebody who knew neither code nor manuals as they stand here. Each is asked as
 `rubricem ask` asks it. Whether an answer is useful is for a reader to say: `useful` of a question
 says what it must tell, this program prints each answer with its citations, and the reader's
 verdicts are joined in from `results/everyday_read.jsonl`, one line each: `id`, `digest` of the
@@ -39,6 +40,8 @@ from rubricem.judge.evaluation.report import share
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
+HALVES, OTHER = ("train", "dev"), "other"
+"""of the 30; and of those by somebody else"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""
 PACKAGES: Mapping[str, Mapping[str, str]] = {
@@ -163,9 +166,9 @@ def figures(
 
 async def main(arguments: argparse.Namespace) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "useful")
-    for field in ("split", "source"):
-        wanted = getattr(arguments, field)
-        questions = [q for q in questions if wanted in (None, q[field])]
+    splits = (arguments.split,) if arguments.split else HALVES
+    questions = [q for q in questions if q["split"] in splits]
+    questions = [q for q in questions if arguments.source in (None, q["source"])]
     asked = questions if arguments.full else spread_over(questions, QUICK)
     kept = KeptRows(arguments.out, arguments.model)
     named = dict.fromkeys(q["source"] for q in asked if q["source"] != "python")
@@ -180,8 +183,9 @@ async def main(arguments: argparse.Namespace) -> None:
         {"model": arguments.model, **values},
         {"useful_and_cited_share": f">= {USEFUL}, once every answer was read"},
         isinstance(share, float) and share >= USEFUL,
-        f"{len(asked)} of 30 questions of our own, written before measuring; useful by reading, "
-        f"facts by pattern; manuals of Debian's packages; --split {arguments.split or 'all'}",
+        f"{len(asked)} of {len(questions)} questions of our own, written before measuring; useful "
+        "by reading, facts by pattern; manuals of Debian's packages; "
+        f"--split {arguments.split or ' and '.join(HALVES)}",
     )
 
 
@@ -189,7 +193,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help=f"{QUICK} questions (the default)")
-    size.add_argument("--full", action="store_true", help="all 30 questions")
+    size.add_argument("--full", action="store_true", help="all of a split, or of both halves")
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
-    asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-everyday")
+    work = Path(tempfile.gettempdir()) / "rubricem-everyday"
+    asking_options(parser, work, (*HALVES, OTHER))
     asyncio.run(main(parser.parse_args()))

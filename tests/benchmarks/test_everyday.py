@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 from benchmarks.asked import KeptRows, Row, read_verdicts, row_of, shown, spread_over
-from benchmarks.everyday import PACKAGES, QUESTIONS, as_markdown, figures, grade, manuals
+from benchmarks.everyday import (
+    HALVES,
+    OTHER,
+    PACKAGES,
+    QUESTIONS,
+    as_markdown,
+    figures,
+    grade,
+    manuals,
+)
 from rubricem.memory.schema import Status
 from tests.support.documented import documented
 from tests.support.values import trajectory
 
-ROWS: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
+EVERY: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
+ROWS = [row for row in EVERY if row["split"] in HALVES]
 BY_ID = {row["id"]: row for row in ROWS}
 
 
@@ -37,13 +47,19 @@ def test_thirty_questions_of_four_sources_are_halved() -> None:
     }  # fmt: skip
     assert Counter(row["split"] for row in ROWS) == {"train": 15, "dev": 15}
     assert {row["source"] for row in spread_over(ROWS, 6)} == {"python", *PACKAGES}
+    assert all(row["where"] for row in ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["id"]))
+def test_twelve_of_each_source_are_by_somebody_else() -> None:
+    others = [row for row in EVERY if row["split"] == OTHER]
+    assert Counter(row["source"] for row in others) == dict.fromkeys(["python", *PACKAGES], 12)
+    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 78
+
+
+@pytest.mark.parametrize("row", EVERY, ids=lambda row: str(row["id"]))
 def test_the_pattern_finds_the_fact_and_the_question_does_not_give_it_away(row: Row) -> None:
     assert re.search(row["pattern"], row["useful"], re.I | re.S)
     assert not re.search(row["pattern"], row["question"], re.I | re.S)
-    assert row["where"]
 
 
 @pytest.mark.parametrize(
