@@ -24,8 +24,8 @@ ARGS ?=
 LOCKED := $(PIP) install --no-deps --require-hashes -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
 TORCH := torch==2.13.0
-# Tests wait for servers and processes more than they compute: several at once take half the time.
-WORKERS ?= auto
+# Tests wait for servers and processes, too: one worker more than there are cores fills them.
+WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 SHARED := -n $(WORKERS) --dist worksteal
 # A test that outlasts its own limit hangs in native code; the run ends then, and tells where.
 HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true

@@ -341,9 +341,9 @@ def _orders_abroad(text: str) -> Iterator[tuple[str, str]]:
     """What the text does in another language, and its words, letters without their accents."""
     letters = unicodedata.normalize("NFKD", text).casefold()
     plain = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2019", "'")
-    for clause in _CLAUSE.split(plain):
-        words = f" {' '.join(_WORD.findall(clause))}"[:_MOST]
-        for language in _languages():
+    clauses = (f" {' '.join(_WORD.findall(clause))}"[:_MOST] for clause in _CLAUSE.split(plain))
+    for words in dict.fromkeys(clauses):
+        for language in _languages() if words.strip() else ():
             if _drops(words, language):
                 yield _DROPS, words.strip()
             if _promotes(words, language):
