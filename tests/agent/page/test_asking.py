@@ -69,7 +69,7 @@ def test_a_stopped_run_reports_what_there_is_and_goes_on_without_a_larger_budget
 
 
 def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, site: pages.Site):
-    run = pages.begun(site, approve_plan=True)["run"]
+    run = pages.begun(site, f"{pages.QUESTION} rich halfway", approve_plan=True)["run"]
     with (
         pages.opened(browser, site, pages.run_address(run)) as slow,
         pages.opened(browser, site, pages.run_address(run)) as fast,
@@ -86,6 +86,7 @@ def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, 
         held[0].continue_()
         said = slow.get_by_text("This was answered already, in another window.")
         expect(said).to_be_visible()
+        slow.get_by_role("button", name="Stop").click()
 
 
 def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
