@@ -94,7 +94,7 @@ def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
 ):
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     page.get_by_text("Show me the plan before it is followed").click()
-    pages.ask(page)
+    pages.ask(page, f"{pages.QUESTION} slowly")
     plan_panel(page).get_by_role("button", name="Another plan").click()
     page.get_by_label("Reason").fill("Look at the release notes too")
     page.get_by_role("button", name="Write another plan").click()
