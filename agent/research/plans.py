@@ -165,9 +165,9 @@ def asks_one_thing(question: str) -> bool:
     What leads up to it is none: "pandas: how do I", "It gives me tuples; how can I".
     """
     asked = main_clause(question.strip())
-    clauses = [match.start() for match in _ASKS.finditer(asked)]
+    clauses = [match.end() for match in _ASKS.finditer(asked)]
     asked = _GOES_ON.sub("", asked[clauses[0] :] if clauses else asked)
-    joined = re.search(r";\s|\?\s|\band\b|\bor\b|\bthan\b", asked[2:])
+    joined = re.search(r"[;?]\s|\b(?:and|or|than)\b", asked)
     return (len(clauses) < 2 and not joined) or bool(_DIFFERENCE.search(question))
 
 

@@ -547,8 +547,7 @@ MOST_LISTED, LONGEST_HEAD = 12, 5
 def whole_list(said: str, text: str) -> str:
     """A sentence that leads to a list and its first item, with what the other items begin with."""
     lead, colon, item = said.rpartition(": ")
-    at = " ".join(text.split()).find(f"{lead}:") if colon else -1
-    if at < 0 or length(item) > LONGEST_HEAD:
+    if not colon or length(item) > LONGEST_HEAD:
         return said
     behind = re.split(r":\s*\n", text)
     following = next((b for a, b in pairwise(behind) if " ".join(a.split()).endswith(lead)), "")
