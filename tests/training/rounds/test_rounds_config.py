@@ -442,3 +442,9 @@ def test_a_preset_is_what_the_paper_trained_with_where_the_file_says_nothing(tmp
     assert (adapter.adaptation, adapter.learning_rate, adapter.epochs) == ("lora", 4e-5, 5)
     with pytest.raises(SettingsError, match="no preset 'dr-tulu'"):
         build_job({**of_rows, "preset": "dr-tulu"}, tmp_path, "ss-grpo")
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan")])
+def test_a_limit_that_is_none_is_refused(limit: float):
+    with pytest.raises(ValueError, match="max_run_cost"):
+        RoundsConfig(questions="q.txt", rounds=1, max_run_cost=limit)
