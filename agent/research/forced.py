@@ -501,6 +501,10 @@ class ForcedDecoder:
                 continue  # it answers another look-up as well
             quoted.add(quote)
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
+            if finding.worded and not exact:
+                await run.keep_edited(Stage.ANSWER, finding.text)
+                await run.prompt(Stage.ANSWER, "</cite>")
+                continue
             if ended is None and not finding.quoted and not exact:
                 try:
                     claim = (await self._slots.write(run, CLAIM))[0]

@@ -42,6 +42,8 @@ class Finding:
     source: str
     quoted: bool = False
     """a whole sentence, which needs no other words"""
+    worded: bool = False
+    """a whole sentence of the model's own, which is a claim as it stands"""
     more: tuple["Finding", ...] = ()
     """what else answers it"""
 

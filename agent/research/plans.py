@@ -166,8 +166,9 @@ def asks_one_thing(question: str) -> bool:
     """
     asked = main_clause(question.strip())
     clauses = [match.end() for match in _ASKS.finditer(asked)]
-    asked = _GOES_ON.sub("", asked[clauses[0] :] if clauses else asked)
-    joined = re.search(r"[;?]\s|\b(?:and|or|than)\b", asked)
+    told = _GOES_ON.sub("", asked[clauses[0] :] if clauses else asked)
+    # "remove untracked files and directories" joins things that one command is done with.
+    joined = re.search(r"[;?]\s|\b(?:and|or|than)\b" if clauses else r"[;?]\s", told)
     return (len(clauses) < 2 and not joined) or bool(_DIFFERENCE.search(question))
 
 

@@ -27,9 +27,11 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.candidates import expects_words
 from rubricem.agent.research.conversations import NOTHING, Background, standalone
-from rubricem.agent.research.episodes import Remembered, Ways
+from rubricem.agent.research.episodes import Remembered, Search, Ways
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
+from rubricem.agent.sources.choice import is_beyond
+from rubricem.agent.sources.index import in_turn
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
@@ -369,6 +371,32 @@ class Run:
             raise RunCut("tokens", stage, completion.text)
         return completion
 
+    async def aside(
+        self, stage: Stage, messages: Sequence[Message], sampling: Sampling, slot: str
+    ) -> Completion | None:
+        """What the policy's model says to messages that are no part of the transcript.
+
+        None where the policy answers nothing but its transcript.
+        """
+        reader = self.policy.reader
+        if reader is None:
+            return None
+        key = self.key(f"aside\0{sampling}\0{messages}")
+
+        async def call() -> dict[str, Any]:
+            room = self.spending.room(sampling.max_tokens)
+            prefix = await reader.render(messages)
+            said = await reader.complete(prefix, replace(sampling, max_tokens=room))
+            written: dict[str, Any] = _COMPLETION.dump_python(
+                replace(said, text=storable(said.text)), mode="json"
+            )
+            return written
+
+        reply = await self.call(key, stage, call, of_policy=True)
+        said = _COMPLETION.validate_python(reply)
+        self.count(said.usage, reply.get("took", 0.0), slot)
+        return said
+
     async def chance(self, stage: Stage, messages: Sequence[Message], slot: str) -> float | None:
         """How likely the policy's model goes on with Yes, 0 to 1; None: it weighs no choices."""
         reader = self.policy.reader
@@ -475,13 +503,13 @@ class Run:
 
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
-        tool, limit = self.search_tool, self.ask.passages
+        tool, limit = self.search_tool, self._limit(query)
         remembered = replace(self.evidence.remembered)
         self.evidence.remembered.due = None
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query brings something new to read.
-            ways = Ways(tool.search, tool.name, self.pages, limit, len(self.sources))
+            ways = Ways(self._searching(query), tool.name, self.pages, limit, len(self.sources))
             question = self.evidence.alone(self.ask.question)
             asked = self.recaller
             met = await asked.meet(query, question) if isinstance(asked, EpisodeRecaller) else ()
@@ -493,9 +521,30 @@ class Run:
         self.search_error = self.search_error if found.repeated else found.error
         return found
 
+    def _limit(self, query: str) -> int:
+        """Passages that a search shows: an answer in words is drafted from one more."""
+        drafted = self.decoding is Decoding.FORCED and expects_words(query)
+        return self.ask.passages + drafted
+
+    def _searching(self, query: str) -> Search:
+        """The search; of a query with what the model expects also of the query without it.
+
+        What it expects may be wrong, and then finds its own pages alone ("git rm --cached").
+        """
+        tool, guess = self.search_tool, self.lookups.guesses.get(self.lookups.at, "")
+        alone = query.removesuffix(guess).rstrip()
+        if alone in ("", query.rstrip()) or any(map(is_beyond, tool.name.split("+"))):
+            return tool.search
+
+        async def search(asked: str, limit: int) -> list[Passage]:
+            both = [asked, alone] if asked == query else [asked]
+            return in_turn([await tool.search(each, limit) for each in both], limit)
+
+        return search
+
     def _shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
         """What is read of what a search found."""
-        limit = self.ask.passages
+        limit = self._limit(query)
         unseen = self.evidence.chosen(found, limit)
         if self.decoding is not Decoding.FORCED:
             return unseen

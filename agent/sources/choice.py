@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -22,8 +22,8 @@ from rubricem.agent.sources.index import (
     PATIENCE,
     Indexed,
     OnProgress,
+    in_turn,
     matched_text,
-    without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
@@ -331,12 +331,11 @@ class Combined:
         answers = await asyncio.gather(*map(tried, self._tools))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
-        ranked = chain.from_iterable(zip_longest(*found))
-        passages = [passage for passage in ranked if passage is not None]
+        passages = in_turn(found, limit)
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
         for error in failed:
             if self._on_problem:
                 self._on_problem(f"left out of this search: {error}")
-        return without_near_duplicates(passages, limit)
+        return passages

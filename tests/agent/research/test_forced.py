@@ -27,6 +27,7 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
+    Passage,
     Stage,
     Status,
     Trajectory,
@@ -212,10 +213,31 @@ async def test_a_search_ends_with_what_the_model_expects_and_the_next_without(tm
     search = FixedSearch(PASSAGES[:1])
     filling = Filling(plan=" What is a zebra?", reading="", expects=" grass --daily")
     run = await forced(tmp_path, filling, search, "How do I feed zebras?")
-    assert search.queries == ["How do I feed zebras? grass --daily", "How do I feed zebras?"]
+    asked = "How do I feed zebras?"
+    assert search.queries == [f"{asked} grass --daily", asked, asked]
     assert "zebra?" not in run.text.replace("feed zebras?", ""), "one thing needs no plan"
     born = await forced(tmp_path / "b", filling, search, "When was Mira Holt born?")
     assert "grass" not in born.text, "of somebody it would name another"
+
+
+class ByWords(FixedSearch):
+    """Finds the pages that have a word of the query, those with its last word first."""
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        last = query.split()[-1]
+        found = [p for p in self.passages if {*p.text.split()} & {*query.split()}]
+        return sorted(found, key=lambda each: last not in each.text)[:limit]
+
+
+async def test_what_the_model_expects_wrongly_leaves_room_for_what_the_question_finds(
+    tmp_path: Path,
+):
+    expected = [page(f"rm {n}", f"rm --cached takes {n} out of the index") for n in range(6)]
+    search = ByWords([*expected, page("clean", "clean will remove untracked files of any kind")])
+    filling = Filling(reading="", expects=" rm --cached")
+    run = await forced(tmp_path, filling, search, "How do I remove untracked files?", passages=2)
+    first = [s.title for s in run.sources.values() if s.query.endswith("--cached")]
+    assert first == ["rm 0", "clean", "rm 1"]
 
 
 UNDO = (

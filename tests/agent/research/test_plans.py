@@ -204,6 +204,7 @@ def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, though
         ("torch: which context manager turns off gradients while I predict?", True),
         ("Where can I insert a value so that the list stays sorted, without a scan?", True),
         ("My query gives me plain tuples; how can I get at columns by name?", True),
+        ("remove untracked files and directories from the working tree", True),
         ("Where does it stand? How do I move it?", False),
         ("How can the cache grow, and why does it shrink?", False),
         ("In git, how do I fetch, and how do I push?", False),

@@ -34,6 +34,7 @@ from rubricem.memory.schema import (
 from tests.agent.research.gbnf import accepts
 from tests.support.policies import FixedSearch, new_run
 from tests.support.slots import Filling, Library, SmallModel, answer_of, forced, page, walk
+from tests.support.values import GivenModel
 
 
 @pytest.mark.parametrize(
@@ -418,6 +419,80 @@ async def test_what_one_look_up_showed_may_answer_the_next(
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     told = cited_answer(run.trajectory("t")).text(lambda _: "")
     assert "undo takes back" in told and "redo makes a change" in told
+
+
+RESETS = (
+    "The index has a great many uses in all of git. "
+    "With reset --soft git takes back the last commit and keeps the files as they are."
+)
+DRAFTED = "To undo a commit, use git reset with the option --soft."
+
+
+async def draft_undoing(folder: Path, reader: GivenModel, text: str = RESETS) -> Run:
+    """A run whose model is asked beside its transcript, over one passage."""
+    policy = SmallModel(Filling(reading=" the transcript is read on", expects=" revert it"))
+    policy.reader = reader
+    run = new_run(folder, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    return await walk(run, ForcedDecoder(embedder=Meanings()))
+
+
+async def test_an_answer_is_drafted_from_the_passages_alone_and_shown_with_what_it_rests_on(
+    tmp_path: Path,
+):
+    reader = GivenModel(text=DRAFTED)
+    run = await draft_undoing(tmp_path, reader)
+    cited = cited_answer(run.trajectory("t"))
+    assert cited.text(lambda _: "").splitlines() == [
+        DRAFTED, RESETS.partition(". ")[2]
+    ]  # fmt: skip
+    assert RESETS in reader.read[0] and "How do I undo a commit?" in reader.read[0]
+    assert "revert it" not in reader.read[0], "what it expects would be said again"
+    assert "the transcript is read on" not in run.text and run.status is Status.FINISHED
+    assert run.spent["draft"].calls == 2, "it is written, then held against its passage"
+
+
+MISSED = "Not found: How do I undo a commit?"
+
+
+@pytest.mark.parametrize(
+    ("drafted", "yes", "status", "told"),
+    [
+        ("not found", 0.6, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("Not found.", 0.2, Status.NO_EVIDENCE, MISSED),
+        ("To undo it, use git reset --mixed_up.", 0.8, Status.FINISHED, "With reset --soft git"),
+        ("To undo a commit, use git with 128.", 0.8, Status.FINISHED, "With reset --soft git"),
+        ("Undo the commit.", 0.8, Status.FINISHED, "With reset --soft git takes back"),
+        ("Undo the commit.", 0.6, Status.NO_EVIDENCE,
+         f"{MISSED}\nNearest to it: With reset --soft"),
+        (DRAFTED, 0.5, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("Yes.", 0.1, Status.NO_EVIDENCE, MISSED),
+        ("With reset --soft git takes back the last commit and keeps the files.", 0.6,
+         Status.FINISHED, "With reset --soft git takes back"),
+    ],
+    ids=["nothing, one is near", "nothing", "another name", "another number", "the question again",
+         "the question again, and unsure", "the model doubts it", "no word", "the sentence itself"],
+)  # fmt: skip
+async def test_a_draft_that_no_passage_holds_is_not_shown(
+    tmp_path: Path, drafted: str, yes: float, status: Status, told: str
+):
+    reader = GivenModel(lambda text: yes if "--soft" in text else 0.1, drafted)
+    run = await draft_undoing(tmp_path, reader)
+    shown = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert run.status is status and shown.startswith(told)
+    assert shown.count("With reset --soft git takes back") <= 1, "nothing is said twice"
+    assert ("Nearest" in shown) is ("Nearest" in told)
+
+
+async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: Path):
+    text = (
+        "Use the command with the option that undo needs to undo it. "
+        "Use the option --keep of the command to undo nothing that was changed. "
+        "Use the option --soft of the command to leave all files as they are."
+    )
+    drafted = "Use the command with the option --soft."
+    run = await draft_undoing(tmp_path, GivenModel(text=drafted), text)
+    assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
 
 
 UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
