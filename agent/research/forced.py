@@ -501,7 +501,7 @@ class ForcedDecoder:
                 continue  # it answers another look-up as well
             quoted.add(quote)
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
-            if finding.worded and not exact:
+            if finding.worded:
                 await run.keep_edited(Stage.ANSWER, finding.text)
                 await run.prompt(Stage.ANSWER, "</cite>")
                 continue

@@ -3,8 +3,8 @@
 A slot ends at the first thing that looks like a tag, at its own end mark or at its cap, and is
 trimmed to whole sentences. Of a name, a place or a date the passages give the candidates: code
 takes the one that a thing's own page tells in so many words, the model chooses by a grammar among
-others. Words it writes itself, where a passage holds them; where none does, the sentences nearest
-in meaning are asked about one by one, and quoted.
+others. What is told in words it drafts beside the transcript, and that stands where a passage holds
+it; where none does, the sentences nearest in meaning are asked about one by one, and quoted.
 """
 
 import asyncio
@@ -53,6 +53,7 @@ from rubricem.memory.language import (
     stands,
 )
 from rubricem.memory.schema import (
+    AnswerFormat,
     Completion,
     Embedder,
     Message,
@@ -679,7 +680,9 @@ class AnswerReader:
             if said := default_in(source, question):
                 await run.prompt(Stage.RESEARCH, f" {neutralise(said)}")
                 return Finding(neutralise(said), source.id, quoted=True)
-        drafted = await self._draft(run, about, question, guess)
+        # A bare answer is what the transcript says, and no sentence.
+        exact = run.ask.answer_format is AnswerFormat.EXACT
+        drafted = None if exact else await self._draft(run, about, question, guess)
         if drafted is None:
             return await self._read_on(run, about, question, guess)
         finding = await self._resting(run, about, question, drafted)

@@ -25,6 +25,7 @@ from rubricem.agent.research.reading import (
 )
 from rubricem.agent.research.run import Run
 from rubricem.memory.schema import (
+    AnswerFormat,
     Decoding,
     Message,
     Source,
@@ -428,11 +429,13 @@ RESETS = (
 DRAFTED = "To undo a commit, use git reset with the option --soft."
 
 
-async def draft_undoing(folder: Path, reader: GivenModel, text: str = RESETS) -> Run:
+async def draft_undoing(
+    folder: Path, reader: GivenModel, text: str = RESETS, **limits: object
+) -> Run:
     """A run whose model is asked beside its transcript, over one passage."""
     policy = SmallModel(Filling(reading=" the transcript is read on", expects=" revert it"))
     policy.reader = reader
-    run = new_run(folder, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run = new_run(folder, policy, FixedSearch([page("git", text)]), Decoding.FORCED, **limits)
     run.ask = replace(run.ask, question="How do I undo a commit?")
     return await walk(run, ForcedDecoder(embedder=Meanings()))
 
@@ -493,6 +496,12 @@ async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: P
     drafted = "Use the command with the option --soft."
     run = await draft_undoing(tmp_path, GivenModel(text=drafted), text)
     assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
+
+
+async def test_a_bare_answer_is_no_drafted_sentence(tmp_path: Path):
+    reader = GivenModel(text=DRAFTED)
+    run = await draft_undoing(tmp_path, reader, answer_format=AnswerFormat.EXACT)
+    assert DRAFTED not in run.text and "draft" not in run.spent
 
 
 UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."
