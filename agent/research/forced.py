@@ -536,8 +536,11 @@ class ForcedDecoder:
         """
         lookups, query = run.lookups, neutralise(" ".join(query.split()))
         asked = lookups.queries.setdefault(lookups.at, [])
+        expects = not asked and expects_words(query)
+        if expects and query[-1:].isalnum():
+            query += "?"  # else the model ends the question, and expects nothing
         await run.prompt(Stage.RESEARCH, f"{SEARCH}{query}")
-        if not asked and expects_words(query):
+        if expects:
             guess = " ".join((await self._slots.fill(run, QUERY)).split())
             lookups.guesses[lookups.at] = guess
             query = f"{query} {guess}".strip()

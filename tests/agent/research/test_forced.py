@@ -216,6 +216,9 @@ async def test_a_search_ends_with_what_the_model_expects_and_the_next_without(tm
     asked = "How do I feed zebras?"
     assert search.queries == [f"{asked} grass --daily", asked, asked]
     assert "zebra?" not in run.text.replace("feed zebras?", ""), "one thing needs no plan"
+    search = FixedSearch(PASSAGES[:1])
+    await forced(tmp_path / "plain", filling, search, "how do i feed zebras")
+    assert search.queries[0] == "how do i feed zebras? grass --daily", "as it ends in the examples"
     born = await forced(tmp_path / "b", filling, search, "When was Mira Holt born?")
     assert "grass" not in born.text, "of somebody it would name another"
 
