@@ -4,13 +4,14 @@
 
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
-were written by somebody who knew neither code nor manuals as they stand here. Each is asked as
-`rubricem ask` asks it. Whether an answer is useful is for a reader to say: `useful` of a question
-says what it must tell, this program prints each answer with its citations, and the reader's
-verdicts are joined in from `results/everyday_read.jsonl`, one line each: `id`, `digest` of the
-answer that was read, `useful`, `why`. Counted by code beside it: whether the pattern of the key
-fact matches the answer and a cited claim. An answer is cited if a claim of it cites what was
-retrieved and the verifier does not call it unsupported.
+were written by somebody who knew neither code nor manuals as they stand here, and 72 more later
+(`--split third`), of which 25 were not asked yet. Each is asked as `rubricem ask` asks it. Whether
+an answer is useful is for a reader to say: `useful` of a question says what it must tell, this
+program prints each answer with its citations, and the reader's verdicts are joined in from
+`results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
+`why`. Counted by code beside it: whether the pattern of the key fact matches the answer and a cited
+claim. An answer is cited if a claim of it cites what was retrieved and the verifier does not call
+it unsupported.
 
 The manuals come from Debian's packages when this is run, and stay in `--work`.
 """
@@ -40,8 +41,8 @@ from rubricem.judge.evaluation.report import share
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
-HALVES, OTHER = ("train", "dev"), "other"
-"""of the 30; and of those by somebody else"""
+HALVES, OTHER, THIRD = ("train", "dev"), "other", "third"
+"""of the 30; and those by somebody else"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""
 PACKAGES: Mapping[str, Mapping[str, str]] = {
@@ -196,5 +197,5 @@ if __name__ == "__main__":
     size.add_argument("--full", action="store_true", help="all of a split, or of both halves")
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
     work = Path(tempfile.gettempdir()) / "rubricem-everyday"
-    asking_options(parser, work, (*HALVES, OTHER))
+    asking_options(parser, work, (*HALVES, OTHER, THIRD))
     asyncio.run(main(parser.parse_args()))

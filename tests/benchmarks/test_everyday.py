@@ -13,6 +13,7 @@ from benchmarks.everyday import (
     HALVES,
     OTHER,
     PACKAGES,
+    THIRD,
     QUESTIONS,
     as_markdown,
     figures,
@@ -50,10 +51,11 @@ def test_thirty_questions_of_four_sources_are_halved() -> None:
     assert all(row["where"] for row in ROWS)
 
 
-def test_twelve_of_each_source_are_by_somebody_else() -> None:
-    others = [row for row in EVERY if row["split"] == OTHER]
-    assert Counter(row["source"] for row in others) == dict.fromkeys(["python", *PACKAGES], 12)
-    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 78
+def test_as_many_of_each_source_are_by_somebody_else() -> None:
+    for split, of_each in ((OTHER, 12), (THIRD, 18)):
+        others = [row for row in EVERY if row["split"] == split]
+        assert Counter(row["source"] for row in others) == dict.fromkeys(["python", *PACKAGES], of_each)
+    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 150
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: str(row["id"]))
