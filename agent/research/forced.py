@@ -537,7 +537,7 @@ class ForcedDecoder:
         lookups, query = run.lookups, neutralise(" ".join(query.split()))
         asked = lookups.queries.setdefault(lookups.at, [])
         expects = not asked and expects_words(query)
-        if expects and query[-1:].isalnum():
+        if expects and query[-1:].isalnum() and lookups.step(lookups.at).planned:
             query += "?"  # else the model ends the question, and expects nothing
         await run.prompt(Stage.RESEARCH, f"{SEARCH}{query}")
         if expects:
