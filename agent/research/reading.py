@@ -683,10 +683,11 @@ class AnswerReader:
         # A bare answer is what the transcript says, and no sentence.
         exact = run.ask.answer_format is AnswerFormat.EXACT
         drafted = None if exact else await self._draft(run, about, question, guess)
-        if drafted is None:
+        if drafted and (finding := await self._resting(run, about, question, drafted)):
+            return finding
+        if drafted is None or self._embedder is None:
             return await self._read_on(run, about, question, guess)
-        finding = await self._resting(run, about, question, drafted)
-        return finding or await self._nearest_of(run, about, question, guess, drafted=True)
+        return await self._nearest_of(run, about, question, guess, drafted=True)
 
     async def _read_on(
         self, run: Run, about: Sequence[Source], question: str, guess: str

@@ -13,8 +13,8 @@ from benchmarks.everyday import (
     HALVES,
     OTHER,
     PACKAGES,
-    THIRD,
     QUESTIONS,
+    THIRD,
     as_markdown,
     figures,
     grade,
@@ -54,7 +54,9 @@ def test_thirty_questions_of_four_sources_are_halved() -> None:
 def test_as_many_of_each_source_are_by_somebody_else() -> None:
     for split, of_each in ((OTHER, 12), (THIRD, 18)):
         others = [row for row in EVERY if row["split"] == split]
-        assert Counter(row["source"] for row in others) == dict.fromkeys(["python", *PACKAGES], of_each)
+        assert Counter(row["source"] for row in others) == dict.fromkeys(
+            ["python", *PACKAGES], of_each
+        )
     assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 150
 
 

@@ -498,6 +498,18 @@ async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: P
     assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
 
 
+async def test_without_an_embedder_the_transcript_is_read_on_where_no_passage_holds_a_draft(
+    tmp_path: Path,
+):
+    said = "With reset --soft git takes back the last commit."
+    policy = SmallModel(Filling(reading=f" {said}", claims=[said]))
+    policy.reader = GivenModel(text="To undo a commit, use git reset --mixed_up.")
+    run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder())
+    assert run.status is Status.FINISHED and "With reset --soft" in answer_of(run)
+
+
 async def test_a_bare_answer_is_no_drafted_sentence(tmp_path: Path):
     reader = GivenModel(text=DRAFTED)
     run = await draft_undoing(tmp_path, reader, answer_format=AnswerFormat.EXACT)
