@@ -4,6 +4,8 @@ from hypothesis import strategies as st
 
 from rubricem.training.collect.curriculum import Curriculum
 from rubricem.training.collect.directory import Question
+from rubricem.training.rounds.rounds import recalls_after
+from tests.support.rows import ASKED
 
 
 def asked(names: str) -> list[Question]:
@@ -85,3 +87,11 @@ def test_a_batch_is_fresh_where_its_window_asks_it_again():
 def test_no_questions_make_no_curriculum():
     with pytest.raises(ValueError, match="0 questions make no batches"):
         Curriculum([], 2)
+
+
+def test_a_round_recalls_what_is_surely_over_and_waits_for_its_own_questions():
+    fresh = Curriculum(ASKED, 1)
+    assert [recalls_after(fresh, n, 0) for n in range(3)] == [-1, 0, 1]
+    assert [recalls_after(fresh, n, 1) for n in range(5)] == [-1, -1, -1, 0, 1]
+    again = Curriculum(ASKED, 2, window=1)
+    assert [recalls_after(again, n, 1) for n in range(4)] == [-1, 0, 0, 2]

@@ -46,7 +46,7 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
+from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory, StepMemory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Selected
@@ -61,7 +61,6 @@ from rubricem.training.rounds.rollouts import (
     NewestWeights,
     Sampled,
 )
-from rubricem.training.rounds.rounds import recalls_after
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdates
 from rubricem.training.rows.credit import RowRule
@@ -747,14 +746,6 @@ async def test_a_slow_reflection_holds_up_no_update_of_its_own_round(tmp_path: P
     parts.reflecting = late = LateReflections(lambda: parts.updates.done == 1)
     await parts.rounds().run()
     assert late.written == ["What is 0?"]
-
-
-def test_a_round_recalls_what_is_surely_over_and_waits_for_its_own_questions():
-    fresh = Curriculum(ASKED, 1)
-    assert [recalls_after(fresh, n, 0) for n in range(3)] == [-1, 0, 1]
-    assert [recalls_after(fresh, n, 1) for n in range(5)] == [-1, -1, -1, 0, 1]
-    again = Curriculum(ASKED, 2, window=1)
-    assert [recalls_after(again, n, 1) for n in range(4)] == [-1, 0, 0, 2]
 
 
 async def test_questions_asked_again_recall_their_own_reflection(tmp_path: Path):
