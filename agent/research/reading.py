@@ -261,14 +261,19 @@ def states(source: Source, text: str, question: str) -> bool:
     return bool(new) and stand and len(held) >= STATED * len(new)
 
 
+_LINK = re.compile(r"\bhttps?://\S+")
+_NUMBERED = re.compile(r" \[\d+\](?=[\s.,;]|$)")
+"""a passage by its place in the prompt, which a reader would take for a citation; no `heap[0]`"""
+
+
 def _basis(ranked: Sequence[tuple[Source, str]], drafted: str, question: str) -> tuple[Source, str]:
     """The sentence that an answer rests on, of those in order of their nearness to it.
 
     It has most of what the answer says beside the question, where words weigh by how few of the
-    sentences have them: "option" and "command" tell on nothing.
+    sentences have them: "option" and "command" tell on nothing. A link has words, and says nothing.
     """
     language, new = language_of(question), new_words(drafted, question)
-    held = [new & content_words(said, language) for _, said in ranked]
+    held = [new & content_words(_LINK.sub("", said), language) for _, said in ranked]
     among = Counter(word for words in held for word in words)
     weight = {word: math.log1p(len(ranked) / count) for word, count in among.items()}
     worth = [sum(weight[w] for w in words) - LATER * at for at, words in enumerate(held)]
@@ -731,7 +736,7 @@ class AnswerReader:
         if written is None:
             return None
         text = trim(neutralise(written.text), capped=written.stop_reason == "length")
-        return " ".join(text.split())
+        return _NUMBERED.sub("", " ".join(text.split()))
 
     async def _resting(
         self, run: Run, about: Sequence[Source], question: str, drafted: str
@@ -758,7 +763,7 @@ class AnswerReader:
         chance = await run.chance(DRAFT.stage, messages, DRAFT.name)
         if chance is not None and chance < BORNE_OUT:
             return None
-        await run.prompt(Stage.RESEARCH, f" {drafted}")
+        await run.keep_edited(DRAFT.stage, f" {drafted}")
         quote = Finding(cut_quote(basis), source.id, quoted=True)
         needed = basis and overlap(basis, drafted) < REPEATED
         return Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())

@@ -487,6 +487,16 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
     assert ("Nearest" in shown) is ("Nearest" in told)
 
 
+async def test_a_draft_names_no_passage_by_its_place_and_rests_on_no_link(tmp_path: Path):
+    link = "All of it is told on another page, too: https://undo.example/reset_soft_last_commit."
+    text = f"{link}\n\nWith reset --soft git takes back what was done last, and keeps all files."
+    reader = GivenModel(text="Use reset --soft [1], of the last commit in undo[0] [2].")
+    run = await draft_undoing(tmp_path, reader, text + " Then undo[0] is what was done.")
+    found = run.lookups.found[1]
+    assert found.text == "Use reset --soft, of the last commit in undo[0]."
+    assert all("https" not in more.text for more in found.more)
+
+
 async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: Path):
     text = (
         "Use the command with the option that undo needs to undo it. "
