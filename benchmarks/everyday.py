@@ -5,13 +5,12 @@
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
 were written by somebody who knew neither code nor manuals as they stand here, and 72 more later
-(`--split third`), of which 25 were not asked yet. Each is asked as `rubricem ask` asks it. Whether
-an answer is useful is for a reader to say: `useful` of a question says what it must tell, this
-program prints each answer with its citations, and the reader's verdicts are joined in from
-`results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
-`why`. Counted by code beside it: whether the pattern of the key fact matches the answer and a cited
-claim. An answer is cited if a claim of it cites what was retrieved and the verifier does not call
-it unsupported.
+(`--split third`). Each is asked as `rubricem ask` asks it. Whether an answer is useful is for a
+reader to say: `useful` of a question says what it must tell, this program prints each answer with
+its citations, and the reader's verdicts are joined in from `results/everyday_read.jsonl`, one line
+each: `id`, `digest` of the answer that was read, `useful`, `why`. Counted by code beside it:
+whether the pattern of the key fact matches the answer and a cited claim. An answer is cited if a
+claim of it cites what was retrieved and the verifier does not call it unsupported.
 
 The manuals come from Debian's packages when this is run, and stay in `--work`.
 """
