@@ -451,6 +451,7 @@ class Connections:
         """the one that waits longest first"""
         self._counts: Counter[tuple[str, bool]] = Counter()
         """by address, and whether they await a request"""
+        self._thinning: asyncio.TimerHandle | None = None
 
     def take(self, one: "BoundedProtocol") -> None:
         self._open[one] = None
@@ -458,18 +459,42 @@ class Connections:
         self.wait(one)
 
     def wait(self, one: "BoundedProtocol") -> None:
-        """Its next request is awaited; whoever waited longest goes where that is one too many."""
+        """Its next request is awaited; who waits longest goes where too many are open by now.
+
+        Where too many wait for a request, those go a moment later.
+        """
         if one not in self._open:
             return
         if self._awaiting.pop(one, False) is False:
             self._counts[one.address, True] += 1
         self._awaiting[one] = None
-        awaiting, opened = self._counts[one.address, True], self._counts[one.address, False]
-        few = awaiting <= self._of_one.awaiting and opened <= self._of_one.open
-        if not few and one.address not in self._shared:
-            next(each for each in self._awaiting if each.address == one.address).drop()
-        if len(self._awaiting) > self._of_all.awaiting or len(self._open) > self._of_all.open:
-            next(iter(self._awaiting)).drop()
+        alone = one.address not in self._shared
+        if alone and self._counts[one.address, False] > self._of_one.open:
+            self._drop_longest(one.address)
+        if len(self._open) > self._of_all.open:
+            self._drop_longest()
+        many = alone and self._counts[one.address, True] > self._of_one.awaiting
+        if (many or len(self._awaiting) > self._of_all.awaiting) and not self._thinning:
+            self._thinning = one.loop.call_later(MOMENT, self._thin)
+
+    def _thin(self) -> None:
+        """End those that waited longest where more than the bounds await a request.
+
+        Not when one more comes: of hundreds that are accepted at once the requests may be here,
+        too, and were not read yet.
+        """
+        self._thinning = None
+        for address in {each for each, _ in self._counts}.difference(self._shared):
+            while self._counts[address, True] > self._of_one.awaiting:
+                self._drop_longest(address)
+        while len(self._awaiting) > self._of_all.awaiting:
+            self._drop_longest()
+
+    def _drop_longest(self, address: str | None = None) -> None:
+        """End the one that awaits a request longest, of an address or of all; none may do so."""
+        of_it = (each for each in self._awaiting if address in (None, each.address))
+        if longest := next(of_it, None):
+            longest.drop()
 
     def serve(self, one: "BoundedProtocol") -> None:
         """A whole request came on it."""
@@ -553,6 +578,8 @@ class BoundedProtocol(HTTPProtocol):
 GRACE = 3
 """seconds that connections get to end when a server ends"""
 OF_ALL, OF_ONE = Bounds(4096, 1024), Bounds(2560, 256)
+MOMENT = 0.5
+"""seconds in which a request that came with its connection is read"""
 DESCRIPTORS, RESERVED = 65_536, 256
 """files that are open at most, and those that connections leave to the rest of the process"""
 
