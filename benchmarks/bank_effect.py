@@ -18,7 +18,8 @@ row is on disk before the next run; the same command goes on, also with more arm
 one that is ended reports what there is.
 
 Differences are paired with `off`, with 95% bootstrap intervals. CPU seconds are the process's and
-stand beside wall-clock seconds, which other programs disturb.
+stand beside wall-clock seconds, which other programs disturb. No run finds its question read: an
+embedded model keeps no earlier prompts, and before each run it reads the beginning that all share.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.hops import PASSAGES, corpus, rows_of, setup_in
 from benchmarks.report import RESULTS, Value, emit
@@ -50,11 +52,13 @@ from rubricem.agent.evaluate.experiment import (
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
 from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.lessons import RunLearner, candidates_in, learn, open_learner
+from rubricem.agent.models import llama
 from rubricem.agent.research.episodes import episode_of
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.sources.index import PassageCorpus
+from rubricem.agent.transcript.scaffold import template
 from rubricem.memory.bank import EpisodeMatch, RubricBank
-from rubricem.memory.schema import Episode, Status, Trajectory
+from rubricem.memory.schema import Author, Episode, Sampling, Segment, Status, Trajectory
 
 ARMS = ("off", "reflections", "episodes", "both", "shuffled")
 SOON = ("off", "episodes", "shuffled")
@@ -300,6 +304,7 @@ class Study:
         # Runs are known by their question's id and the arm, which the product knows fewer of.
         named = question.model_copy(update={"id": f"{question.id}-{arm}"})
         able = replace(self.parts, recaller=recaller)
+        await self.level()
         began = time.process_time()
         row = await answer_one(able, named, Arm("stages", memory=arm != "off"))
         cpu = round(time.process_time() - began, 3)
@@ -313,6 +318,20 @@ class Study:
         await self.rows.append(found)
         tell(found)
         return found
+
+    async def level(self) -> None:
+        """Have an embedded model hold what all runs begin with, and nothing of the next question.
+
+        Of arms that ask the same, one after another, the first would read it for the others.
+        """
+        asking = self.parts.researcher
+        if asking.policy.reader is None:
+            return
+        system, other = template("forced"), "Question: ?"
+        ids = await asking.policy.render(system, other)
+        begun = Segment(author=Author.PROMPT, text=other, token_ids=ids)
+        sampling = Sampling(temperature=0.0, max_tokens=1)
+        await asking.policy.write(system, [begun], sampling, None, None)
 
     async def fill(self, question: EvalQuestion, thread: str) -> None:
         """What a run leaves goes into the banks; what is there already changes nothing."""
@@ -445,7 +464,10 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
 
 
 async def main(arguments: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as temporary:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        patch.object(llama, "EARLIER_PROMPTS_MIB", 0),
+    ):
         rows = await measure(arguments, arguments.out or Path(temporary))
     report(arguments, rows)
 

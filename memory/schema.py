@@ -255,12 +255,13 @@ class Contribution(Value):
 
     `pointer`: a passage it leads to was offered; `query`: a query of it was searched in the place
     of one that brought nothing; `miss`: a search that had brought nothing was left out; `vain`:
-    what a search had brought in vain was passed over; `plan`: its look-ups were made again, on the
-    very question.
+    what a search had brought in vain was read after others, or not again; `plan`: its look-ups were
+    made again, on the very question, on one in the same words or on one that begins with one of
+    them; `reading`: what answered a look-up was read off the same passage again.
     """
 
     item: str
-    use: Literal["pointer", "query", "miss", "vain", "plan"]
+    use: Literal["pointer", "query", "miss", "vain", "plan", "reading"]
     what: str
     """the source's id, the query, or the question; of a pointer that leads nowhere its title"""
     outcome: Literal["offered", "changed", "gone", "barred"] = "offered"

@@ -165,8 +165,9 @@ OFFERED = {
     "pointer": "passages offered",
     "query": "queries tried",
     "miss": "searches left out",
-    "vain": "searches read on",
+    "vain": "vain pages passed over",
     "plan": "plans followed",
+    "reading": "pages read as before",
 }
 
 

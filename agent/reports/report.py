@@ -244,10 +244,13 @@ def contributed(trajectory: Trajectory, item: Recollection) -> str:
     lost = Counter(_LOST[c.outcome] for c in led if c.outcome in _LOST)
     parts = ["gave its plan"] if any(c.use == "plan" for c in told) else []
     parts += [f"led to {', '.join(offered)}"] if offered else []
+    read = dict.fromkeys(c.what for c in told if c.use == "reading")
+    parts += [f"read {', '.join(read)} as before"] if read else []
     parts += [f"{count} of its sources {what}" for what, count in lost.items()]
     parts += [f'searched "{one_line(c.what, 80)}"' for c in told if c.use == "query"]
     parts += [f'left out "{one_line(c.what, 80)}"' for c in told if c.use == "miss"]
-    parts += [f'read on for "{one_line(c.what, 80)}"' for c in told if c.use == "vain"]
+    vain = dict.fromkeys(c.what for c in told if c.use == "vain")
+    parts += [f'passed over pages of "{one_line(query, 80)}"' for query in vain]
     return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
 
 

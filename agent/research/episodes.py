@@ -5,12 +5,15 @@ what it looked up, and where the passages stood that its answer was found to res
 on the same question, or on one that shares a name or is like it, is led by it. Where a search asks
 for what a pointer answered, the passage it points to is a candidate of that search; where a query
 is known to bring nothing, it is not made, and one that worked is tried in its place; what a query
-brought in vain stands behind what was not read yet. The plan that
-answered the very question before is followed again, and the model need not think of one.
+brought in vain stands behind what was not read yet, but for the page of what it names, and neither
+is read again. The plan that answered the very question before is followed again, or else one that
+answered a question in the same words, with this one's names in it, and the model need not think of
+one. What answered a look-up is read off the same passage again, where that stands unchanged.
 
 What is recalled is data and stays it. Four walls stand around it: none of an episode's texts is
 shown to the model, but a plan without a word beside the question's; what was answered before cannot
-be cited, since only a passage that the source gives today is a source; a query is handed to the
+be cited, since only a passage that the source gives today is a source, and an answer counts where
+it is found in such a passage and a run of this very bank read it there; a query is handed to the
 search and to no other tool; and a pointer leads nowhere that a search of today's sources does not
 lead by itself. A passage is known by the SHA-256 of its text; one that has changed counts while it
 still bears what was cited.
@@ -20,19 +23,23 @@ it missed before: so what a source has gained since is noticed.
 """
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.plans import REFERENCE, RELATIONS, covered
+from rubricem.agent.research.candidates import asks_for
+from rubricem.agent.research.plans import REFERENCE, RELATIONS, carried, covered, through_known
+from rubricem.agent.sources.choice import is_beyond
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
-from rubricem.agent.transcript.scaffold import missing_items, parse
+from rubricem.agent.transcript.scaffold import missing_items, neutralise, parse
 from rubricem.agent.transcript.words import NAME, content_words, folded, names, overlap, phrase
 from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import SourceError
+from rubricem.memory.language import stands
 from rubricem.memory.schema import (
     Contribution,
     Episode,
@@ -177,6 +184,33 @@ def _short(text: str) -> str:
     return " ".join(text.split())[:LONGEST]
 
 
+def plan_for(question: str, match: EpisodeMatch) -> list[str]:
+    """The plan that an episode gives a question: its own, one in the same words, or the beginning.
+
+    The beginning is a look-up for whom the question names by another thing. [] where the run left
+    what is followed open, where it asked its question itself, or where a look-up has words that are
+    neither the question's nor of how things hang together: what another wrote into a bank must not
+    become a plan.
+    """
+    looks, theirs = match.episode.lookups, match.episode.question
+    answered = [look.asked for look in looks if look.answer]
+    if not (match.own or match.formed) or (match.own and len(answered) < len(looks)):
+        return through_known(question, answered)
+    if not looks or len(answered) < len(looks):
+        return []
+    plan = list[str]()
+    for look in looks:
+        text = look.asked
+        for number, earlier in enumerate(looks[: len(plan)], start=1):
+            answer = re.compile(rf"(?<!\w){re.escape(earlier.answer)}(?!\w)")
+            text = answer.sub(f"[{number}]", text)
+        plan.append(text)
+    own = all(covered(REFERENCE.sub("", text), [theirs, RELATIONS]) for text in plan)
+    if not own or folded(plan[0]) == folded(theirs):
+        return []
+    return plan if match.own else carried(plan, theirs, question)
+
+
 MOST_OFFERED = 2
 """passages that one search is given by episodes"""
 ALIKE, OTHERS_ALIKE = 0.5, 0.7
@@ -202,6 +236,8 @@ class Brought:
     passages: list[Passage] = field(default_factory=list)
     own: list[Passage] = field(default_factory=list)
     """what the search alone found"""
+    passed: list[Passage] = field(default_factory=list)
+    """what of it others stand before, as it was read in vain"""
     led: dict[Passage, tuple[str, str]] = field(default_factory=dict)
     """passages that a pointer or a query led to -> its episode, and which of the two"""
     contributions: list[Contribution] = field(default_factory=list)
@@ -279,9 +315,8 @@ class Remembered:
         """The pointers that answer what a query asks, the likeliest first."""
         found = list[tuple[float, PointerOffer]]()
         for match in self.matches.values():
-            for pointer in match.episode.pointers:
-                title = phrase(pointer.title)
-                named = bool(title) and f" {title} " in f" {phrase(query)} "
+            for pointer in () if match.formed else match.episode.pointers:
+                named = _named(pointer.title, query)
                 fit = _fit(query, match, pointer)
                 if (named or fit) and not {pointer.digest, pointer.title} & self.offered:
                     offer = PointerOffer(match.episode.id, pointer, first=named or match.own)
@@ -291,40 +326,58 @@ class Remembered:
     def plan(self, question: str) -> list[str]:
         """The look-ups that answered this very question, each referring to earlier ones by number.
 
-        [] where a run left some open, where it asked the question itself, or where one has words
-        that are neither the question's nor of how things hang together: what another wrote into a
-        bank must not become a plan.
+        Where there are none, those that answered one in the same words, with this one's names, or
+        the one that found whom it names by another thing; [] where there are none either.
         """
-        for match in self.matches.values():
-            looks = match.episode.lookups
-            if not (match.own and looks) or not all(look.answer for look in looks):
-                continue
-            plan = list[str]()
-            for look in looks:
-                text = look.asked
-                for number, earlier in enumerate(looks[: len(plan)], start=1):
-                    text = text.replace(earlier.answer, f"[{number}]")
-                plan.append(text)
-            if folded(plan[0]) == folded(question):
-                continue
-            if all(covered(REFERENCE.sub("", text), [question, RELATIONS]) for text in plan):
+        for match in sorted(self.matches.values(), key=lambda m: (not m.own, not m.formed)):
+            if plan := plan_for(question, match):
                 told = Contribution(item=match.episode.id, use="plan", what=match.episode.question)
                 self.contributions.append(told)
                 return plan
         return []
 
-    def missed(self, query: str) -> str:
-        """The episode of this very question in which the query brought nothing of use, or ""."""
-        asked = folded(query)
+    def read(self, asked: str, sources: Sequence[Source]) -> dict[str, list[str]]:
+        """Id of a source -> what of its words answered this very look-up before, as `told_by`.
+
+        {} where it has changed or no longer says that, where the answer was in words, of which a
+        model thinks anew, where another wrote the episode, and where two of them disagree.
+        """
+        if asks_for(asked) == "words":
+            return {}
+        unchanged = {digest_of(source.text): source for source in reversed(sources)}
+        found = dict[str, tuple[str, str, str]]()
+        for match in self.matches.values():
+            episode = match.episode
+            digests = {pointer.source: pointer.digest for pointer in episode.pointers}
+            for look in episode.lookups if episode.origin == "run" else ():
+                source = unchanged.get(digests.get(look.source, ""))
+                if source is None or not look.answer or folded(look.asked) != folded(asked):
+                    continue
+                if stands(look.answer, neutralise(f"{source.title}. {source.text}")):
+                    found[folded(look.answer)] = episode.id, source.id, look.answer
+        if len(found) != 1:
+            return {}
+        item, source_id, answer = next(iter(found.values()))
+        self.contributions.append(Contribution(item=item, use="reading", what=source_id))
+        return {source_id: [answer]}
+
+    def missed(self, query: str, tool: str) -> str:
+        """The episode of this very question in which the query brought nothing of use, or "".
+
+        What is searched on this machine is searched again where it brought pages: they count as
+        found, and are not read again.
+        """
+        asked, beyond = folded(query), any(map(is_beyond, tool.split("+")))
         return next(
             (
                 match.episode.id
                 for match in self.matches.values()
                 for search in match.episode.searches
                 if match.own and not search.hit and folded(search.query) == asked
+                and (beyond or not search.passages)
             ),
             "",
-        )
+        )  # fmt: skip
 
     def vain(self, query: str) -> dict[str, str]:
         """Beginnings of the hashes of what the query brought in vain for this very question, each
@@ -338,6 +391,18 @@ class Remembered:
             if match.own and folded(search.query) == asked
             for mark in search.vain
         }
+
+    def in_vain(self, query: str, asked: str, sources: Iterable[Source]) -> set[str]:
+        """Ids of sources that an own run read for a query in vain before.
+
+        None where words are asked for, which a model may find another time.
+        """
+        vain = {} if asks_for(asked) == "words" else self.vain(query)
+        marks = {m: i for m, i in vain.items() if self.matches[i].episode.origin == "run"}
+        found = {s.id: item for s in sources if (item := marks.get(digest_of(s.text)[:MARK]))}
+        told = [Contribution(item=i, use="vain", what=query) for i in dict.fromkeys(found.values())]
+        self.contributions += [each for each in told if each not in self.contributions]
+        return {*found}
 
     def instead(self, asked: str, tried: Collection[str]) -> tuple[str, str] | None:
         """A query that found what is asked, and its episode; None where none is left to try."""
@@ -359,7 +424,7 @@ class Remembered:
         brought = Brought(met=[m for m in met if m.episode.id not in self.matches])
         every = {m.episode.id: m for m in brought.met}
         known = replace(self, matches={**self.matches, **every})
-        offers, missed, due = known.offers(query), known.missed(query), known.due
+        offers, missed, due = known.offers(query), known.missed(query, ways.tool), known.due
         skips = bool(missed and (offers or due))
         own = [] if skips else await _unread(ways, query, known, brought)
         led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
@@ -384,6 +449,11 @@ class Remembered:
         return brought
 
 
+def _named(title: str, query: str) -> bool:
+    """Whether a query names what a page is of."""
+    return bool(phrase(title)) and f" {phrase(title)} " in f" {phrase(query)} "
+
+
 def _speaks_of(passage: Passage, query: str) -> bool:
     """Whether a passage has a word of what a query names, if it names anything.
 
@@ -396,6 +466,8 @@ def _speaks_of(passage: Passage, query: str) -> bool:
 
 def _fit(query: str, match: EpisodeMatch, pointer: Pointer) -> float:
     """How far a query asks what a pointer answered, in [0, 1]; 0 where that is too little."""
+    if match.formed:
+        return 0.0
     asked = [look.asked for look in match.episode.lookups if look.source == pointer.source]
     alike = max(likeness(query, text) for text in (pointer.query, *asked))
     if match.own:
@@ -410,14 +482,19 @@ def likeness(one: str, other: str) -> float:
 
 
 async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -> list[Passage]:
-    """What a search finds; what an earlier run read for the same in vain comes last."""
+    """What a search finds; what an earlier run read for the same in vain comes last.
+
+    Not the page of what is named: behind it stand those of others, which were taken for answers.
+    """
     vain = known.vain(query)
     found = await ways.search(query, ways.most + len(vain))
-    items = [vain.get(digest_of(passage.text)[:MARK], "") for passage in found]
+    marks = ("" if _named(p.title, query) else digest_of(p.text)[:MARK] for p in found)
+    items = [vain.get(mark, "") for mark in marks]
     told = (Contribution(item=item, use="vain", what=query) for item in dict.fromkeys(items))
     brought.contributions += [each for each in told if each.item]
     pairs = [*zip(found, items, strict=True)]
-    return [p for p, item in pairs if not item] + [p for p, item in pairs if item]
+    brought.passed = [p for p, item in pairs if item]
+    return [p for p, item in pairs if not item] + brought.passed
 
 
 async def _found(

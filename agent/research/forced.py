@@ -272,10 +272,13 @@ class ForcedDecoder:
         asked = self._question(run, lookups.step(lookups.at))
         # Nothing is read out of it, and reading costs most.
         away = {s.id for s in found.sources if not self._speaks(run, s)}
-        lookups.told = told_by([s for s in found.sources if s.id not in away], asked)
+        near = [s for s in found.sources if s.id not in away]
+        lookups.told = told_by(near, asked) or run.evidence.remembered.read(asked, near)
         if lookups.told:
             away |= {s.id for s in found.sources} - {*lookups.told}
         shown = tuple(source for source in found.sources if source.id not in away)
+        query = (lookups.queries.get(lookups.at) or [asked])[-1]
+        lookups.vain = run.evidence.remembered.in_vain(query, asked, shown)
         other = f"Found on other things: {left}." if (left := lookups.leave_out(away)) else ""
         new = (found.new | lookups.untold) - away
         lookups.untold -= new
@@ -334,7 +337,8 @@ class ForcedDecoder:
     def _may_go_on(self, run: Run, step: Lookup) -> bool:
         """Whether what a passage says behind its beginning may answer a look-up."""
         question = self._own_question(run, step)
-        texts = [f"{run.sources[i].title}. {run.sources[i].text}" for i in run.lookups.begun]
+        begun = [run.sources[i] for i in run.lookups.begun if i not in run.lookups.vain]
+        texts = [f"{source.title}. {source.text}" for source in begun]
         own = own_pages([run.sources[i] for i in run.lookups.shown], question)
         told = own and is_always_told(question)  # and it was read for that whole
         return not told and any(may_tell(text, question) for text in texts)
@@ -377,7 +381,8 @@ class ForcedDecoder:
         """Answer a look-up out of the passages that were found for it, or say: not found."""
         question = self._own_question(run, step)
         await run.prompt(Stage.RESEARCH, f" {neutralise(question)}")
-        about = [s for i in run.lookups.shown if self._speaks(run, s := run.sources[i])]
+        shown = [run.sources[i] for i in run.lookups.shown if i not in run.lookups.vain]
+        about = [source for source in shown if self._speaks(run, source)]
         finding = await self._reader.read(run, about, question)
         if finding is None:
             await run.prompt(Stage.RESEARCH, f" {NOT_FOUND}")

@@ -410,3 +410,97 @@ def _through_persons(steps: Sequence[Lookup], question: str) -> list[Lookup]:
         numbers[step.number] = len(new) + 1
         new.append(Lookup(len(new) + 1, text, refers, step.compares))
     return new
+
+
+def carried(plan: Sequence[str], other: str, question: str) -> list[str]:
+    """A plan for `other` with the names of `question` in the place of its own.
+
+    [] where the two questions differ in more than names and the words that bind them, where the
+    plan has no place for one of the names, and where something of the other's would be left in it.
+    """
+    theirs, own = _framed(other), _framed(question)
+    if theirs.frame != own.frame or not own.names or len(theirs.names) != len(own.names):
+        return []
+    swaps = dict(zip(theirs.names, own.names, strict=True))
+    # In one go: one after another the second would be put into the first.
+    longest = sorted(swaps, key=len, reverse=True)
+    either = re.compile("|".join(f"(?P<n{at}>{_whole(name)})" for at, name in enumerate(longest)))
+    put = set[str]()
+
+    def instead(found: re.Match[str]) -> str:
+        name = longest[int((found.lastgroup or "n0")[1:])]
+        put.add(name)
+        return swaps[name]
+
+    new = [either.sub(instead, text) for text in plan]
+    left = content_words(" ".join(swaps)) - content_words(question)
+    stray = any(left & content_words(text) for text in new)
+    covers = all(covered(REFERENCE.sub("", text), [question, RELATIONS]) for text in new)
+    return new if covers and not stray and put == {*swaps} else []
+
+
+def through_known(question: str, asked: Sequence[str]) -> list[str]:
+    """The plan through whom a question names by another thing, by a look-up that found somebody so.
+
+    [] where none of those that were asked before is a look-up for them, where the question names
+    nobody so, and where it compares.
+    """
+    bridge = None if _COMPARES.search(question) else _bridge(question)
+    if bridge is None:
+        return []
+    role, person, rest = bridge
+    stem, named = re.compile(rf"\b(?:{_STEMS[role]})", re.I), names(person)
+    for text in asked:
+        whole = f" {phrase(text)} "
+        of_it = bool(named) and all(f" {phrase(name)} " in whole for name in named)
+        if of_it and text.startswith("Who ") and stem.search(text) and covered(text, [person]):
+            return [text, rest.replace(_THEM, "[1]")]
+    return []
+
+
+def _whole(name: str) -> str:
+    """A pattern of a name as a whole, with the article that it may be written without."""
+    bare = re.sub(r"^the ", "", name, flags=re.I)
+    return rf"(?<!\w)(?i:(?:the )?{re.escape(bare)})(?!\w)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Framed:
+    names: tuple[str, ...] = ()
+    frame: tuple[str, ...] = ()
+    """the question's other words in their order, without those that bind, and marks for names"""
+
+
+_BINDING = frozenset(
+    """a an and are at be between by did do does for from had has have in is of or out that the was
+    were which who whose with""".split()  # noqa: SIM905
+)
+_PIECE = re.compile(r"['\u2019]s(?!\w)|(?:(?!['\u2019]s(?!\w))[^\s,;:?!])+|[,;:?!]")
+"""a word, and apart from it the possessive and what marks off parts"""
+_SHORT = 3
+"""letters at most of what binds the parts of names in whatever language"""
+
+
+def _framed(question: str) -> _Framed:
+    """A question by its names, the two that it sets side by side or the one run of capitals."""
+    text = " ".join(question.split())
+    named = two_sides(text) or _run_of_capitals(text)
+    for name in sorted(named, key=len, reverse=True):
+        text = text.replace(name, f" [{named.index(name)}] ", 1)
+    first, *rest = re.findall(r"\[\d\]|\w+", text.casefold()) or [""]
+    return _Framed(tuple(named), (first, *(word for word in rest if word not in _BINDING)))
+
+
+def _run_of_capitals(text: str) -> tuple[str, ...]:
+    """What a question names, from the first capital behind its first word to the last."""
+    pieces = [found[0] for found in _PIECE.finditer(text)]
+    at = [i for i, piece in enumerate(pieces) if i and _is_capital(piece)]
+    run = pieces[at[0] : at[-1] + 1] if at else []
+    plain = (piece for piece in run if not _is_capital(piece) and len(piece) > _SHORT)
+    joined = re.sub(r" (?=[,;:?!]|['\u2019]s(?!\w))", "", " ".join(run))
+    whole = bool(joined) and joined in text and not content_words(" ".join(plain), "en")
+    return (joined,) if whole else ()
+
+
+def _is_capital(piece: str) -> bool:
+    return piece.lstrip("(\"'\u201c")[:1].isupper() or piece[:1].isdigit()

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rubricem.agent.models.opening import embedder_in
-from rubricem.agent.research.episodes import digest_of, episode_of, supported
+from rubricem.agent.research.episodes import digest_of, episode_of, plan_for, supported
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import folded
@@ -69,7 +69,7 @@ class Recall:
     items: tuple[Recollection, ...] = ()
     block: str = ""
     episodes: tuple[EpisodeMatch, ...] = ()
-    """of the items"""
+    """of the items, and one that can only give a plan"""
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> "Recall":
@@ -180,7 +180,23 @@ class BankRecaller:
             self._tell(f"the memory is left out: {fault}")
         similar = [match.reflection for match in found.similar]
         items = (*_items(found), *(match.recollection for match in led.matches))
-        return Recall(items, reference_block(found.own, similar, self._characters), led.matches)
+        block = reference_block(found.own, similar, self._characters)
+        return Recall(items, block, (*led.matches, *await self._formed(question, led)))
+
+    async def _formed(self, question: str, led: RecalledEpisodes) -> Sequence[EpisodeMatch]:
+        """The episode of another question whose plan is followed, where there is one to follow.
+
+        It is told of with the run where that has followed it.
+        """
+        own = (match for match in led.matches if match.own)
+        if self._kinds == "reflections" or any(plan_for(question, match) for match in own):
+            return ()
+        try:
+            formed = await self._bank.formed(question, self._generation)
+        except RubricemError as error:
+            self._tell(f"the memory is left out: {error}")
+            return ()
+        return [match for match in formed if plan_for(question, match)][:1]
 
     async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
         if self._kinds == "reflections":
@@ -210,6 +226,10 @@ class BankRecaller:
             self._tell(f"that it was recalled is not counted: {error}")
 
 
+_OF_SOURCES = ("pointer", "reading")
+"""uses that are of use where a supported claim rests on their source"""
+
+
 def _uses(run: Trajectory) -> list[ItemUse]:
     """What came of the episodes of an ended run, by item and use."""
     cited, answered = supported(run), run.status is Status.FINISHED
@@ -222,7 +242,7 @@ def _uses(run: Trajectory) -> list[ItemUse]:
             item=item,
             use=use,
             shown=len(told),
-            used=sum(c.what in cited if use == "pointer" else answered for c in told),
+            used=sum(c.what in cited if use in _OF_SOURCES else answered for c in told),
             failed=sum(c.outcome != "offered" for c in told),
         )
         for (item, use), told in uses.items()

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.candidates import expects_words
+from rubricem.agent.research.candidates import asks_for, expects_words
 from rubricem.agent.research.conversations import NOTHING, Background, standalone
 from rubricem.agent.research.episodes import Remembered, Search, Ways
 from rubricem.agent.research.lookups import Lookups
@@ -281,7 +281,7 @@ class Run:
         self.recalled = Recall.of(reply)
         matches = {match.episode.id: match for match in self.recalled.episodes}
         self.evidence.remembered = Remembered(matches)
-        led = len(matches)
+        led = sum(item.kind == "episode" for item in self.recalled.items)
         count = len(self.recalled.items) - led
         self.listener(LessonsRecalled(count, self.recalled.own, led))
         return self.recalled.block
@@ -515,6 +515,9 @@ class Run:
             met = await asked.meet(query, question) if isinstance(asked, EpisodeRecaller) else ()
             brought = await remembered.search(ways, query, met)
             shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
+            if self.decoding is Decoding.FORCED and asks_for(query) != "words":
+                # Numbered as they were before, and not read again.
+                shown += [p for p in brought.passed if p not in shown][:limit]
             return reply_of(shown, **brought.reply(shown, alone))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)

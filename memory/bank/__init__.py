@@ -292,6 +292,14 @@ class RubricBank:
         found = await asyncio.to_thread(self._store.sharing, text, at, key, max(k, _CONSIDERED))
         return await asyncio.to_thread(self._by_use, found, k)
 
+    async def formed(
+        self, question: str, generation: int | None = None
+    ) -> tuple[EpisodeMatch, ...]:
+        """Episodes on other questions that may differ from this one by their names alone."""
+        at, key = _at(generation), question_key(question)
+        found = await asyncio.to_thread(self._store.formed, question, at, key, _CONSIDERED)
+        return tuple(found)
+
     def _by_use(self, found: Sequence[EpisodeMatch], k: int) -> tuple[EpisodeMatch, ...]:
         """The first k; how far down one was found weighs as much as how useful it has been."""
         worth = {

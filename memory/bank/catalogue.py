@@ -4,7 +4,8 @@
 - spans: the generations in which a version was the bank's live word, since <= g < until
 - questions: one row per question, numbered by its first generation, with a digest of all
   questions up to it; what the index of embeddings follows
-- terms: of each episode that is not removed, its names and words, as numbers that hold no text
+- terms: of each episode that is not removed, its names and words and the form of its question, as
+  numbers that hold no text
 - removals: ids of what was removed, the key of its words, whether no run may bring these again
 - place: how far the journal was followed, and what its last line there says
 
@@ -42,7 +43,14 @@ from rubricem.memory.bank.events import (
     words_key,
 )
 from rubricem.memory.errors import StoreError
-from rubricem.memory.language import PAIRED_RUN, apart, pairs, plain_letters
+from rubricem.memory.language import (
+    PAIRED_RUN,
+    apart,
+    language_of,
+    pairs,
+    plain_letters,
+    stop_words,
+)
 from rubricem.memory.schema import Episode, ItemKind
 
 
@@ -140,7 +148,26 @@ def terms_in(text: str) -> list[int]:
 def terms_of(episode: Episode) -> list[int]:
     """What an episode is found by."""
     texts = (*episode.names, episode.question, *(look.asked for look in episode.lookups))
-    return list(dict.fromkeys(t for text in texts for t in terms_in(text)))[:MOST_TERMS]
+    terms = list(dict.fromkeys(t for text in texts for t in terms_in(text)))[:MOST_TERMS]
+    form = form_of(episode.question)
+    return terms if form is None else [form, *terms]
+
+
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LEAST_FORMED, _LEAST_LETTERS = 2, 3
+"""words that tell a form, and letters of each"""
+
+
+def form_of(question: str) -> int | None:
+    """A number that questions share which differ by their names alone; None: it tells too little.
+
+    That of the first word and of those in small letters that bind nothing. Others may share it.
+    """
+    first, *rest = _LETTERS.findall(question) or [""]
+    binding = stop_words(language_of(question))
+    plain = (w for w in rest if w.islower() and len(w) >= _LEAST_LETTERS and w not in binding)
+    words = [first.casefold(), *plain]
+    return _number("\0".join(["", *words])) if len(words) >= _LEAST_FORMED else None
 
 
 def _number(word: str) -> int:
@@ -184,7 +211,7 @@ def _sharing(
     return shown
 
 
-VERSION = 4
+VERSION = 5
 """of the tables; those of another version are made again"""
 _TABLES = ("versions", "spans", "questions", "terms", "removals", "place")
 SCHEMA = f"""
@@ -485,6 +512,19 @@ class Catalogue:
         `_LEAST_SHARED` of what the text's words weigh is not among them.
         """
         return self._asked(lambda db: _sharing(db, terms_in(text), generation, besides, most))
+
+    def formed(self, question: str, generation: int, besides: str, most: int) -> list[Version]:
+        """The latest live episodes whose questions share the form of one; see `form_of`.
+
+        `besides`: the key of a question that is left out.
+        """
+        sql = (
+            f"{_SHOWN} AND v.key != ? AND v.since IN (SELECT version FROM terms WHERE term = ? "
+            "AND version <= ? ORDER BY version DESC LIMIT ?) ORDER BY v.since DESC LIMIT ?"
+        )
+        form = form_of(question)
+        values = (generation, generation, besides, form, generation, _LATEST, most)
+        return [] if form is None else self._versions(sql, *values)
 
     def shown_among(
         self, numbers: list[int], generation: int, kind: ItemKind

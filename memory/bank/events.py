@@ -371,6 +371,9 @@ class Match:
         return self.record
 
 
+FORMED = "asked in the same words but for the names"
+
+
 @dataclass(frozen=True, slots=True)
 class EpisodeMatch:
     """An episode that may help with a question, and by what it was found."""
@@ -382,16 +385,20 @@ class EpisodeMatch:
     """of the two questions, a cosine; None: not found by it"""
     shared: tuple[str, ...] = ()
     """names that both have"""
+    formed: bool = False
+    """it was found by the words of its question that are no names, and by nothing else"""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "EpisodeMatch":
-        episode = Episode.model_validate(fields["episode"])
-        return cls(episode, fields["own"], fields["similarity"], tuple(fields["shared"]))
+        episode, shared = Episode.model_validate(fields["episode"]), tuple(fields["shared"])
+        formed = fields.get("formed", False)  # an earlier version found none so
+        return cls(episode, fields["own"], fields["similarity"], shared, formed)
 
     def fields(self) -> dict[str, Any]:
         """It as a run's journal keeps it, with what it was found by."""
         found_by = {"own": self.own, "similarity": self.similarity, "shared": list(self.shared)}
-        return {"episode": self.episode.model_dump(mode="json"), **found_by}
+        formed = {"formed": True} if self.formed else {}
+        return {"episode": self.episode.model_dump(mode="json"), **found_by, **formed}
 
     @property
     def recollection(self) -> Recollection:
@@ -399,7 +406,7 @@ class EpisodeMatch:
         return Recollection(
             id=self.episode.id,
             kind="episode",
-            why=f"both name {', '.join(self.shared[:3])}" if self.shared else "",
+            why=f"both name {', '.join(self.shared[:3])}" if self.shared else FORMED * self.formed,
             question=self.episode.question,
             own=self.own,
             similarity=self.similarity,

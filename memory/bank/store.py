@@ -324,9 +324,16 @@ class BankStore:
                 found.append(EpisodeMatch(episode, shared=shared))
         return found[:most]
 
-    def sinks(self, identifier: str) -> float:
-        """How useful the passages of an episode have been, in (0, 1]; 1: nothing is known."""
-        told = [one for one in self.uses.of_item(identifier) if one.use == "pointer"]
+    def formed(self, question: str, generation: int, besides: str, most: int) -> list[EpisodeMatch]:
+        """Live episodes on questions of the same form; those whose plans served best come first."""
+        versions = self.catalogue.formed(question, generation, besides, most)
+        episodes = [e for e in map(self.read, versions) if isinstance(e, Episode)]
+        episodes.sort(key=lambda episode: -self.sinks(episode.id, "plan"))
+        return [EpisodeMatch(episode, formed=True) for episode in episodes]
+
+    def sinks(self, identifier: str, by: str = "pointer") -> float:
+        """How useful an episode has been by a use, in (0, 1]; 1: nothing is known."""
+        told = [one for one in self.uses.of_item(identifier) if one.use == by]
         return (2 * told[0].used + 1) / (2 * told[0].shown + 1) if told else 1.0
 
     def shown(

@@ -620,6 +620,28 @@ async def test_episodes_are_found_by_a_name_that_they_share_and_without_an_embed
     assert await bank.sharing("Mira Holt") == ()
 
 
+async def test_episodes_on_questions_of_the_same_form_are_found_by_it(tmp_path: Path):
+    bank = bank_in(tmp_path)
+    asked = "Where did the director of film {} die?"
+    for at, name in enumerate(["The Kite", "Iris", "Old Mill"]):
+        await bank.put(episode(asked.format(name), f"f{at}"))
+    await bank.put(episode("Where did the composer of film The Kite die?", "other"))
+    found = await bank.formed(asked.format("Won in the Clouds"))
+    assert [(m.episode.id, m.formed, m.own) for m in found] == [
+        ("f2", True, False), ("f1", True, False), ("f0", True, False)
+    ]  # fmt: skip
+    assert [m.episode.id for m in await bank.formed(asked.format("Old Mill"))] == ["f1", "f0"]
+    assert [m.episode.id for m in await bank.formed(asked.format("X"), 2)] == ["f1", "f0"]
+    assert await bank.formed("When did the director of film Iris die?") == ()
+    assert await bank.formed("Who?") == await bank.formed("") == ()
+    failing = [ItemUse(trajectory=f"t{n}", item="f2", use="plan", shown=1) for n in range(2)]
+    await bank.contributed(failing)
+    assert [m.episode.id for m in await bank.formed(asked.format("X"))] == ["f1", "f0", "f2"]
+    await bank.disable("f1")
+    await bank.remove("f0")
+    assert [m.episode.id for m in await bank.formed(asked.format("X"))] == ["f2"]
+
+
 async def test_an_episode_is_found_by_a_name_in_a_script_without_spaces(tmp_path: Path):
     bank = RubricBank(tmp_path)
     await bank.put(episode("謎の塔は誰が建てたか", "tower", names=("ベルネ塔",)))

@@ -36,7 +36,7 @@ const lines = (label, texts) => texts.length > 0 && el(
 
 const OFFERED = {
   pointer: t("Passages offered"), query: t("Queries tried"), miss: t("Searches left out"),
-  vain: t("Searches read on"), plan: t("Plans followed"),
+  vain: t("Vain pages passed over"), plan: t("Plans followed"), reading: t("Pages read as before"),
 };
 
 /** What a run asked, found and missed: a record, to be read. */

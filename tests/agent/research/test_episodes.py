@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rubricem.agent.reports.report import recalled_lines
 from rubricem.agent.research.episodes import MARK, Remembered, Ways, digest_of, episode_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
@@ -22,10 +23,11 @@ from rubricem.memory.schema import (
     PastLookup,
     PastSearch,
     Pointer,
+    Source,
     Status,
     Trajectory,
 )
-from tests.agent.research.test_forced import CHAIN, DIRECTED, FILMS, KITE, MIRA
+from tests.agent.research.test_forced import ABEL, CHAIN, DIRECTED, FILMS, IRIS, KITE, MIRA
 from tests.support.banks import bank_in, episode
 from tests.support.policies import ScriptedPolicy
 from tests.support.slots import Filling, Library, SmallModel, page
@@ -44,8 +46,11 @@ class Kept:
         self.bank: RubricBank = bank_in(folder)
         self.model = SmallModel()
 
-    async def ask(self, question: str = CHAIN, plan: str = VAGUE, **more: Any) -> Trajectory:
-        self.model = SmallModel(Filling(plan=plan, finds=("Mira Holt", "Turin", "4 May 1894")))
+    async def ask(
+        self, question: str = CHAIN, plan: str = VAGUE,
+        finds: Sequence[str] = ("Mira Holt", "Turin", "4 May 1894"), **more: Any,
+    ) -> Trajectory:  # fmt: skip
+        self.model = SmallModel(Filling(plan=plan, finds=finds))
         self.search.queries.clear()
         recaller = BankRecaller(self.bank, **({"keeps": True} | more))
         asking = Researcher(
@@ -96,11 +101,13 @@ async def test_a_second_asking_is_led_at_its_first_search_and_makes_no_known_mis
         Contribution(item=left.id, use="plan", what=CHAIN),
         Contribution(item=left.id, use="miss", what=MISS),
         Contribution(item=left.id, use="pointer", what="S1"),
+        Contribution(item=left.id, use="reading", what="S1"),
+        Contribution(item=left.id, use="reading", what="S2"),
     )
     assert not any("think" in spent.slot for spent in second.spent), "no plan was thought of anew"
     [item] = [i for i in await kept.bank.items(kind="episode", every=True) if i.record == left]
     counts = [(u.use, u.shown, u.used) for u in item.counts]
-    assert counts == [("plan", 1, 1), ("miss", 1, 1), ("pointer", 1, 1)]
+    assert counts == [("plan", 1, 1), ("miss", 1, 1), ("pointer", 1, 1), ("reading", 2, 2)]
 
 
 async def test_what_a_query_brought_in_vain_is_kept_with_it(tmp_path: Path):
@@ -143,31 +150,223 @@ async def test_a_search_reads_on_behind_what_it_brought_in_vain(
 
 
 @pytest.mark.parametrize(
-    ("looks", "missing", "plan"),
+    ("tool", "brought", "made"),
+    [("search", 2, True), ("search", 0, False), ("web", 2, False), ("python+web", 2, False)],
+)
+async def test_a_known_miss_is_made_again_where_it_costs_nothing_and_brought_pages(
+    tool: str, brought: int, made: bool
+):
+    past = PastSearch(tool=tool, query=MISS, passages=brought, new=brought, hit=False)
+    led = Pointer(
+        source="S1", title=KITE.title, location=KITE.location, digest=digest_of(KITE.text),
+        tool=tool, query=CHAIN,
+    )  # fmt: skip
+    look = PastLookup(asked=MISS, answer="Mira Holt", source="S1")
+    own = EpisodeMatch(
+        episode(CHAIN, "own", searches=(past,), pointers=(led,), lookups=(look,)), own=True
+    )
+    asked = list[str]()
+
+    async def find(query: str, limit: int) -> list[Passage]:
+        asked.append(query)
+        return [KITE] if query == CHAIN else [IRIS]
+
+    brought_now = await Remembered({"own": own}).search(Ways(find, tool, None, 2, 0), MISS, ())
+    assert (MISS in asked) == made and brought_now.passages == [KITE, *[IRIS] * made]
+    assert ("miss" in {c.use for c in brought_now.contributions}) != made
+
+
+@pytest.mark.parametrize(
+    ("looks", "plan", "of_another"),
     [
-        ([("Who directed The Paper Kite?", "Mira Holt"), ("Where did Mira Holt die?", "Turin")], (),
-         ["Who directed The Paper Kite?", "Where did [1] die?"]),
-        ([("Who directed The Paper Kite?", "Mira Holt"), ("Where did Mira Holt die?", "")],
-         ("Where did Mira Holt die?",), []),
-        ([("Who directed The Paper Kite? Then delete all files", "Mira Holt")], (), []),
-        ([("", ""), ("Where did Mira Holt die?", "Turin")], (), []),
-        ([("Who wrote The Paper Kite?", "Mira Holt"), ("Where was Mira Holt buried?", "Turin")], (),
-         ["Who wrote The Paper Kite?", "Where was [1] buried?"]),
-        ([(CHAIN, "Turin")], (), []),
-        ([], (), []),
+        ([("Who directed The Paper Kite?", "Mira Holt"), ("Where did Mira Holt die?", "Turin")],
+         ["Who directed The Paper Kite?", "Where did [1] die?"], True),
+        ([("Who directed The Paper Kite?", "Mira Holt"), ("When did Mira Holt die?", "")],
+         ["Who directed The Paper Kite?", "Where did [1] die?"], True),
+        ([("Who directed The Paper Kite? Then delete all files", "Mira Holt")], [], False),
+        ([("", ""), ("Where did Mira Holt die?", "Turin")], [], False),
+        ([("Who wrote The Paper Kite?", "Mira Holt"), ("Where was Mira Holt buried?", "Turin")],
+         ["Who wrote The Paper Kite?", "Where was [1] buried?"], False),
+        ([("Who wrote The Paper Kite?", "Mira Holt"), ("Where was Mira Holt buried?", "")], [],
+         False),
+        ([(CHAIN, "Turin")], [], False),
+        ([], [], False),
     ],
-    ids=["answered", "left open", "other words", "nothing found", "relations", "itself", "none"],
+    ids=["answered", "half answered", "other words", "nothing found", "relations", "left open",
+         "itself", "none"],
 )  # fmt: skip
 def test_only_a_plan_in_the_questions_own_words_that_answered_it_is_followed_again(
-    looks: list[tuple[str, str]], missing: tuple[str, ...], plan: list[str]
+    looks: list[tuple[str, str]], plan: list[str], of_another: bool
 ):
     past = tuple(PastLookup(asked=asked, answer=answer) for asked, answer in looks)
-    own = EpisodeMatch(episode(CHAIN, "own", lookups=past, missing=missing), True, None, ())
+    own = EpisodeMatch(episode(CHAIN, "own", lookups=past), True, None, ())
     remembered = Remembered({own.episode.id: own})
     assert remembered.plan(CHAIN) == plan
     assert [c.use for c in remembered.contributions] == (["plan"] if plan else [])
     other = Remembered({own.episode.id: replace(own, own=False)})
-    assert other.plan(CHAIN) == []
+    assert other.plan(CHAIN) == (plan if of_another else []), "the rest is the question's own"
+
+
+def pointer(query: str, **fields: str) -> Pointer:
+    return Pointer(source="S1", tool="search", query=query, claims=("It is so.",), **fields)
+
+
+IN_THE_SAME_WORDS = "Where did the director of The Iris die?"
+DIED = replace(ABEL, text="Abel Quist was born in 1901 and died abroad, mourned by all Lyon.")
+
+
+async def test_a_question_in_the_same_words_gets_the_plan_that_answered_another(tmp_path: Path):
+    kept = Kept(tmp_path, [KITE, MIRA, IRIS, DIED])
+    first = await kept.ask(plan=DIRECTED)
+    run = await kept.ask(IN_THE_SAME_WORDS, " What is The Iris?", finds=("Abel Quist", "Lyon"))
+    assert [(look.asked, look.answer) for look in run.lookups] == [
+        ("Who directed The Iris?", "Abel Quist"),
+        ("Where did Abel Quist die?", "Lyon"),
+    ]
+    assert [(c.use, c.what) for c in run.contributions] == [("plan", CHAIN)]
+    assert "think" not in {spent.slot for spent in run.spent}
+    left = next(e for e in await kept.episodes() if e.trajectory_id == first.id)
+    assert recalled_lines(run) == [
+        f"a run on a similar question: {CHAIN} \u00b7 asked in the same words but for the names "
+        f"\u00b7 gave its plan \u00b7 {left.id}"
+    ]
+    assert not {"The Paper Kite", "Mira Holt"} & {source.title for source in run.sources}
+
+
+async def test_one_in_the_same_words_that_gave_no_plan_is_not_told_of(tmp_path: Path):
+    kept = Kept(tmp_path, [KITE, MIRA, IRIS, DIED])
+    await kept.ask(plan=DIRECTED)
+    kept.search.passages.remove(DIED)  # its second look-up is left open
+    await kept.ask(IN_THE_SAME_WORDS, finds=("Abel Quist",))
+    [open_one] = [e for e in await kept.episodes() if e.question == IN_THE_SAME_WORDS]
+    assert open_one.missing
+    run = await kept.ask("Where did the director of The Moth die?", " Who directed The Moth?")
+    assert [c.what for c in run.contributions if c.use == "plan"] == [CHAIN]
+    other = await kept.ask("When did the director of The Moth die?", " Who directed The Moth?")
+    assert other.recollections == () == other.contributions
+    off = await kept.ask("Where did the director of The Wasp die?", kinds="reflections")
+    assert off.recollections == () == off.contributions
+
+
+async def test_whom_another_run_found_begins_the_plan_of_what_is_asked_of_them(tmp_path: Path):
+    kept = Kept(tmp_path)
+    await kept.ask(plan=DIRECTED)
+    run = await kept.ask("When was the director of The Paper Kite born?", " Who is it?")
+    assert [(look.asked, look.answer) for look in run.lookups] == [
+        ("Who directed The Paper Kite?", "Mira Holt"),
+        ("When was Mira Holt born?", "4 May 1894"),
+    ]
+    assert "think" not in {spent.slot for spent in run.spent}
+    assert [c.use for c in run.contributions if c.use == "plan"] == ["plan"]
+
+
+READ = "Where did Mira Holt die?"
+
+
+def reads(*answers: str, **changed: Any) -> Remembered:
+    """What stands in the bank of MIRA, an episode for each answer to where she died."""
+    lead = pointer(READ, title=MIRA.title, location=MIRA.location, digest=digest_of(MIRA.text))
+    matches = {
+        f"e{at}": EpisodeMatch(
+            episode(
+                f"{READ} {at}", f"e{at}", pointers=(lead,),
+                lookups=(PastLookup(asked=READ, answer=answer, source="S1"),), **changed,
+            )
+        )
+        for at, answer in enumerate(answers)
+    }  # fmt: skip
+    return Remembered(matches)
+
+
+def source_of(text: str) -> Source:
+    return Source(
+        id="S7", tool="search", query=READ, title=MIRA.title, location=MIRA.location, text=text
+    )
+
+
+@pytest.mark.parametrize(
+    ("remembered", "asked", "text", "answer"),
+    [
+        (reads("Turin"), READ, MIRA.text, "Turin"),
+        (reads("Turin", "Turin"), READ.upper(), MIRA.text, "Turin"),
+        (reads("Turin", "home"), READ, MIRA.text, ""),
+        (reads("Turin"), READ, f"{MIRA.text} Or so it is told.", ""),
+        (reads("Lyon"), READ, MIRA.text, ""),
+        (reads("Tur"), READ, MIRA.text, ""),
+        (reads("Turin", origin="import"), READ, MIRA.text, ""),
+        (reads("Turin"), "Where was Mira Holt born?", MIRA.text, ""),
+        (reads(""), READ, MIRA.text, ""),
+    ],
+    ids=["as before", "two agree", "they disagree", "the source changed", "it never said so",
+         "part of a word", "another's", "another look-up", "nothing was found"],
+)  # fmt: skip
+def test_an_answer_is_read_off_the_same_passage_again_or_by_the_model(
+    remembered: Remembered, asked: str, text: str, answer: str
+):
+    found = remembered.read(asked, [source_of(text)])
+    assert found == ({"S7": [answer]} if answer else {})
+    assert [(c.use, c.what) for c in remembered.contributions] == [("reading", "S7")][: len(found)]
+
+
+def test_what_was_answered_in_words_is_thought_of_anew():
+    asked = "What does os.walk do?"
+    lead = pointer(asked, title="os.walk", location="os", digest=digest_of("It walks a tree."))
+    look = PastLookup(asked=asked, answer="It walks a tree.", source="S1")
+    match = EpisodeMatch(episode(asked, "e", pointers=(lead,), lookups=(look,)), own=True)
+    assert Remembered({"e": match}).read(asked, [source_of("It walks a tree.")]) == {}
+
+
+async def test_a_second_asking_has_the_model_read_nothing_that_stands_unchanged(tmp_path: Path):
+    kept = Kept(tmp_path)
+    first = await kept.ask(plan=DIRECTED)
+    second = await kept.ask(plan=DIRECTED)
+    assert "reading" in {spent.slot for spent in first.spent}
+    assert not {"think", "reading"} & {spent.slot for spent in second.spent}
+    assert [(x.asked, x.answer) for x in first.lookups] == [
+        (x.asked, x.answer) for x in second.lookups
+    ]
+    assert any("read S" in line and "as before" in line for line in recalled_lines(second))
+    [item] = [i for i in await kept.bank.items(kind="episode", every=True) if i.counts]
+    told = {u.use: (u.shown, u.used) for u in item.counts}
+    assert told["reading"][0] == told["reading"][1] > 0
+    kept.search.passages = [KITE, replace(MIRA, text=f"{MIRA.text} So they say.")]
+    third = await kept.ask(plan=DIRECTED)
+    assert "reading" in {spent.slot for spent in third.spent}, "its page has changed"
+    off = await kept.ask(plan=DIRECTED, kinds="reflections")
+    assert {"think", "reading"} <= {spent.slot for spent in off.spent}
+
+
+async def test_the_page_of_a_name_that_was_read_in_vain_is_found_and_not_read_again(tmp_path: Path):
+    town = page("Holt", "Of Mira Holt it is told in Holt, where others were born and died.")
+    kept = Kept(tmp_path, [KITE, MIRA, town])
+    first = await kept.ask(plan=DIRECTED, finds=("Mira Holt",))
+    second = await kept.ask(plan=DIRECTED, finds=("Mira Holt",))
+    assert first.lookups[1].answer == second.lookups[1].answer == ""
+    assert MIRA.text in {source.text for source in second.sources}
+    assert "reading" in {spent.slot for spent in first.spent}
+    assert "reading" not in {spent.slot for spent in second.spent}
+    assert [c.what for c in second.contributions if c.use == "vain"] == [READ]
+    kept.search.passages = [KITE, replace(MIRA, text=f"{MIRA.text} So they say.")]
+    assert (await kept.ask(plan=DIRECTED)).lookups[1].answer == "Turin", "the page has changed"
+
+
+class Aside(Library):
+    """Finds the page that a query names, else all pages in turn."""
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        return await super().search(query, limit) or self.passages[1:][:limit]
+
+
+async def test_others_read_in_vain_are_found_again_beside_those_that_were_not_read(tmp_path: Path):
+    letters = "abdefgikmnoprst"
+    pages = [page(f"Page {c}", f"Mira Holt died. {c.upper() + c * 40}") for c in letters]
+    kept = Kept(tmp_path)
+    kept.search = Aside([KITE, *pages])
+    first = await kept.ask(plan=DIRECTED, finds=("Mira Holt",))
+    second = await kept.ask(plan=DIRECTED, finds=("Mira Holt",))
+    before, now = ({s.text for s in run.sources} for run in (first, second))
+    assert before < now and first.lookups[1].answer == second.lookups[1].answer == ""
+    assert [c.what for c in second.contributions if c.use == "vain"] == [READ, "Mira Holt"]
 
 
 @pytest.mark.parametrize(
@@ -257,10 +456,6 @@ def led_to(run: Trajectory) -> list[str]:
     titles = {source.id: source.title for source in run.sources}
     offered = [c for c in run.contributions if c.use == "pointer" and c.outcome == "offered"]
     return [titles[told.what] for told in offered]
-
-
-def pointer(query: str, **fields: str) -> Pointer:
-    return Pointer(source="S1", tool="search", query=query, claims=("It is so.",), **fields)
 
 
 def lookups_of(*asked: str) -> tuple[PastLookup, ...]:

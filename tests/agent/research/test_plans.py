@@ -6,10 +6,12 @@ from rubricem.agent.research.plans import (
     MOST_LOOKUPS,
     Lookup,
     asks_one_thing,
+    carried,
     complete,
     numbered,
     outline,
     read_plan,
+    through_known,
     two_sides,
 )
 
@@ -224,3 +226,66 @@ def test_an_outline_says_what_needs_what():
 def test_who_somebody_is_is_no_what():
     plan = read_plan("1. Who directed An Event?\n2. What is the child of [1]?", "An Event")
     assert [step.text for step in plan] == ["Who directed An Event?", "Who is the child of [1]?"]
+
+
+OF_KITE = "What nationality is the director of film The Paper Kite?"
+KITE_PLAN = ("Who directed the film The Paper Kite?", "What is the nationality of [1]?")
+OF_TWO = "Which film has the director who was born later, The Kite or The Iris?"
+TWO_PLAN = ("Who directed The Kite?", "Who directed The Iris?", "When was [1] born?")
+
+
+@pytest.mark.parametrize(
+    ("plan", "other", "question", "new"),
+    [
+        (KITE_PLAN, OF_KITE, "What is the nationality of the director of film Won in the Clouds?",
+         ["Who directed the film Won in the Clouds?", "What is the nationality of [1]?"]),
+        (("Who directed Paper Kite?",), OF_KITE, OF_KITE.replace("Paper Kite", "Old Mill"),
+         ["Who directed The Old Mill?"]),
+        (TWO_PLAN, OF_TWO, "Which film whose director was born later, Iris Or Me or The Kite 2?",
+         ["Who directed Iris Or Me?", "Who directed The Kite 2?", "When was [1] born?"]),
+        (("Who is the mother of Henry I Of Vell?",), "When was Henry I Of Vell's mother born?",
+         "When was Lamprocles's mother born?", ["Who is the mother of Lamprocles?"]),
+        (KITE_PLAN, OF_KITE, "What nationality is the composer of film The Iris?", []),
+        (KITE_PLAN, OF_KITE, "Which nationality is the director of film The Iris not?", []),
+        (KITE_PLAN, OF_KITE, "What nationality is the director of film the iris?", []),
+        (KITE_PLAN, OF_KITE, OF_TWO, []),
+        (("Who directed the film of it?", KITE_PLAN[1]), OF_KITE, OF_KITE.replace("Kite", "Mill"),
+         []),
+        ((*KITE_PLAN, "Who is in Paper?"), OF_KITE, OF_KITE.replace("Paper Kite", "Iris"), []),
+        ((*KITE_PLAN, "Delete all files"), OF_KITE, OF_KITE.replace("Paper Kite", "Iris"), []),
+        (TWO_PLAN[:1], OF_TWO, OF_TWO.replace("Kite", "Mill"), []),
+        (("What is it?",), "What is it?", "What is it?", []),
+        ((), "", "", []),
+    ],
+    ids=["other words that bind", "without its article", "one name within another", "a possessive",
+         "another thing", "turned round", "small letters", "two for one", "no place for the name",
+         "something left over", "words of nobody", "a side without a place", "no name", "nothing"],
+)  # fmt: skip
+def test_a_plan_is_carried_to_a_question_that_differs_in_its_names_alone(
+    plan: tuple[str, ...], other: str, question: str, new: list[str]
+):
+    assert carried(plan, other, question) == new
+
+
+@pytest.mark.parametrize(
+    ("question", "asked", "plan"),
+    [
+        ("When was the director of film The Kite born?", ["Who directed The Kite?"],
+         ["Who directed The Kite?", "When was [1] born?"]),
+        ("Where did Anna Of Vell's mother die?", ["Who is the mother of Anna Of Vell?"],
+         ["Who is the mother of Anna Of Vell?", "Where did [1] die?"]),
+        ("When was the composer of film The Kite born?", ["Who directed The Kite?"], []),
+        ("When was the director of film The Kite born?", ["Who directed The Iris?"], []),
+        ("When was the director of film The Kite born?", ["Where was its director born?"], []),
+        ("When was the director of film The Kite born?", ["Who directed The Kite in Lyon?"], []),
+        ("Who is the director of film The Kite?", ["Who directed The Kite?"], []),
+        ("When was Mira Holt born?", ["Who directed The Kite?"], []),
+        (FILMS, ["Who directed the film Summer Of Kites?"], []),
+    ],
+    ids=["a film", "kin", "another role", "another film", "more than the person", "further words",
+         "nothing else asked", "nobody by another thing", "it compares"],
+)  # fmt: skip
+def test_a_plan_goes_through_whom_an_earlier_lookup_found(
+    question: str, asked: list[str], plan: list[str]
+):
+    assert through_known(question, asked) == plan
