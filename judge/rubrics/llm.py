@@ -260,14 +260,17 @@ _LABELLED = re.compile(
 _THOUGHT = re.compile(r"^.*?</think>", re.S)
 
 
-def score_in(text: str) -> float | None:
-    """The score as written, of whatever range; None where there is no finite number."""
+def score_in(text: str, scale: float = 1.0) -> float | None:
+    """The score as written, over `scale` or, where it says of how much it is, over that.
+
+    None where there is no finite number.
+    """
     said = _THOUGHT.sub("", text, count=1)
     found = _LABELLED.search(said) or _FIRST.search(said)
     if found is None:
         return None
     score = _number(found["value"])
-    whole = 100.0 if found["percent"] else _number(found["whole"] or "1")
+    whole = _number(found["whole"]) if found["whole"] else 100.0 if found["percent"] else scale
     return score / whole if whole > 0 and math.isfinite(score / whole) else None
 
 
@@ -282,6 +285,7 @@ _FIELD = re.compile(r"\{(action|observation)\}")
 class LLMJudge(Rubric):
     """The number in the model's reply, divided by `scale`; `default_score` where there is none.
 
+    One that says of how much it is, as `8/10` or `80 %`, is divided by that alone.
     `score_pattern` is a regular expression: its first group, or all of it where it has none, is
     the number at its first match. `normalize` then holds the score within 0 and 1; the default
     score is given as it is, and may be NaN for unknown; its 0 is OpenEnv's, and where our judges
@@ -335,7 +339,6 @@ class LLMJudge(Rubric):
                     "Have the prompt ask for a number, or give score_pattern or default_score.",
                 )
             return self.default_score
-        score /= self.scale
         return min(max(score, 0.0), 1.0) if self.normalize else score
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "LLMJudge":
@@ -347,13 +350,14 @@ class LLMJudge(Rubric):
         return copied
 
     def _read(self, reply: str) -> float | None:
+        """The score over `scale`."""
         if self._score_pattern is None:
-            return score_in(reply)
+            return score_in(reply, self.scale)
         found = self._score_pattern.search(reply)
         if found is None:
             return None
         try:
-            return float(found[1] if found.lastindex else found[0])
+            return float(found[1] if found.lastindex else found[0]) / self.scale
         except (TypeError, ValueError):
             return None
 
