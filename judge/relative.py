@@ -60,7 +60,6 @@ from rubricem.memory.schema import (
     RubricBuffer,
     Stage,
     StageScore,
-    Status,
     Trajectory,
     TrajectoryGroup,
     Usage,
@@ -177,17 +176,24 @@ class RelativeJudge:
             usage=sum((one.usage for one in found), NO_USAGE),
         )
 
-    async def scores(
-        self, group: TrajectoryGroup, seed: int = 0, stage: Stage = Stage.ANSWER
-    ) -> RelativeScores:
-        """A score of the stage for each trajectory; raises nothing for a judge that failed."""
+    async def scores(self, group: TrajectoryGroup, seed: int = 0) -> RelativeScores:
+        """A score of each trajectory's answer; raises nothing for a judge that failed."""
         runs = group.trajectories
-        said = [run.transcript() for run in runs]
+        return await self._of_runs(group.question, runs, unreadable(runs), seed, Stage.ANSWER)
 
+    async def _of_runs(
+        self,
+        question: str,
+        runs: Sequence[Trajectory],
+        reasons: Sequence[str],
+        seed: int,
+        stage: Stage,
+    ) -> RelativeScores:
         def text(places: Sequence[int]) -> GroupText:
             return group_text([runs[place] for place in places], self._reader.characters)
 
-        return await self._scores_of(group.question, said, unreadable(runs), text, seed, stage)
+        said = [run.transcript() for run in runs]
+        return await self._scores_of(question, said, reasons, text, seed, stage)
 
     async def scores_of_messages(
         self,
@@ -248,22 +254,18 @@ class RelativeJudge:
         return _scores(stage, reasons, given, faults, usage)
 
     async def _of_stage(self, group: TrajectoryGroup, stage: Stage, seed: int) -> RelativeScores:
-        """What the runs wrote in the stage, read as if it were all of them and had come to its end.
+        """What the runs wrote in the stage, read as if it were all of them.
 
         Those that nobody has to read are in nobody's comparison.
         """
         known = [unread(trajectory, stage) for trajectory in group.trajectories]
-        ended = {"status": Status.FINISHED, "reason": "", "cut_in": None}
-        alone = tuple(
-            t.model_copy(update={"segments": tuple(stage_segments(t, stage)), **ended})
+        alone = [
+            t.model_copy(update={"segments": tuple(stage_segments(t, stage))})
             for t, score in zip(group.trajectories, known, strict=True)
             if score is None
-        )
-        if not alone:
-            return RelativeScores(tuple(score for score in known if score is not None))
+        ]
         question = _TASK.format(stage=stage.value, question=group.question)
-        shown_group = TrajectoryGroup(question=question, trajectories=alone)
-        read = await self.scores(shown_group, seed, stage)
+        read = await self._of_runs(question, alone, [""] * len(alone), seed, stage)
         given = iter(read.scores)
         return replace(read, scores=tuple(score or next(given) for score in known))
 

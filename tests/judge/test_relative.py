@@ -34,6 +34,7 @@ from rubricem.judge.stage_readers import expected
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     Author,
+    Decoding,
     RubricBuffer,
     Segment,
     Stage,
@@ -314,6 +315,13 @@ async def test_a_stage_that_was_left_out_is_0_and_one_that_was_cut_off_is_unscor
     found = await scores(group_of(short, cut, whole), reader)
     assert found == [[0.5, 0.5, 0.0, 0.0], [0.4, 0.4, None, None], [0.9] * 4]
     assert sorted(count for _, count in reader.asked) == [1, 1, 3, 3], "who has none is not read"
+
+
+async def test_a_forced_run_that_found_nothing_has_its_answer_alone_unscored():
+    nothing = {"decoding": Decoding.FORCED, "status": Status.NO_EVIDENCE, "sources": ()}
+    runs = [marked(name, *marks) for name, marks in {"a": [0.1] * 4, "b": [0.9] * 4}.items()]
+    group = group_of(*(run.model_copy(update=nothing) for run in runs))
+    assert await scores(group, MarkReader()) == [[0.1] * 3 + [None], [0.9] * 3 + [None]]
 
 
 async def test_a_stage_that_the_judge_failed_on_is_unscored_alone():
