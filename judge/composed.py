@@ -45,7 +45,7 @@ from rubricem.memory.schema import (
 Compositions = Mapping[Stage, Callable[[], Rubric]]
 """A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
 ROUNDING = 1e-6
-"""how far outside 0 to 1 a reward may lie and still count as 0 or 1"""
+"""how far beyond its bounds a reward may lie and still count as one of them"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +198,21 @@ def _wanted(row: _Row) -> bool:
 
 
 def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
-    """The composed score, with the judge's verdicts and what each rubric said."""
+    """The composed score, with the judge's verdicts and what each rubric said.
+
+    It is in 0 to 1, or as far below 0 as the judge's own, which a checklist may take there.
+    """
+    least = min(judged.score or 0.0, 0.0)
     found: dict[str, Any] = {
         "score": None,
         "spread": None,
         "justification": described(rubric),
         "components": components(rubric),
     }
-    if -ROUNDING <= reward <= 1 + ROUNDING:
-        found |= {"score": min(max(reward, 0.0), 1.0), "unscored_reason": ""}
+    if least - ROUNDING <= reward <= 1 + ROUNDING:
+        found |= {"score": min(max(reward, least), 1.0), "unscored_reason": ""}
     elif not math.isnan(reward):
-        found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in 0 to 1"
+        found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in {least:g} to 1"
     elif not judged.unscored_reason:
         found["unscored_reason"] = "its rubrics gave no number"
     return judged.model_copy(update=found)

@@ -8,6 +8,14 @@ from typing import Any
 import pytest
 
 from rubricem.judge.buffers import add
+from rubricem.judge.checklist import (
+    Checked,
+    ChecklistItem,
+    ChecklistJudge,
+    ItemFinding,
+    ProposedChecklist,
+    with_items,
+)
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
 from rubricem.judge.stage import StageJudge
@@ -178,6 +186,25 @@ async def test_a_reward_outside_its_range_is_no_score(
     result = await judged(group_of(run_of()), {Stage.PLAN: lambda: Fixed(given)})
     plan = scores(result.judgements[0])[Stage.PLAN]
     assert (plan.score, plan.unscored_reason) == (score, reason)
+
+
+async def test_a_gate_lets_the_minus_points_of_a_checklist_through():
+    class Flawed:
+        name = "checker"
+
+        async def check(self, question: str, answer: str, items: Any) -> Checked:
+            met = (ItemFinding(item=i, met=(i.points < 0) == ("bad" in answer)) for i in items)
+            return Checked(tuple(met))
+
+    named = ChecklistItem(criterion="names it", points=5)
+    items = [named, ChecklistItem(criterion="errs", points=-3)]
+    buffer = with_items(RubricBuffer(question=QUESTION), items, "given", 0)
+    judge = ChecklistJudge(ProposedChecklist(ScriptedProposer({})), Flawed())
+    group = group_of(varied("a", "good"), varied("b", "bad"))
+    composed = ComposedJudge(judge, {Stage.ANSWER: lambda: Sequential(Judged())})
+    for each in (judge, composed):
+        found = (await each.judge(group, buffer)).judgements
+        assert [one.score(Stage.ANSWER) for one in found] == [1.0, -0.6]
 
 
 async def test_a_stage_left_out_is_missing_and_one_cut_off_unscored_whatever_the_rubric_says():
