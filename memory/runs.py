@@ -36,6 +36,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -152,13 +153,11 @@ class Journal:
         self._flushing = None
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _held(self._fd):
             raise StoreError(
                 f"{self.path.name} is in use by another process",
                 "Wait until that run has ended, or give this one another name: --thread or --out.",
-            ) from None
+            )
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
         whole = 0
@@ -182,6 +181,23 @@ class Journal:
                 f"line {number} of the journal {self.path.name} is damaged",
                 "Move that run's folder away and ask again; nothing was overwritten.",
             ) from None
+
+
+LOOKED_AT = 0.2
+"""seconds in which whoever looks whether a file is in use, and holds it for that, is done"""
+
+
+def _held(descriptor: int) -> bool:
+    """Lock a file for this process alone; False where another one has it."""
+    until = time.monotonic() + LOOKED_AT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOKED_AT / 20)
 
 
 def in_use(path: Path) -> bool:
@@ -489,10 +505,8 @@ def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise busy from None
+        if not _held(file.fileno()):
+            raise busy
         yield
 
 

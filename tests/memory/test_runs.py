@@ -4,6 +4,7 @@ The journal: nothing finished is lost, nothing unfinished is believed.
 """
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -11,7 +12,8 @@ import stat
 import subprocess
 import sys
 import textwrap
-from contextlib import nullcontext
+import threading
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,8 @@ from rubricem.memory.runs import (
     CallKey,
     Journal,
     RunStore,
+    held_alone,
+    in_use,
     refuse_strangers,
     writable,
     write_atomically,
@@ -258,6 +262,19 @@ async def test_a_second_process_is_refused(tmp_path: Path):
     )
     assert "in use by another process" in other.stderr
     journal.close()
+
+
+def test_who_looks_whether_a_file_is_in_use_keeps_nobody_from_it(tmp_path: Path):
+    path, busy = tmp_path / "journal.jsonl", StoreError("it is in use")
+    for holding in (lambda: closing(Journal(path)), lambda: held_alone(path, busy)):
+        path.touch()
+        looking = path.open("rb")
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as `in_use` does while it looks
+        done = threading.Timer(0.05, looking.close)
+        done.start()
+        with holding():
+            assert in_use(path)
+        done.join()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
