@@ -432,7 +432,12 @@ class TokenServer:
             return reading
 
         reading, spent = await self._tries.call(attempt)
-        return await self._checked(reading, spent + self._usage(len(prefix), reading))
+        usage = spent + self._usage(len(prefix), reading)
+        try:
+            return await self._checked(reading, usage)
+        except PolicyError as error:
+            error.usage = usage  # what tells ids and text costs nothing, and the reply was paid
+            raise
 
     def _usage(self, prompt: int, reading: TokenReading) -> Usage:
         used = Usage(

@@ -341,6 +341,14 @@ async def test_a_server_that_dies_in_a_reply_is_asked_again_and_what_was_lost_is
     assert (raised.value.usage.calls, raised.value.usage.completion_tokens) == (3, 9)
 
 
+async def test_a_reply_that_was_paid_is_counted_though_the_server_dies_before_it_is_checked():
+    routes = vllm() | {"POST /detokenize": Fault(503, "shutting down")}
+    with pytest.raises(PolicyError, match="503") as raised:
+        await written_by(routes)
+    assert raised.value.away and raised.value.usage is not None
+    assert (raised.value.usage.calls, raised.value.usage.completion_tokens) == (1, 8)
+
+
 OTHER = "is not what its kind of server sends"
 
 
