@@ -45,7 +45,7 @@ from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
-from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers
+from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers, spent
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -276,7 +276,7 @@ class _Work:
             return await self.checker.check(pairs)
         except PolicyError as error:
             self.note = f"some citations were checked by {NAME} alone: {error}"
-            return Findings(tuple(map(lexical_finding, pairs)))
+            return Findings(tuple(map(lexical_finding, pairs)), spent(error))
 
     def holds(self, pair: Pair) -> bool:
         return bool(pair.claim) and self.found[pair].verdict == "supported"
@@ -289,6 +289,7 @@ class _Work:
             text, used = await rewrite(self.policy, pair)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
+            self.usage += spent(error)
             return ""
         self.usage += used
         return text if text != pair.claim else ""

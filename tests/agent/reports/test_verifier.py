@@ -29,6 +29,7 @@ from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     AnswerFormat,
     Trajectory,
+    Usage,
     Verification,
 )
 from tests.support.policies import ScriptedPolicy
@@ -217,6 +218,20 @@ async def test_a_model_that_fails_is_replaced_by_rules_and_that_is_said(tmp_path
     found, _ = await verified(AnswerVerifier("mark", ChatWriter(chat)), trajectory(GOOD), tmp_path)
     assert [check.verdict for check in found.checks] == ["supported"]
     assert found.note == ("some citations were checked by lexical rules alone: the server is down")
+
+
+async def test_replies_that_were_paid_and_of_no_use_are_counted(tmp_path: Path):
+    paid = Usage(prompt_tokens=9, cost=0.5, calls=1)
+    chat = GivenChat("no verdict", "none", "nothing")
+    found, used = await verified(
+        AnswerVerifier("mark", ChatWriter(chat)), trajectory(GOOD), tmp_path
+    )
+    assert "no usable JSON in 3 tries" in found.note and used.calls == 3
+    chat = GivenChat(verdicts("unsupported"), PolicyError("the server is down", usage=paid))
+    verifier = AnswerVerifier("repair", ChatWriter(chat))
+    found, used = await verified(verifier, trajectory(BAD), tmp_path / "rewritten")
+    assert "not every claim could be rewritten" in found.note
+    assert (used.calls, used.prompt_tokens) == (2, 10 + 9)
 
 
 async def test_claims_go_to_a_server_in_batches_of_eight(tmp_path: Path):
