@@ -15,8 +15,8 @@ What answers a question is imported by the first one, so that importing this is 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 class Options(TypedDict, total=False):
     """The settings by their names, as `research` takes them; docs/configuration.md has each."""
 
-    model: str | None
+    model: str | Path | None
     models: str | Sequence[str]
     base_url: str | None
     more_servers: str | Sequence[str]
     api_key: "str | SecretStr | None"
     dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None
-    source: str | Sequence[str]
+    source: str | Path | Sequence[str | Path]
     scholar_key: "str | SecretStr | None"
     tavily_key: "str | SecretStr | None"
     exa_key: "str | SecretStr | None"
@@ -58,7 +58,7 @@ class Options(TypedDict, total=False):
     decoding: Literal["auto", "forced", "free"]
     retrieval: Literal["auto", "lexical", "rerank", "hybrid"]
     bank_server: str | None
-    embedder: str
+    embedder: str | Path
     verify: Literal["off", "mark", "repair"]
     checker: Literal["auto", "lexical"]
     approve_plan: bool
@@ -74,7 +74,7 @@ class Options(TypedDict, total=False):
     temperature: float | None
     max_tokens: int
     least_reflection_score: float | None
-    reflect_model: str | None
+    reflect_model: str | Path | None
     reflection_tokens: int
     similarity_floor: float | None
     attempts: int
@@ -127,7 +127,7 @@ async def research(
     `on_event` is told the values of `agent.transcript.events` as they happen, in the event loop.
     `stop`, once set, ends the run soon with a PARTIAL report of what there is; cancelling the task
     ends it at once, without one. Raises SettingsError for what cannot be asked, and another
-    RubricemError, with a remedy, where the run failed.
+    RubricemError, with a remedy, where the run failed, or was stopped before it had begun.
     """
     from rubricem.agent.research.researcher import new_thread
     from rubricem.agent.research.setup import answer
@@ -136,13 +136,40 @@ async def research(
     from rubricem.agent.transcript.question import checked
 
     setup = setup_of(with_default_source(load_settings(settings)))
-    stopping = nullcontext(stop)
     thread = thread or new_thread()
-    trajectory = await answer(setup, checked(question), thread, on_event, stopping)
+    begun = asyncio.Event()
+
+    @contextmanager
+    def stopping() -> Iterator[asyncio.Event | None]:
+        begun.set()
+        yield stop
+
+    asked = answer(setup, checked(question), thread, on_event, stopping())
+    trajectory = await asked if stop is None else await _unless_stopped(asked, stop, begun)
     report = report_of(trajectory)
     if setup.memory == "on":
         await _learn_later(setup, trajectory, tell_to(on_event))
     return report
+
+
+class _NotBegun(RubricemError):
+    """A person wanted the end of a run for which weights or documents were still being read."""
+
+
+async def _unless_stopped(
+    asked: Coroutine[Any, Any, Trajectory], stop: asyncio.Event, begun: asyncio.Event
+) -> Trajectory:
+    """The run that is asked for; `stop` is heeded here until it has `begun`, and then there."""
+    work, stopped = asyncio.ensure_future(asked), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done() and not begun.is_set():
+            raise _NotBegun("The run was stopped before it had begun.", "Ask again.")
+        return await work
+    finally:
+        work.cancel()
+        stopped.cancel()
+        await asyncio.gather(work, stopped, return_exceptions=True)
 
 
 async def learnt() -> "tuple[Lesson, ...]":
@@ -166,7 +193,8 @@ def research_sync(
 ) -> Report:
     """`research` for code without an event loop; ^C once gives a PARTIAL report.
 
-    A run that is to be learnt from at once was learnt from when this returns; ^C ends only that.
+    Before the run has begun, as while weights are fetched, ^C is a KeyboardInterrupt. A run that is
+    to be learnt from at once was learnt from when this returns; ^C ends only that.
     Raises SettingsError where an event loop runs already.
     """
     try:
@@ -186,9 +214,12 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
     work = asyncio.ensure_future(research(question, stop=stop, **options))
     try:
         report = await asyncio.shield(work)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as interrupted:
         stop.set()
-        return await work
+        try:
+            return await work
+        except _NotBegun:
+            raise interrupted from None  # which asyncio.run makes a KeyboardInterrupt of
     # Interrupted now, the answer stands and the run waits.
     with suppress(asyncio.CancelledError):
         await learnt()

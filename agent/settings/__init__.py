@@ -17,7 +17,7 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import httpx
@@ -217,14 +217,19 @@ class Settings(BaseSettings):
     @field_validator("*", mode="before")
     @classmethod
     def _is_plain(cls, value: object) -> object:
+        # A program names a folder or a file by its path.
+        if isinstance(value, PurePath):
+            value = str(value)
+        elif isinstance(value, (list, tuple)):
+            value = [str(each) if isinstance(each, PurePath) else each for each in value]
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()
         except UnicodeEncodeError as cause:
             raise ValueError("it holds what is no text in UTF-8") from cause
         except RecursionError as cause:
             raise ValueError("it is nested too deeply") from cause
-        for each in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(each, (str, Path)) and os.path.expanduser(str(each)).startswith("~"):
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, str) and os.path.expanduser(each).startswith("~"):
                 raise ValueError("it begins with the home directory of nobody known here")
         return value
 
@@ -264,6 +269,8 @@ class Settings(BaseSettings):
     @field_validator("source", "models", "allow_hosts", "more_servers", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
+        if isinstance(value, PurePath):  # whose name may hold a comma
+            return (value,)
         return value.split(",") if isinstance(value, str) else value
 
     @field_validator("source")

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rubricem.agent.library import learnt as learnt
     from rubricem.agent.library import research as research
     from rubricem.agent.library import research_sync as research_sync
+    from rubricem.memory.errors import RubricemError as RubricemError
+    from rubricem.memory.errors import SettingsError as SettingsError
 
-__all__ = ("Report", "learnt", "research", "research_sync")
+__all__ = ("Report", "RubricemError", "SettingsError", "learnt", "research", "research_sync")
 
 
 def __getattr__(name: str) -> Any:

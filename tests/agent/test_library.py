@@ -6,20 +6,22 @@
 import asyncio
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Unpack
 
 import pytest
 
-from rubricem import Report, learnt, research, research_sync
+from rubricem import Report, RubricemError, SettingsError, learnt, research, research_sync
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.library import _QUEUES, Options
 from rubricem.agent.settings import Settings
 from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
-from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
 from tests.conftest import ROOT
@@ -129,6 +131,63 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path):
             process.send_signal(signal.SIGINT)
             assert process.stdout.read() == "partial interrupt\n"
     assert process.returncode == 0
+
+
+SOON = 10.0
+"""seconds; a server that says nothing is waited for three times as long"""
+
+
+@pytest.fixture
+def silent() -> Iterator[tuple[str, Callable[[], bool]]]:
+    """The address of a server that says nothing, not even what it serves; whether it was asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked: list[socket.socket] = []
+        listening = threading.Thread(target=lambda: asked.append(server.accept()[0]))
+        listening.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", lambda: bool(asked)
+        listening.join()
+        asked[0].close()
+
+
+async def test_what_is_stopped_before_it_has_begun_is_not_waited_for(
+    here: Path, silent: tuple[str, Callable[[], bool]]
+):
+    address, was_asked = silent
+    stop = asyncio.Event()
+    asked = asyncio.create_task(research(QUESTION, source="documents", base_url=address, stop=stop))
+    await asyncio.to_thread(wait_for, was_asked)
+    stop.set()
+    began = time.monotonic()
+    with pytest.raises(RubricemError, match="stopped before it had begun"):
+        await asked
+    assert time.monotonic() - began < SOON
+
+
+def test_an_interrupt_of_what_has_not_begun_is_a_keyboard_interrupt(
+    here: Path, silent: tuple[str, Callable[[], bool]]
+):
+    address, was_asked = silent
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        wait_for(was_asked)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        research_sync(QUESTION, source="documents", base_url=address)
+    assert time.monotonic() - began < SOON
+    interrupting.join()
+
+
+async def test_a_source_can_be_named_by_its_path(here: Path):
+    (here / "documents").rename(here / "notes, of 2026")
+    for source in (here / "notes, of 2026", [Path("notes, of 2026")]):
+        with ScriptedServer([*RUN, SUPPORTED]) as server:
+            report = await research(QUESTION, source=source, base_url=server.base_url)
+        assert report.status is Status.FINISHED and len(report.sources) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1])
