@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rubricem.agent.research.candidates import asks_for
 from rubricem.agent.transcript.words import (
     IDENTIFIER,
     content_words,
@@ -348,9 +349,19 @@ def _bridged(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     first = next((s for s in steps if not s.refers and stem.search(s.text)), None)
     last = [s for s in steps if first and first.number in s.refers]
     asked = next((case for case in _CASES if case.search(rest)), re.compile(""))
-    if any(asked.search(step.text) for step in last):
+    kind = _kind(rest)
+    if any(asked.search(step.text) and {kind, _kind(step.text)} != _APART for step in last):
         return list(steps)
     return [Lookup(1, person), Lookup(2, rest.replace(_THEM, "[1]"), (1,))]
+
+
+_APART = {"date", "place"}
+"""what a small model takes for one another: "Where did they die?" is no answer to when"""
+
+
+def _kind(text: str) -> str:
+    """What a look-up asks for, whoever its reference may be."""
+    return asks_for(REFERENCE.sub("Ada Mole", text))
 
 
 def _bridge(question: str) -> tuple[str, str, str] | None:

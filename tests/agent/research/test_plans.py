@@ -164,6 +164,9 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
         ("Where did the director of The Kite die?",
          "1. Who directed The Kite?\n2. Where did [1] die?",
          "1. Who directed The Kite?\n2. Where did [1] die?"),
+        ("When did the director of The Kite die?",
+         "1. Who directed The Kite?\n2. Where did [1] die?",
+         "1. Who is the director of The Kite?\n2. When did [1] die?"),
         ("What is the place of birth of Ada Of Mole, Queen Of Ur's mother?",
          "1. Who is the mother of Ada Of Mole, Queen Of Ur?\n2. Where did [1] live?",
          "1. Who is the mother of Ada Of Mole, Queen Of Ur?\n"
@@ -187,8 +190,8 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
     ],
     ids=["other side", "what is asked", "not the question", "as it was made", "nationality",
          "through a spouse", "in a chain", "what nobody asked", "two parts",
-         "no sides", "a chain", "another case", "nobody in between", "no word of its own",
-         "another's wife", "three in a row", "nothing of them", "compared"],
+         "no sides", "a chain", "when, not where", "another case", "nobody in between",
+         "no word of its own", "another's wife", "three in a row", "nothing of them", "compared"],
 )  # fmt: skip
 def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, thought: str, plan: str):
     steps = complete(read_plan(thought, question), question)
