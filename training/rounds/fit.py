@@ -98,7 +98,7 @@ async def train(
     if config.max_row_tokens is None:  # what is wrong with all is told before weights are fetched
         _select_rows(rows, config, method, tell)
     async with settled(config, weights_dir) as whole:
-        selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell)
+        selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell, rule)
         return await _train_on(selection, whole, method, tell, weights_dir, watch, stop, rule)
 
 
@@ -369,10 +369,13 @@ def _take_steps(
         watch(StepTaken(session.done, total, metrics))
 
 
-def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:
+def select(
+    rows: Sequence[TrainRow], method: Method, max_row_tokens: int, scaled: bool | None = None
+) -> Compiled:
     """The rows of a method that can be trained on, and how many of the others by reason.
 
-    Raises SettingsError when none is left, or when two attempts carry one id.
+    `scaled` as `trainable` has it. Raises SettingsError when none is left, or when two attempts
+    carry one id.
     """
     suited = [row for row in rows if (row.objective == "sft") == (method == "sft")]
     if len({row.id for row in suited}) < len(suited):
@@ -380,7 +383,7 @@ def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Com
     others = (
         f"{row.objective} rows" for row in rows if (row.objective == "sft") != (method == "sft")
     )
-    found = trainable([*suited, *others], max_row_tokens)
+    found = trainable([*suited, *others], max_row_tokens, scaled)
     if not found.rows:
         told = "; ".join(f"{count} {reason}" for reason, count in found.dropped.items())
         raise SettingsError(
@@ -432,10 +435,14 @@ def _rows_of(path: Path) -> list[TrainRow]:
 
 
 def _select_rows(
-    rows: Sequence[TrainRow], config: TrainConfig, method: Method, tell: Tell
+    rows: Sequence[TrainRow],
+    config: TrainConfig,
+    method: Method,
+    tell: Tell,
+    rule: RowRule | None = None,
 ) -> Compiled:
     longest = config.max_row_tokens or sys.maxsize
-    selection = select(rows, method, longest)
+    selection = select(rows, method, longest, rule.scaled if rule else None)
     if count := selection.dropped.get(reason := longer_than(longest)):
         tell(f"{count} rows are {reason}; what is left of their groups is normalised again")
     if (

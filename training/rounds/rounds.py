@@ -205,13 +205,20 @@ async def all_of(
 
 
 def usable(
-    found: Compiled, lag_of: Callable[[str], int], max_staleness: int, max_row_tokens: int
+    found: Compiled,
+    lag_of: Callable[[str], int],
+    max_staleness: int,
+    max_row_tokens: int,
+    scaled: bool | None = None,
 ) -> RoundRows:
-    """The rows that may be trained; `lag_of` a version: updates by which its rows lag."""
+    """The rows that may be trained; `lag_of` a version: updates by which its rows lag.
+
+    `scaled` as `trainable` has it.
+    """
     stale = f"older than {max_staleness} updates"
     lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
     told = (stale if lags[r.policy_version] > max_staleness else r for r in found.rows)
-    kept = trainable(told, max_row_tokens) + Compiled(dropped=found.dropped)
+    kept = trainable(told, max_row_tokens, scaled) + Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, tuple(lags[r.policy_version] for r in kept.rows))
 
 
@@ -407,7 +414,8 @@ class Rounds:
             given = self.newest.updates_of(version) if self.newest is not None else None
             return of_round if given is None else changes(updates) - changes(given)
 
-        return usable(found, lag_of, self.config.max_staleness, self.max_row_tokens)
+        most, longest = self.config.max_staleness, self.max_row_tokens
+        return usable(found, lag_of, most, longest, self.rule.scaled)
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:

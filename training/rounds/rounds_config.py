@@ -306,7 +306,7 @@ PRESET = "preset"
 TOKEN_BUDGET = 4096
 """by which dr-grpo divides where no longest row is set: what is learnt must not depend on the
 memory of a machine"""
-_LORA = {"rank", "alpha", "start_adapter"}
+_LORA = {"rank", "alpha", "start_adapter", "adapted_blocks"}
 PRESETS: Mapping[str, Mapping[Method, Mapping[str, Any]]] = {
     "rubricem": {
         "ss-grpo": {

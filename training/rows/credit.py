@@ -296,11 +296,14 @@ def unfit(row: TrainRow) -> str:
     return ""
 
 
-def trainable(results: Iterable[TrainRow | str], max_row_tokens: int) -> Compiled:
+def trainable(
+    results: Iterable[TrainRow | str], max_row_tokens: int, scaled: bool | None = None
+) -> Compiled:
     """The rows that can be trained on, and the reasons of the others.
 
     What is left of a group of which a row is too long is normalised again, without it: dropped from
     among the others, the longest answers would leave them all below, or above, the mean that is 0.
+    `scaled`: of the rule that made policy rows; None: it is not known, and is told by their sizes.
     """
     found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
     for result in results:
@@ -314,7 +317,9 @@ def trainable(results: Iterable[TrainRow | str], max_row_tokens: int) -> Compile
         left |= {row.id: too_long for row in members}
         left |= {row.id: row for row in short}
         if short and len(short) < len(members) and short[0].objective != "sft":
-            left |= _normalised_again(members, short)
+            # Reflections and verdicts are in deviations always.
+            by_rule = scaled if short[0].objective == "policy" else True
+            left |= _normalised_again(members, short, by_rule)
     return compiled(one if isinstance(one, str) else left[one.id] for one in found)
 
 
@@ -328,7 +333,7 @@ UNSCALED = 0.5
 
 
 def _normalised_again(
-    members: Sequence[TrainRow], left: Sequence[TrainRow]
+    members: Sequence[TrainRow], left: Sequence[TrainRow], scaled: bool | None
 ) -> dict[str, TrainRow | str]:
     """Those left of a group's rows by their ids, or why they teach nothing without the others.
 
@@ -338,7 +343,9 @@ def _normalised_again(
     before, now = (np.array([_by_stage(r, stages) for r in rows]) for rows in (members, left))
     spread = [np.nanstd(column) if any(~np.isnan(column)) else 0.0 for column in before.T]
     columns = [
-        stage_advantages(column[:, None], scaled=bool(deviation > UNSCALED))[:, 0]
+        stage_advantages(
+            column[:, None], scaled=bool(deviation > UNSCALED) if scaled is None else scaled
+        )[:, 0]
         for column, deviation in zip(now.T, spread, strict=True)
     ]
     advantages = np.stack(columns, axis=1)

@@ -295,7 +295,13 @@ def _verl_row(number: int, question: Question, **told: bool) -> dict[str, Any]:
         "data_source": AGENT,
         "agent_name": AGENT,
         "reward_model": {"style": "model", "ground_truth": ""},
-        "extra_info": {"index": number, "id": question.id, **told},
+        "extra_info": {
+            "index": number,
+            "id": question.id,
+            # What the policy is not shown is a text, since verl's own columns have one type each.
+            "asked": question.model_dump_json(exclude_defaults=True),
+            **told,
+        },
     }
 
 

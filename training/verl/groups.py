@@ -48,6 +48,8 @@ from rubricem.memory.schema import (
     without_criteria,
 )
 from rubricem.memory.text import seed_of
+from rubricem.training.collect.collector import rubric_of
+from rubricem.training.collect.directory import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import checked_table
@@ -104,11 +106,18 @@ class Member:
     step: int
     place: int
     """of the question among those of the data"""
+    asked: Question | None = None
+    """the question with its own criteria and facts; None: its file says nothing more of it"""
     progress: float = 0.0
     """of the training, in [0, 1]"""
     fresh: bool = False
     """to be met with what others taught alone, since its window asks it again"""
     held_out: bool = False
+
+    @property
+    def whole(self) -> Question:
+        """The question with all that is known of it."""
+        return self.asked or Question(id="", question=self.question)
 
     def seed(self, seed: int) -> int:
         """Of the rollout; verl's own names are other ones in every run."""
@@ -223,7 +232,7 @@ class RolloutGroups:
         rule = self._options.rule(member.progress)
         if rule is None:
             return [Scaffold()] * member.size
-        buffer = await asyncio.to_thread(self._buffers.load, member.question)
+        buffer = await asyncio.to_thread(rubric_of, self._buffers, member.whole)
         criteria = [criterion for stage in Stage for criterion in buffer.criteria(stage)]
         seed = f"{self._options.seed}:{member.step}:{member.place}"
         return rule.scaffolds(criteria, member.size, seed)
@@ -250,13 +259,16 @@ class RolloutGroups:
     async def _scored(self, members: Sequence[EndedRollout]) -> dict[int, Told]:
         first = members[0].member
         runs = TrajectoryGroup(
-            question=first.question, trajectories=tuple(r.trajectory for r in members)
+            question=first.question,
+            trajectories=tuple(r.trajectory for r in members),
+            facts=first.whole.facts,
         )
-        buffer = await asyncio.to_thread(self._buffers.load, first.question)
+        begun = await asyncio.to_thread(self._buffers.load, first.question)
+        buffer = await asyncio.to_thread(rubric_of, self._buffers, first.whole)
         judged = await self._judge.judge(runs, buffer, first.step)
         for note in judged.notes:
             _LOG.warning("step %d, %s: %s", first.step, first.question, note)
-        if not first.held_out or not buffer.version:
+        if not first.held_out or not begun.version:
             await asyncio.to_thread(self._buffers.save, judged.buffer)
         found = {}
         for rollout, judgement in zip(members, judged.judgements, strict=True):

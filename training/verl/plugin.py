@@ -9,8 +9,9 @@ their scores go in the rewards: each token of a response carries a number, 4 * (
 
 - s: the stage it stands in, 0 to 3, or -1 for none; 4 throughout a reflection on a rollout;
 - c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
-  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known. The
-  first token of a reflection tells its score in the same way.
+  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known, and
+  3.25 + x / (2 + 2x), which is less than 3.75, for a score of -x below 0. The first token of a
+  reflection tells its score in the same way.
 
 A sum over tokens means nothing then: verl's own reward metrics are none, and its penalty on the
 divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
@@ -23,6 +24,7 @@ GRPO over the candidates. What verl adds to fill a batch up has no token of the 
 baseline.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +73,7 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
 
 
 WIDTH = 4.0
-ABSENT_CODE, SCORED, UNKNOWN_CODE = 0.5, 1.0, 3.0
+ABSENT_CODE, SCORED, UNKNOWN_CODE, LOST = 0.5, 1.0, 3.0, 3.25
 TOLERANCE = 1e-3
 REFLECTION = len(Stage)
 """the stage of a reflection's tokens"""
@@ -93,24 +95,28 @@ def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> 
     """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one unknown.
 
     A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
-    outside its range.
+    above 1, or one that is not finite.
     """
     codes = WIDTH * (torch.tensor(stages, dtype=torch.float32) + 1)
     absent = str(scores.get(ABSENT, "")).split(",")
     for place, stage in enumerate(Stage):
         score = scores.get(stage.value)
-        if score is not None and not 0 <= float(score) <= 1:
-            raise ValueError(f"a stage score of {score} is not in [0, 1]")
+        if score is not None and not (math.isfinite(float(score)) and float(score) <= 1):
+            raise ValueError(f"{score} is no stage score: those are finite, and at most 1")
         none = ABSENT_CODE if stage.value in absent else UNKNOWN_CODE
         if place < len(codes):
-            codes[place] += none if score is None else SCORED + float(score)
+            codes[place] += none if score is None else _code(float(score))
     return codes
+
+
+def _code(score: float) -> float:
+    return SCORED + score if score >= 0 else LOST + 0.5 * score / (score - 1)
 
 
 def encoded_reflection(tokens: int, score: float | None) -> Tensor:
     """(T,) float32 of a reflection of so many tokens; None: its score is not known."""
     codes = torch.full((tokens,), WIDTH * (REFLECTION + 1))
-    codes[0] += UNKNOWN_CODE if score is None else SCORED + score
+    codes[0] += UNKNOWN_CODE if score is None else _code(score)
     return codes
 
 
@@ -124,7 +130,9 @@ def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
     told = values - WIDTH * block
     first = told[:, :stages]  # of a token that is padding nothing is told
     scored = (first >= SCORED - TOLERANCE) & (first <= SCORED + 1 + TOLERANCE)
-    scores = np.where(scored, np.clip(first - SCORED, 0.0, 1.0), np.nan)
+    share = np.clip(2 * (first - LOST), 0.0, 1.0 - TOLERANCE**2)
+    lost = np.where(first > (UNKNOWN_CODE + LOST) / 2, -share / (1 - share), np.nan)
+    scores = np.where(scored, np.clip(first - SCORED, 0.0, 1.0), lost)
     absent = np.abs(first - ABSENT_CODE) <= TOLERANCE
     plain = np.abs(told[:, stages:]) <= TOLERANCE
     written = mask.detach().cpu().numpy().astype(bool)

@@ -41,6 +41,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, needed
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
+from rubricem.training.collect.directory import Question
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
 from rubricem.training.verl.groups import (
     ACTOR,
@@ -142,6 +143,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             question=str(messages[-1]["content"]),
             step=step,
             place=int(told.get("index", 0)),
+            asked=Question.model_validate_json(told["asked"]) if told.get("asked") else None,
             progress=min(max(step - 1, 0) / max(steps - 1, 1), 1.0) if steps > 0 else 0.0,
             fresh=bool(told.get("fresh")),
             held_out=held_out,
@@ -174,6 +176,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             ask = replace(
                 setup.template,
                 question=member.question,
+                answer_format=member.whole.answer_format or setup.template.answer_format,
                 seed=member.seed(told.seed),
                 scaffold=shown.scaffold.text,
                 criteria_shown=shown.scaffold.shown,

@@ -59,6 +59,24 @@ def test_init_writes_a_file_that_is_read_and_never_over_another(kind: str, tmp_p
     assert again.exit_code == 2 and "is there already" in again.stderr
 
 
+def test_init_of_ruscarl_asks_for_its_reward_and_for_nothing_that_it_has_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.toml"
+    assert CliRunner().invoke(main, ["train", "init", "ruscarl", str(path)]).exit_code == 0
+    job = RoundsJob.read(path, "ss-grpo")
+    assert job.rounds is not None
+    assert (job.rounds.judge, job.rounds.reflections, job.rounds.remembers) == (
+        "checklist",
+        0,
+        False,
+    )
+    assert (job.rule.name, job.rule.ratio) == ("answer-only", "unscaffolded")
+    assert (job.config.objective.beta, job.config.objective.clip) == (0.001, (0.2, 0.2))
+    assert (job.rounds.scaffold, job.rounds.scaffold_decay) == ("linear", "sigmoid:125:0.2")
+    assert job.rounds.group_size == 8
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

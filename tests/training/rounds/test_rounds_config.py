@@ -438,8 +438,9 @@ def test_a_preset_is_what_the_paper_trained_with_where_the_file_says_nothing(tmp
     of_rows = {"out": "x", "preset": "rubricem", "rows": ["r.jsonl"]}
     plain: Any = build_job(of_rows, tmp_path, "ss-grpo").config
     assert (plain.learning_rate, plain.batch) == (5e-7, 32)
-    adapter: Any = build_job({**of_rows, "rank": 8}, tmp_path, "sft").config
-    assert (adapter.adaptation, adapter.learning_rate, adapter.epochs) == ("lora", 4e-5, 5)
+    for lora in ({"rank": 8}, {"adapted_blocks": 8}):
+        adapter: Any = build_job({**of_rows, **lora}, tmp_path, "sft").config
+        assert (adapter.adaptation, adapter.learning_rate, adapter.epochs) == ("lora", 4e-5, 5)
     with pytest.raises(SettingsError, match="no preset 'dr-tulu'"):
         build_job({**of_rows, "preset": "dr-tulu"}, tmp_path, "ss-grpo")
 

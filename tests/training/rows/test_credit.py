@@ -130,6 +130,21 @@ def test_a_group_is_normalised_without_its_rows_that_are_too_long(
     assert found.dropped == dropped
 
 
+def test_what_is_left_is_scaled_as_its_rule_says():
+    # Answers that lost points, unscaled as Dr. GRPO has them: they lie farther apart than 1.
+    wide = [(1.0, 9), (0.4, 5), (-0.4, 5), (-1.0, 5)]
+    rows = trainable(long_group(*wide), 6, scaled=False).rows
+    np.testing.assert_allclose([row.advantages[-1] for row in rows], [11 / 15, -1 / 15, -2 / 3])
+    # In deviations, of a group of which others gave no row: these two lie close together.
+    near = [(0.4, 9), (0.3, 5), (-0.1, 5)]
+    rows = trainable(long_group(*near), 6, scaled=True).rows
+    np.testing.assert_allclose([row.advantages[-1] for row in rows], [1, -1], atol=1e-4)
+    # Candidates of a reflection are compared in deviations, whatever the credit of the rollouts.
+    reflect = [row.model_copy(update={"objective": "reflect"}) for row in long_group(*near)]
+    rows = trainable(reflect, 6, scaled=False).rows
+    np.testing.assert_allclose([row.advantages[-1] for row in rows], [1, -1], atol=1e-4)
+
+
 def test_each_stage_of_what_is_left_is_normalised_by_itself():
     rows = long_group((1.0, 9), (0.5, 5), (-1.5, 5), stages=(0, 3))
     rows[1] = rows[1].model_copy(update={"advantages": (0.0, 0.0, 0.0, 0.5, -0.7)})

@@ -135,6 +135,17 @@ def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
     assert found.absent.tolist() == [[False, False, True, False]]
 
 
+@pytest.mark.parametrize("score", [-0.0001, -0.6, -1.4, -3.286, -40.0])
+def test_a_score_below_0_travels_as_it_is(score: float) -> None:
+    """A checklist on which more was lost than won; what RuscaRL learns from is not clipped."""
+    told = {"plan": None, "research": None, "review": None, "answer": score}
+    codes = encoded([0, 1, 2, 3, 3], {**told, ABSENT: "plan,research,review"})
+    found = decoded(codes.unsqueeze(0), torch.ones(1, 5), 4)
+    assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
+    assert found.absent.tolist() == [[True, True, True, False]]
+    assert found.scores[0, 3] == pytest.approx(score, rel=1e-3, abs=1e-5)
+
+
 def test_a_response_shorter_than_the_stages_leaves_the_last_unknown() -> None:
     codes = encoded([0, 3], dict.fromkeys(Stage, 0.5))
     found = decoded(codes.unsqueeze(0), torch.ones(1, 2), 4)
@@ -149,8 +160,9 @@ def test_rewards_that_are_no_codes_are_refused(spoilt: float) -> None:
         ss_grpo_advantages(codes, mask, QUESTIONS, PAPER)
     with pytest.raises(ValueError, match="use_kl_in_reward"):
         ss_grpo_advantages(torch.zeros_like(codes), mask, QUESTIONS, PAPER)
-    with pytest.raises(ValueError, match="not in"):
-        encoded([0], {"plan": 1.5})
+    for score in (1.5, float("inf"), float("-inf"), NAN):
+        with pytest.raises(ValueError, match="no stage score"):
+            encoded([0], {"plan": score})
 
 
 END = 3

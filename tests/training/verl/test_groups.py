@@ -10,6 +10,7 @@ import pytest
 
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
+from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
@@ -156,6 +157,38 @@ async def test_a_scaffold_fades_with_the_steps_and_is_the_same_for_whoever_asks(
     assert texts[0] == texts[1] and texts[0].count("It says") == 4
 
 
+async def test_what_a_file_says_of_a_question_is_shown_and_scored(tmp_path: Path) -> None:
+    """Its own criteria, with points, and what rubrics of one's own score by."""
+
+    class Seen(LengthJudge):
+        async def judge(self, group: Any, buffer: RubricBuffer, step: int = 0) -> Any:
+            given.append((group.facts, buffer.criteria(Stage.ANSWER)))
+            return await super().judge(group, buffer, step)
+
+    given: list[Any] = []
+    flaw = ChecklistItem(criterion="Names no source.", points=-6)
+    asked = Question(id="0", question="question 0", criteria=("Says 3.", flaw), facts={"is": "3"})
+    found = groups(tmp_path, Seen(), scaffold="full", scaffold_decay="constant")
+    members = [replace(member(n), asked=asked) for n in range(3)]
+    shown = [await found.begin(one) for one in members]
+    assert all(
+        "Says 3." in s.scaffold.text and "Names no source." in s.scaffold.text for s in shown
+    )
+    await asyncio.gather(*(found.ended(ended(one)) for one in members))
+    ((facts, criteria),) = given
+    assert facts == {"is": "3"}
+    assert [(c.description, c.weight, c.positive) for c in criteria] == [
+        ("Says 3.", 0.5, True), ("Names no source.", 3.0, False),
+    ]  # fmt: skip
+    asked = asked.model_copy(update={"question": "question 1"})
+    for step in (1, 2):
+        one = member(0, step, place=1, size=1, held_out=True, asked=asked)
+        await found.ended(ended(one))
+    assert BufferStore(tmp_path / "buffers").load("question 1").version == 2, "kept at the first"
+    told = [tuple(c.title for c in criteria if not c.persistent) for _, criteria in given[1:]]
+    assert told == [(), ("step 1",)], "later ones are judged by the rubrics of the first"
+
+
 async def test_a_checkpoint_holds_rubrics_and_bank_with_all_that_its_step_taught(
     tmp_path: Path,
 ) -> None:
@@ -219,3 +252,16 @@ def test_windows_are_the_order_of_the_rows_and_each_says_whether_it_comes_again(
         write_windows(path, [*questions[:3], questions[2]], 2, 2)
     write_verl(path, questions, held_out=True)
     assert all(row["held_out"] for row in asked(path))
+
+
+def test_a_row_for_verl_has_all_that_its_file_says_of_the_question(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    flaw = ChecklistItem(criterion="Names no source.", points=-6)
+    full = Question(
+        id="a", question="Who?", criteria=("Says 3.", flaw), answer_format="exact", facts={"is": 3}
+    )  # fmt: skip
+    questions = [Question(id="b", question="When?"), full]
+    write_verl(tmp_path / "asked.parquet", questions)
+    assert [
+        Question.model_validate_json(row["asked"]) for row in asked(tmp_path / "asked.parquet")
+    ] == questions
