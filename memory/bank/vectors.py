@@ -20,6 +20,12 @@ where that was not undone twice, the folder is given up. A collection that is ma
 folder of its own, and the mark then names that one: Chroma remembers a folder that it failed to
 open for as long as the process lives.
 
+Beside a folder's collection lies a copy of its vectors, mapped into memory by whoever asks. All of
+them are compared, which is exact, and a process that asks a little opens neither Chroma nor its
+graph; of a large bank the graph is opened by who asks much. The copy is written after the
+collection, and where it is missing, damaged or behind, it is made again from there. The mark says
+which file it is and how far it reaches.
+
 On a Chroma server it is a collection with the bank's own name. Both ways stand in this one module,
 since what the index asks of them is made to the measure of what they can break.
 """
@@ -30,7 +36,7 @@ import shutil
 import threading
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +83,15 @@ class IndexMark(Value):
     embedder: str = ""
     """whose they are; "": there are none"""
     mark: str = ""
+    file: str = ""
+    """the copy of the vectors, beside the mark; "": there is none"""
+    rows: int = 0
+    """of the file; what lies behind them was not finished"""
+    dimensions: int = 0
+    generation: int = -1
+    """of the bank, up to which the file has followed it"""
+    digest: str = ""
+    """of the questions up to there"""
 
     @classmethod
     def read(cls, folder: Path) -> "IndexMark":
@@ -87,10 +102,80 @@ class IndexMark(Value):
         return cls()
 
     @classmethod
-    def write(cls, folder: Path, place: str, embedder: str) -> "IndexMark":
-        mark = cls(place=place, embedder=embedder, mark=uuid.uuid4().hex)
+    def write(cls, folder: Path, **fields: Any) -> "IndexMark":
+        mark = cls(**fields, mark=uuid.uuid4().hex)
         write_atomically(folder / _MARK, mark.model_dump_json())
         return mark
+
+
+COMPARED = 131_072
+"""questions up to which a copy of the vectors is kept, so that all of them can be compared"""
+QUICK, ASKED = 16_384, 64
+"""questions up to which that costs no more than the graph; and how often one process compares more,
+until opening the graph would have cost as much
+
+Measured with 100,000 of 384 dimensions, CPU: opening and the first question take 0.03 s by the
+copy, 0.3 to 0.6 s by Chroma and half a second more where it is not imported; each further one
+17 ms by the copy, 4.4 ms by Chroma. With 1,000 it is 1.3 and 3.4 ms.
+"""
+_FILE = "vectors-"
+
+
+def vector_rows(numbers: Sequence[int], vectors: NDArray[np.float32]) -> NDArray[Any]:
+    """Questions with their vectors (n, d), as a `VectorFile` holds them."""
+    kind = [("number", "<i8"), ("vector", "<f4", (vectors.shape[1],))]
+    rows: NDArray[Any] = np.zeros(len(numbers), kind)
+    rows["number"], rows["vector"] = numbers, vectors
+    return rows
+
+
+class VectorFile:
+    """Unit vectors of questions, in a file that is only appended to.
+
+    Raises OSError where it cannot be used, ValueError where it does not hold what it should.
+    """
+
+    def __init__(self, path: Path, count: int, dimensions: int) -> None:
+        """`count`: how many of its rows are finished, at least one."""
+        self.path, self.count, self.dimensions = path, count, dimensions
+        kind = vector_rows((), np.zeros((0, dimensions), np.float32)).dtype
+        self.rows: NDArray[Any] = np.asarray(np.memmap(path, kind, "r", shape=(count,)))
+        # Damaged files are no error by themselves.
+        some = self.rows["vector"][:: max(1, count // _PROBES)]
+        if not np.allclose(np.linalg.norm(some, axis=1), 1.0, atol=0.01):
+            raise ValueError("its vectors are damaged")
+
+    def nearest(self, vector: NDArray[np.float32], most: int) -> "list[Near]":
+        """Those most like a unit vector (d,), the nearest first; of equal ones the lowest number.
+
+        All of it is read, at 100,000 questions of MiniLM 154 MB.
+        """
+        numbers, vectors = self.rows["number"], self.rows["vector"]
+        similar = vectors @ vector
+        if not np.abs(similar).max() <= 1.01:  # of unit vectors; what is no number is not, either
+            raise ValueError("its vectors are damaged")
+        least = -np.inf
+        if most < self.count:
+            least = np.partition(similar, self.count - most)[self.count - most]
+        among = np.flatnonzero(similar >= least)
+        best = among[np.lexsort((numbers[among], -similar[among]))][:most]
+        return [Near(int(numbers[at]), float(similar[at]), vectors[at].copy()) for at in best]
+
+    def more(self, rows: NDArray[Any]) -> "VectorFile":
+        """The file with further rows, on disk."""
+        with self.path.open("r+b") as file:
+            file.truncate(self.rows.nbytes)  # what a kill left is none of it
+            file.seek(0, os.SEEK_END)
+            file.write(rows.tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        return VectorFile(self.path, self.count + len(rows), self.dimensions)
+
+    @classmethod
+    def new(cls, folder: Path, rows: NDArray[Any]) -> "VectorFile":
+        path = folder / f"{_FILE}{uuid.uuid4().hex[:12]}"
+        write_atomically(path, rows.tobytes())
+        return cls(path, len(rows), rows.dtype["vector"].shape[0])
 
 
 class Chroma(ABC):
@@ -102,6 +187,8 @@ class Chroma(ABC):
         """the generation up to which what is open has followed the bank; -1: not known"""
         self.embedder = ""
         """whose vectors are in what is open; "": not known"""
+        self.compared = 0
+        """how often all vectors of the copy were compared"""
         self._folder = folder
         self._client: Any = None
         self._collection: Any = None
@@ -127,6 +214,21 @@ class Chroma(ABC):
 
     def proved(self) -> None:
         """To be called when what was opened was read without harm."""
+        return
+
+    copies: Path | None = None
+    """the folder where a copy of the vectors is kept; None: nowhere"""
+
+    def copied(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
+        """The copy of this embedder's vectors and how far it goes; None where there is none."""
+        return None
+
+    def keep_copy(self, file: VectorFile | None, position: dict[str, Any]) -> None:
+        """Have this file be the copy from now on, as of a position; None: have none."""
+        return
+
+    def spoil_copy(self) -> None:
+        """Pass the copy over: it cannot be used."""
         return
 
     def close(self) -> None:
@@ -325,6 +427,9 @@ class BankIndex:
             raise self._chroma.fault(error) from error
 
     def _query(self, vector: NDArray[np.float32], count: int) -> list[Near]:
+        with self._locked(fcntl.LOCK_SH):
+            if (near := self._near_in_copy(vector, count)) is not None:
+                return near
         same = not self._chroma.stale() and self._chroma.embedder == self.embedder.name
         if same and self._chroma.at >= self._store.catalogue.changed():
             with self._locked(fcntl.LOCK_SH):
@@ -338,7 +443,29 @@ class BankIndex:
             else:
                 collection = self._chroma.create(self._position(0))
             self._catch_up(collection)
-            return self._found(vector, count)
+            near = self._near_in_copy(vector, count)
+            return self._found(vector, count) if near is None else near
+
+    def _near_in_copy(self, vector: NDArray[np.float32], count: int) -> list[Near] | None:
+        """By comparing all; None where there is no copy that has followed the bank."""
+        copy = self._copy(lambda at: at >= self._store.catalogue.changed())
+        if copy is None or (copy.count > QUICK and self._chroma.compared >= ASKED):
+            return None
+        try:
+            self._chroma.compared += 1
+            return copy.nearest(vector, count)
+        except ValueError:
+            self._chroma.spoil_copy()
+            return None
+
+    def _copy(self, reaches: Callable[[int], bool]) -> VectorFile | None:
+        """The copy of this bank's vectors, where the generation that it stands at will do."""
+        found = self._chroma.copied(self.embedder.name)
+        if found is None:
+            return None
+        (mark, file), catalogue = found, self._store.catalogue
+        known = mark.generation <= catalogue.generation() and reaches(mark.generation)
+        return file if known and mark.digest == catalogue.digest(mark.generation) else None
 
     def _found(self, vector: NDArray[np.float32], count: int) -> list[Near]:
         collection = self._chroma.collection()
@@ -358,13 +485,18 @@ class BankIndex:
     def _compared(self, collection: Any, vector: NDArray[np.float32]) -> list[Near]:
         """Every question with its similarity, without the graph."""
         near: list[Near] = []
-        while (batch := collection.get(limit=_BATCH, offset=len(near), include=["embeddings"]))[
-            "ids"
-        ]:
-            vectors = np.asarray(batch["embeddings"], dtype=np.float32)
-            rows = zip(batch["ids"], vectors @ vector, vectors, strict=True)
-            near += [Near(int(i), float(s), v) for i, s, v in rows]
+        for rows in self._stored(collection):
+            each = zip(rows["number"], rows["vector"] @ vector, rows["vector"], strict=True)
+            near += [Near(int(number), float(s), v) for number, s, v in each]
         return near
+
+    def _stored(self, collection: Any) -> Iterator[NDArray[Any]]:
+        """All that a collection holds."""
+        got = 0
+        while (batch := collection.get(limit=_BATCH, offset=got, include=["embeddings"]))["ids"]:
+            got += len(batch["ids"])
+            vectors = np.asarray(batch["embeddings"], dtype=np.float32)
+            yield vector_rows(list(map(int, batch["ids"])), vectors)
 
     def _prove(self, collection: Any) -> None:
         """See that vectors of some questions are there and whole: damaged files may say nothing."""
@@ -396,6 +528,7 @@ class BankIndex:
     def _catch_up(self, collection: Any) -> None:
         at = collection.metadata["generation"]
         generation, new, gone = self._store.catalogue.changes(at)
+        copy, added = self._copy(lambda reached: reached == at), list[NDArray[Any]]()
         if new or gone:
             self._chroma.writing(self.embedder.name)
         if gone:
@@ -405,11 +538,42 @@ class BankIndex:
             texts = {str(question.number): self._store.question(question) for question in batch}
             held = {number: text for number, text in texts.items() if text is not None}
             if held:
-                collection.upsert(ids=list(held), embeddings=self._embedded(list(held.values())))
+                vectors = self._embedded(list(held.values()))
+                collection.upsert(ids=list(held), embeddings=vectors)
+                added.append(vector_rows(list(map(int, held)), vectors))
             collection.modify(metadata=self._position(batch[-1].number))
         if new or gone:
             collection.modify(metadata=self._position(generation))
         self._chroma.at, self._chroma.embedder = generation, self.embedder.name
+        # Where it cannot be written, as on a full disk, all else works.
+        with suppress(OSError, StoreError, ValueError):
+            if new or gone or copy is None:
+                whole = copy is None and at > 0
+                self._write_copy(
+                    copy, self._stored(collection) if whole else added, gone, generation
+                )
+
+    def _write_copy(
+        self,
+        copy: VectorFile | None,
+        more: Iterable[NDArray[Any]],
+        gone: Sequence[int],
+        generation: int,
+    ) -> None:
+        """Have the copy of the vectors stand at a generation; `more`: the rows that it lacks.
+
+        A bank that is empty or too large has none, nor has one on a server.
+        """
+        held, file, folder = self._store.catalogue.held(), None, self._chroma.copies
+        if folder is not None and 0 < held <= COMPARED:
+            rows = [*([copy.rows[~np.isin(copy.rows["number"], gone)]] if copy else ()), *more]
+            if sum(map(len, rows)) != held:
+                raise ValueError("some vectors are missing")
+            if copy is None or gone:
+                file = VectorFile.new(folder, np.concatenate(rows))
+            else:
+                file = copy.more(np.concatenate(rows[1:])) if rows[1:] else copy
+        self._chroma.keep_copy(file, self._position(generation))
 
     def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
         starts = range(0, len(texts), _EMBEDDED)
@@ -452,9 +616,12 @@ class FolderChroma(Chroma):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        self.copies = folder
         self._mark = IndexMark()
         self._place = ""
         self._spoilt = ""
+        self._copy: tuple[IndexMark, VectorFile] | None = None
+        self._spoilt_copy = ""
 
     @classmethod
     def of(cls, folder: Path) -> "FolderChroma":
@@ -489,7 +656,9 @@ class FolderChroma(Chroma):
         try:
             self._open(place)
             self._collection = self._created(_REFLECTIONS, metadata)
-            self._mark = IndexMark.write(self._folder, place, str(metadata["embedder"]))
+            self._mark = IndexMark.write(
+                self._folder, place=place, embedder=str(metadata["embedder"])
+            )
         except BaseException:
             self.close()
             shutil.rmtree(self._folder / place, ignore_errors=True)
@@ -497,10 +666,45 @@ class FolderChroma(Chroma):
         for path in self._folder.iterdir():
             if path.is_dir() and path.name != place:
                 shutil.rmtree(path, ignore_errors=True)
+        self._tidy()
         return self._collection
 
     def writing(self, embedder: str) -> None:
-        self._mark = IndexMark.write(self._folder, self._place, embedder)
+        copy = self._mark.model_dump(exclude={"place", "embedder", "mark"})
+        self._mark = IndexMark.write(self._folder, place=self._place, embedder=embedder, **copy)
+
+    def copied(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
+        mark = IndexMark.read(self._folder)
+        if not mark.file or mark.file == self._spoilt_copy or mark.embedder != embedder:
+            self._copy = None
+        elif self._copy is None or self._copy[0] != mark:
+            try:
+                file = VectorFile(self._folder / mark.file, mark.rows, mark.dimensions)
+                self._copy = mark, file
+            except (OSError, ValueError):
+                self._copy, self._spoilt_copy = None, mark.file
+        return self._copy
+
+    def keep_copy(self, file: VectorFile | None, position: dict[str, Any]) -> None:
+        if file is None and not self._mark.file:
+            return
+        copy: dict[str, Any] = {}
+        if file is not None:
+            copy = {"file": file.path.name, "rows": file.count, "dimensions": file.dimensions}
+            copy |= {"generation": position["generation"], "digest": position["digest"]}
+        self._mark = IndexMark.write(
+            self._folder, place=self._place, embedder=position["embedder"], **copy
+        )
+        self._tidy()
+
+    def spoil_copy(self) -> None:
+        self._copy, self._spoilt_copy = None, IndexMark.read(self._folder).file
+
+    def _tidy(self) -> None:
+        """Remove copies that no mark names any more; who reads one still has it."""
+        for path in self._folder.glob(f"{_FILE}*"):
+            if path.name != self._mark.file:
+                path.unlink(missing_ok=True)
 
     def give_up(self) -> None:
         self.close()
@@ -568,7 +772,7 @@ class ServerChroma(Chroma):
 
     def writing(self, embedder: str) -> None:
         """Others see it without being told; the mark says whose vectors the server holds."""
-        IndexMark.write(self._folder, self._url, embedder)
+        IndexMark.write(self._folder, place=self._url, embedder=embedder)
 
     def _shut(self, client: Any) -> None:
         # Its own closing leaves its connections open, and those of a client inside it.

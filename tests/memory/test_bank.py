@@ -116,8 +116,8 @@ async def test_an_index_that_does_not_fit_is_built_again(
         for path in sorted(index.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
     elif damage == "garbage":
-        [database] = index.rglob("chroma.sqlite3")
-        database.write_bytes(b"no database" * 1000)
+        for path in (*index.rglob("chroma.sqlite3"), *index.glob("vectors-*")):
+            path.write_bytes(b"no database" * 1000)
     elif damage == "journal":
         (tmp_path / "bank" / "journal.jsonl").unlink()
         for identifier in ("c", "d", "e"):

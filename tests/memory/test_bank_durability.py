@@ -198,7 +198,7 @@ async def test_lines_of_the_first_version_are_read_and_can_be_removed(tmp_path: 
 def test_a_damaged_index_is_made_again_whatever_is_damaged(tmp_path: Path, how: str):
     told = ran("bank_killed", "index", tmp_path, how, seconds=PATIENCE)
     lines = [line.split(",") for line in told.splitlines()]
-    assert len(lines) == 6
+    assert len(lines) == 7
     for name, *found in lines:
         # Chroma may crash on it; that is found out, at the latest the second time.
         assert found[-1] == "near next", (name, found)

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,12 @@ from rubricem.memory.bank.vectors import (
     FolderChroma,
     Near,
     ServerChroma,
+    VectorFile,
     diverse,
+    vector_rows,
 )
 from rubricem.memory.errors import SettingsError, StoreError
-from tests.conftest import WEIGHTS_DIR
+from tests.conftest import ROOT, WEIGHTS_DIR
 from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
 from tests.support.waiting import free_port
 
@@ -77,6 +81,13 @@ def indexed(folder: Path, held: int | None = None) -> BankIndex:
     return BankIndex(store, WordEmbedder(), chroma)
 
 
+@pytest.fixture
+def by_graph(monkeypatch: pytest.MonkeyPatch):
+    """Banks are too large for their vectors to be compared."""
+    monkeypatch.setattr("rubricem.memory.bank.vectors.COMPARED", 0)
+
+
+@pytest.mark.usefixtures("by_graph")
 def test_where_the_graph_misses_some_all_are_compared(tmp_path: Path):
     index = indexed(tmp_path)
     vector = WordEmbedder().embed(["cache"])[0]
@@ -88,10 +99,126 @@ def test_where_the_graph_misses_some_all_are_compared(tmp_path: Path):
     np.testing.assert_allclose(apart.vector, WordEmbedder().embed(["heap"])[0], atol=1e-6)
 
 
+@pytest.mark.usefixtures("by_graph")
 def test_where_the_vectors_themselves_are_missing_it_is_told(tmp_path: Path):
     index = indexed(tmp_path, held=5)
     with pytest.raises(StoreError, match="it finds 5 of the bank's questions"):
         index.near(WordEmbedder().embed(["cache"])[0], 16)
+
+
+OPENING = """
+import asyncio, sys
+from pathlib import Path
+from rubricem.memory.bank import vectors
+from tests.support.banks import WordEmbedder, bank_in, ids
+
+vectors.QUICK, vectors.ASKED = int(sys.argv[2]), 2
+embedder = WordEmbedder()
+bank = bank_in(Path(sys.argv[1]), embedder)
+
+async def ask():
+    for _ in range(int(sys.argv[3])):
+        found = await bank.search("cache", 3)
+    return found
+
+print(*ids(asyncio.run(ask())), "chromadb" in sys.modules, len(embedder.embedded))
+"""
+
+
+def asked_elsewhere(folder: Path, quick: int = 1000, times: int = 1) -> list[str]:
+    """What a process of its own finds, whether it needed Chroma for that, and texts embedded."""
+    command = [sys.executable, "-c", OPENING, str(folder), str(quick), str(times)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split()
+
+
+def copies(folder: Path) -> list[Path]:
+    return list((folder / "bank" / "index").glob("vectors-*"))
+
+
+async def test_a_process_that_only_asks_compares_all_vectors_and_opens_no_chroma(
+    bank: RubricBank, tmp_path: Path
+):
+    await put(bank, ("cache", "a"), ("cache heap", "b"), ("rome", "c"))
+    assert ids(await bank.search("cache", 3)) == ["a", "b", "c"]
+    assert asked_elsewhere(tmp_path) == ["a", "b", "c", "False", "1"]
+    [copy] = copies(tmp_path)
+    await bank.put(reflection("cache cache heap", "d"))
+    # Who is behind brings Chroma up to date first, and then the copy, which grows.
+    assert asked_elsewhere(tmp_path) == ["a", "d", "b", "True", "2"]
+    assert asked_elsewhere(tmp_path) == ["a", "d", "b", "False", "1"]
+    assert copies(tmp_path) == [copy] and ids(await bank.search("cache", 3)) == ["a", "d", "b"]
+    await bank.remove("a")
+    assert asked_elsewhere(tmp_path) == ["d", "b", "c", "True", "1"]
+    assert asked_elsewhere(tmp_path) == ["d", "b", "c", "False", "1"]
+    assert copy not in copies(tmp_path) and len(copies(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "zeros", "nan", "unfinished"])
+async def test_a_copy_of_the_vectors_that_is_damaged_is_made_again_from_chroma(
+    bank: RubricBank, tmp_path: Path, damage: str
+):
+    await bank.bring_in(reflection(f"heap {'path ' * n}", f"h{n}") for n in range(40))
+    await put(bank, ("cache", "a"), ("cache heap", "b"), ("cache cache heap", "d"))
+    assert ids(await bank.search("cache", 3)) == ["a", "d", "b"]
+    [copy] = copies(tmp_path)
+    whole = copy.read_bytes()
+    damaged = {
+        "cut": whole[:-100], "zeros": bytes(len(whole)), "nan": whole[:-40] + b"\xff" * 40,
+        "unfinished": whole + whole[:50],  # more than the mark says: a kill came before it
+    }  # fmt: skip
+    copy.unlink()  # what this process has mapped stays
+    if damage in damaged:
+        copy.write_bytes(damaged[damage])
+    needed = str(damage != "unfinished")
+    assert asked_elsewhere(tmp_path) == ["a", "d", "b", needed, "1"]
+    [again] = copies(tmp_path)
+    assert (again == copy) == (damage == "unfinished")
+    await bank.put(reflection("cache cache cache heap", "e"))
+    assert asked_elsewhere(tmp_path) == ["a", "e", "d", "True", "2"]
+    assert copies(tmp_path) == [again] and again.read_bytes().startswith(whole)
+
+
+async def test_who_asks_much_of_a_large_bank_opens_the_graph(bank: RubricBank, tmp_path: Path):
+    await put(bank, ("cache", "a"), ("cache heap", "b"), ("rome", "c"))
+    await bank.search("cache", 3)
+    assert asked_elsewhere(tmp_path, times=9) == ["a", "b", "c", "False", "9"]
+    assert asked_elsewhere(tmp_path, quick=2, times=2) == ["a", "b", "c", "False", "2"]
+    assert asked_elsewhere(tmp_path, quick=2, times=3) == ["a", "b", "c", "True", "3"]
+
+
+async def test_a_bank_that_grows_too_large_for_its_copy_is_searched_by_the_graph(
+    bank: RubricBank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rubricem.memory.bank.vectors.COMPARED", 2)
+    await put(bank, ("cache", "a"), ("cache heap", "b"))
+    assert ids(await bank.search("cache", 3)) == ["a", "b"] and copies(tmp_path)
+    await bank.put(reflection("rome", "c"))
+    assert ids(await bank.search("cache", 3)) == ["a", "b", "c"] and not copies(tmp_path)
+    await bank.remove("c")
+    assert ids(await bank.search("cache", 3)) == ["a", "b"] and copies(tmp_path)
+
+
+async def test_a_copy_is_not_of_another_journal_that_has_as_many_events(tmp_path: Path):
+    for name in ("one", "two"):
+        await put(bank_in(tmp_path / name), ("cache", name), (f"heap {name}", f"{name}2"))
+        await bank_in(tmp_path / name).search("cache")
+    journal = tmp_path / "two" / "bank" / "journal.jsonl"
+    (tmp_path / "one" / "bank" / "journal.jsonl").write_bytes(journal.read_bytes())
+    found = await bank_in(tmp_path / "one").search("cache")
+    assert ids(found) == ["two", "two2"]
+
+
+def test_of_equal_vectors_the_first_are_found_and_none_twice(tmp_path: Path):
+    vectors = np.eye(3, 8, dtype=np.float32)[[0, 1, 1, 1, 2, 1]]
+    held = VectorFile.new(tmp_path, vector_rows([9, 8, 7, 4, 3, 5], vectors))
+    assert [n.number for n in held.nearest(vectors[1], 2)] == [4, 5]
+    assert [n.number for n in held.nearest(vectors[1], 5)] == [4, 5, 7, 8, 3]
+    assert [n.number for n in held.nearest(vectors[0], 99)] == [9, 3, 4, 5, 7, 8]
+    drawn = np.random.default_rng(1).standard_normal((500, 8)).astype(np.float32)
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    many = VectorFile.new(tmp_path, vector_rows(range(500), drawn))
+    asked = drawn[123] @ drawn.T
+    assert [n.number for n in many.nearest(drawn[123], 16)] == list(np.argsort(-asked)[:16])
 
 
 def near(number: int, similarity: float, *vector: float) -> Near:

@@ -94,9 +94,10 @@ async def look_at_snapshot(folder: Path, there: set[str]) -> None:
         assert ids(await other.items())
 
 
+COPIED = "vectors-*"
 FILES = (
     "chroma.sqlite3", "data_level0.bin", "header.bin", "index_metadata.pickle", "link_lists.bin",
-    "current.json",
+    "current.json", COPIED,
 )  # fmt: skip
 
 
@@ -141,9 +142,13 @@ def damage_index(folder: Path, how: str) -> None:
     HNSW.update(sync_threshold=20, batch_size=10)
     ended_well(forked(lambda: asyncio.run(fill(folder / "whole"))))
     for name in FILES:
-        copy = folder / name
+        copy = folder / name.strip("-*")
         shutil.copytree(folder / "whole", copy)
-        [path] = (copy / "bank" / "index").rglob(name)
+        index = copy / "bank" / "index"
+        if name != COPIED:  # beside which nothing else is read while nothing is put
+            for path in index.glob(COPIED):
+                path.unlink()
+        [path] = index.rglob(name)
         damage(path, how)
         found = []
         for _ in range(3):
