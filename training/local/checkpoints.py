@@ -43,12 +43,15 @@ Above 600 lines, with the copy of such a folder that another machine goes on fro
 import json
 import os
 import shutil
+import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path, PurePosixPath
+from socket import gethostname
 from typing import Any
 
 import gguf
@@ -531,7 +534,12 @@ class TrainingFolder:
 
 
 _CHECKPOINTS, _POLICY, _STEPS, _DATA = "checkpoints", "policy", "steps", "data"
-_APART = {LOCK, LAST, BEST, "served", "index", "tensorboard"}
+LEASE = "lease.json"
+"""says which session copies to a mirror, and changes as long as it does"""
+_NUMBERS = "/proc/self/ns/pid"
+RENEWED, EXPIRED = 20.0, 60.0
+"""seconds between two changes of a lease; and without one, after which it is nobody's"""
+_APART = {LOCK, LAST, BEST, LEASE, "served", "index", "tensorboard"}
 """names below a run's folder of what is not mirrored: links, and what is made again"""
 _LEARNT = {BANK, BUFFERS}
 """of a data directory what a run learns; the rest are indexes of its sources"""
@@ -542,6 +550,9 @@ class Mirror:
 
     It is brought up to date after each checkpoint and when a session ends, and fills an empty
     folder, so that another machine goes on. It blocks: call it from a worker thread.
+
+    One session at a time copies there. It says so by a lease, which it keeps changing: who comes
+    upon one waits to see whether it does, since the clocks of two machines may be apart.
 
     Rounds go on while they are copied. What says that something is finished is therefore copied
     before that itself, which only grows or stays, and a checkpoint's list of files after them.
@@ -562,12 +573,15 @@ class Mirror:
         self._root = root.rstrip("/")
         self._sent: dict[str, tuple[int, int]] = {}
         """size and time of each file that this process has copied"""
+        self._token, self._renewals = uuid.uuid4().hex, 0
+        self._taken_by = ""
+        """the machine that has taken the lease away"""
 
     def bring(self) -> None:
-        """Fill the folder where no run lies in it.
+        """Hold the mirror, and fill the folder where no run lies in it.
 
-        Raises StoreError where the mirror cannot be read, holds something else, or is of a later
-        step than the folder.
+        Raises StoreError where the mirror cannot be read, is held by another session, holds
+        something else, or is of a later step than the folder.
         """
         with boundary(StoreError, f"reading the mirror {self._address}"):
             there = self._there()
@@ -575,6 +589,8 @@ class Mirror:
                 raise StoreError(
                     f"{self._address} holds files, and no run.", "Name an empty place as mirror."
                 )
+            self._take()
+            there = self._there()
             if (self._folder / RECORD).exists():
                 self._check_newest(there)
                 return
@@ -586,8 +602,62 @@ class Mirror:
         if there:
             self._tell(f"{len(there)} files were brought from {self._address}")
 
+    def _take(self) -> None:
+        """Hold the lease, once nobody else does."""
+        found, until = self._lease(), time.monotonic() + EXPIRED
+        while found is not None and not _is_gone(found) and time.monotonic() < until:
+            time.sleep(min(RENEWED, EXPIRED) / 10)
+            if (now := self._lease()) != found and now is not None:
+                raise StoreError(
+                    f"a session on {now.get('host')} trains with the mirror {self._address}.",
+                    "Wait until that has ended, or name another mirror.",
+                )
+            found = now
+        self._write_lease()
+
+    def renew(self) -> None:
+        """Have the lease go on, unless another session has taken it."""
+        with suppress(Exception):  # the store is away, as `send` tells
+            found = self._lease()
+            if found is not None and found["token"] != self._token:
+                self._taken_by = str(found["host"])
+            elif not self._taken_by:
+                self._write_lease()
+
+    def release(self) -> None:
+        """Leave the mirror to others."""
+        with suppress(Exception):
+            found = self._lease()
+            if found is not None and found["token"] == self._token:
+                self._store.rm_file(f"{self._root}/{LEASE}")
+
+    def _lease(self) -> dict[str, Any] | None:
+        self._store.invalidate_cache()
+        try:
+            found = json.loads(self._store.cat_file(f"{self._root}/{LEASE}"))
+            return found if isinstance(found, dict) else None
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+
+    def _write_lease(self) -> None:
+        self._renewals += 1
+        told = {**_session(), "token": self._token, "renewals": self._renewals}
+        with suppress(Exception):  # where nothing can be written nothing is copied either
+            self._store.makedirs(self._root, exist_ok=True)
+            self._store.pipe_file(f"{self._root}/{LEASE}", json.dumps(told).encode())
+
     def send(self) -> None:
-        """Copy what has changed. Where that fails it is told, and tried at the next checkpoint."""
+        """Copy what has changed. Where that fails it is told, and tried at the next checkpoint.
+
+        Raises StoreError where another session has taken the mirror.
+        """
+        self.renew()
+        if self._taken_by:
+            raise StoreError(
+                f"a session on {self._taken_by} has taken the mirror {self._address}, since this "
+                f"one was not heard of for {EXPIRED:g} s.",
+                "Go on there, or end that session and run the same command again.",
+            )
         try:
             there, here = self._there(), self._here()
             for name in sorted(here, key=_after):
@@ -619,7 +689,9 @@ class Mirror:
         """Sizes of what is mirrored, by the paths below the folder."""
         self._store.invalidate_cache()
         found = self._store.find(self._root, detail=True) if self._store.exists(self._root) else {}
-        return {name[len(self._root) + 1 :]: int(one["size"]) for name, one in found.items()}
+        sizes = {name[len(self._root) + 1 :]: int(one["size"]) for name, one in found.items()}
+        sizes.pop(LEASE, None)
+        return sizes
 
     def _here(self) -> dict[str, Path]:
         """What is to be mirrored, by the same."""
@@ -637,6 +709,21 @@ class Mirror:
                 "was gone on with elsewhere.",
                 "Name an empty folder as `out` to go on from there, or another mirror.",
             )
+
+
+def _session() -> dict[str, Any]:
+    """This process, as a lease names it."""
+    with suppress(OSError):  # processes of two containers may have one number
+        return {"host": gethostname(), "process": os.getpid(), "of": os.readlink(_NUMBERS)}
+    return {"host": gethostname(), "process": os.getpid(), "of": ""}
+
+
+def _is_gone(lease: Mapping[str, Any]) -> bool:
+    """Whether a lease is of a process of this machine that has ended."""
+    own = _session()
+    if not own["of"] or (lease.get("host"), lease.get("of")) != (own["host"], own["of"]):
+        return False
+    return not Path(f"/proc/{lease.get('process')}").exists()
 
 
 def _mirrored(parts: Sequence[str]) -> bool:

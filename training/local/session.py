@@ -47,6 +47,7 @@ from rubricem.memory.errors import (
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (
+    RENEWED,
     WEIGHTS,
     Better,
     Mirror,
@@ -273,16 +274,18 @@ class TrainingSession:
             )
             try:
                 self.folder.save(saved, self.memory, self._better())
+                self.send()
             except RubricemError as error:
                 fault = error
-            else:
-                self.send()
         self.ranks.raise_first(fault)
         self._lines = []
         return self.folder.newest
 
     def send(self) -> None:
-        """Bring the folder's mirror up to date, where it has one."""
+        """Bring the folder's mirror up to date, where it has one.
+
+        Raises StoreError where another session has taken it.
+        """
         if self.mirror is not None:
             self.mirror.send()
 
@@ -333,19 +336,43 @@ async def open_session(
         if not ranks.local:
             await asyncio.to_thread(ranks.wait)
         told = tell if ranks.first else lambda line: None
-        mirror = await asyncio.to_thread(_mirrored, config, ranks, told)
-        config = await settle(config, ranks, weights_dir)
-        session = TrainingSession(config, method, told, base, ranks)
-        session.mirror = mirror
-        held = {**_record(session), **(record or {})}
-        await asyncio.to_thread(ranks.check_alike, held)
-        with session.folder.begun(held) if ranks.first else nullcontext():
-            await asyncio.to_thread(session.stand)
-            try:
-                yield session
-            finally:
-                await asyncio.to_thread(session.send)
-            session.__dict__.pop("learner", None)
+        async with _mirror_held(config, ranks, told) as mirror:
+            config = await settle(config, ranks, weights_dir)
+            session = TrainingSession(config, method, told, base, ranks)
+            session.mirror = mirror
+            held = {**_record(session), **(record or {})}
+            await asyncio.to_thread(ranks.check_alike, held)
+            with session.folder.begun(held) if ranks.first else nullcontext():
+                await asyncio.to_thread(session.stand)
+                try:
+                    yield session
+                finally:
+                    await asyncio.to_thread(session.send)
+                session.__dict__.pop("learner", None)
+
+
+@asynccontextmanager
+async def _mirror_held(
+    config: EngineConfig, ranks: Ranks, tell: Tell
+) -> AsyncIterator[Mirror | None]:
+    """The first rank's mirror, held alone until the end; None: the run has none."""
+    mirror = await asyncio.to_thread(_mirrored, config, ranks, tell)
+    if mirror is None:
+        yield None
+        return
+
+    async def renewing() -> None:
+        while True:
+            await asyncio.sleep(RENEWED)
+            await asyncio.to_thread(mirror.renew)
+
+    task = asyncio.create_task(renewing())
+    try:
+        yield mirror
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.to_thread(mirror.release)
 
 
 def _mirrored(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
@@ -361,6 +388,8 @@ def _mirrored(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
             mirror.bring()
         except RubricemError as error:
             fault = error
+            if mirror is not None:
+                mirror.release()
     ranks.raise_first(fault)
     return mirror
 

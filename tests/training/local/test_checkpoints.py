@@ -4,10 +4,12 @@ What a training goes on from where its checkpoints or links are damaged, gone or
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import RubricBuffer
 from rubricem.training.local.checkpoints import (
+    Mirror,
     Saved,
     SteppedBank,
     TrainingFolder,
@@ -427,6 +430,52 @@ async def test_a_mirror_that_is_cut_off_in_a_checkpoint_gives_the_one_before(
     told: list[str] = []
     await train(configured("second", mirror=there), "ss-grpo", told.append)
     assert any("going on from step 2" in line for line in told)
+
+
+async def test_two_sessions_do_not_train_out_of_one_mirror_whatever_their_clocks_say(
+    configured: Callable[..., TrainConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rubricem.training.local.checkpoints.EXPIRED", 1.0)
+    monkeypatch.setattr("rubricem.training.local.checkpoints.RENEWED", 0.2)
+    there = f"memory://{tmp_path}/run"
+    other = Mirror(tmp_path / "other", there, quiet)
+    other.bring()
+    ended = threading.Event()
+
+    def renewing() -> None:
+        while not ended.wait(0.05):
+            other.renew()
+
+    renewal = threading.Thread(target=renewing)
+    renewal.start()
+    try:
+        with pytest.raises(StoreError, match=f"a session on .* trains with the mirror {there}"):
+            await train(configured("run", mirror=there), "ss-grpo", quiet)
+    finally:
+        ended.set()
+        renewal.join()
+    # It was killed: nobody renews its lease, and after a while the mirror is anybody's.
+    assert len((await train(configured("run", mirror=there), "ss-grpo", quiet)).steps) == 4
+    store, root = url_to_fs(there)
+    assert not store.exists(f"{root}/lease.json"), "who ends leaves it to others"
+    mine, theirs = (Mirror(tmp_path / name, f"{there}2", quiet) for name in ("mine", "theirs"))
+    mine.bring()
+    theirs.bring()
+    with pytest.raises(StoreError, match="has taken the mirror") as caught:
+        mine.send()
+    assert "Go on there" in caught.value.remedy
+
+
+def test_the_lease_of_a_process_that_was_killed_here_is_not_waited_for(tmp_path: Path) -> None:
+    there, child = f"file://{tmp_path}/run", os.fork()
+    if not child:
+        Mirror(tmp_path / "one", there, quiet).bring()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (tmp_path / "run" / "lease.json").exists()
+    began = time.monotonic()
+    Mirror(tmp_path / "two", there, quiet).bring()
+    assert time.monotonic() - began < 5
 
 
 async def test_a_mirror_that_cannot_be_written_is_told_and_ends_nothing(
