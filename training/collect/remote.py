@@ -361,6 +361,11 @@ class WorkerPool:
         )
         self._replace(number)
 
+    @property
+    def workers(self) -> list[Worker]:
+        """Those that are ready."""
+        return list(self._load)
+
     async def close(self) -> None:
         coming = list(self._hiring.values())
         for task in coming:
@@ -542,8 +547,11 @@ class RemoteRollouts:
             anywhere = setup.anywhere()
 
             async def hire() -> Worker:
-                """An actor wherever there is room, open."""
-                worker = _RayWorker(ray, actors.remote())
+                """An actor wherever there is room, or one that rests, open."""
+                resting = next((one for one in _RESTING if one[0] == cores), None)
+                if resting is not None:
+                    _RESTING.remove(resting)
+                worker = _RayWorker(ray, resting[1] if resting else actors.remote())
                 if (opened := await worker.open(anywhere, judging)) != own:
                     raise PolicyError(
                         f"it would write with {_named(opened)}, and the run is of {_named(own)}",
@@ -562,6 +570,8 @@ class RemoteRollouts:
                 yield cls(researcher, gate.journal, gate, pool, judging)
             finally:
                 await pool.close()
+                rested = await asyncio.gather(*(_rested(worker) for worker in pool.workers))
+                _RESTING.extend((cores, actor) for actor in rested if actor is not None)
 
 
 Judges = Callable[[Keeping], tuple[GroupJudge, Reflector | None]]
@@ -625,6 +635,14 @@ class RolloutWorker:
             assert self._reflector is not None
             return await self._reflector(work.trajectory, work.judgement, work.seed)
 
+    async def end(self) -> None:
+        """Leave all work as it is: nobody asks for it any more."""
+        tasks = [task for _, task in self._begun.values()]
+        self._begun.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _next(self, thread: str) -> Said:
         opened, written = self._begun[thread]
         asked = asyncio.ensure_future(opened.asked())
@@ -633,7 +651,7 @@ class RolloutWorker:
             return asked.result()
         asked.cancel()
         self._journal.forget(thread)
-        del self._begun[thread]
+        self._begun.pop(thread, None)  # none where all was left
         return written.result()
 
 
@@ -666,6 +684,11 @@ class RolloutActor:
         self._worker = RolloutWorker(researcher, recalls=setup.memory != "off", judges=judges)
         return policy.name, policy.version
 
+    async def close(self) -> None:
+        """Have nothing open any more; another run may open it."""
+        await self._worker.end()
+        await self._opened.aclose()
+
     async def begin(self, work: Work) -> Said:
         return await self._worker.begin(work)
 
@@ -673,32 +696,52 @@ class RolloutActor:
         return await self._worker.go_on(thread, answer)
 
 
+_RESTING: list[tuple[float, Any]] = []
+"""actors of runs that have ended, each by its share of a core: a process takes seconds to begin"""
+REST_SECONDS = 10.0
+"""in which a worker leaves its run"""
+
+
+async def _rested(worker: Worker) -> Any:
+    """The actor of a worker that has left its run; None where it cannot be used again."""
+    assert isinstance(worker, _RayWorker)
+    try:
+        await asyncio.wait_for(worker.close(), REST_SECONDS)
+    except Exception:
+        # A new one is begun in its place; what became of this one matters to nobody.
+        return None
+    return worker.actor
+
+
 class _RayWorker:
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray = ray
-        self._actor = actor
+        self.actor = actor
 
     async def begin(self, work: Work) -> Said:
-        said: Said = await self.done(self._actor.begin.remote(work))
+        said: Said = await self.done(self.actor.begin.remote(work))
         return said
 
     async def go_on(self, thread: str, answer: Any) -> Said:
-        said: Said = await self.done(self._actor.go_on.remote(thread, answer))
+        said: Said = await self.done(self.actor.go_on.remote(thread, answer))
         return said
 
     async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str]:
-        opening = self._actor.open.remote(setup, judging)
+        opening = self.actor.open.remote(setup, judging)
         opened: tuple[str, str] | RubricemError = await self.done(opening)
         if isinstance(opened, RubricemError):
             raise opened
         return opened
+
+    async def close(self) -> None:
+        await self.done(self.actor.close.remote())
 
     async def done(self, reply: Any) -> Any:
         try:
             return await reply
         except self._ray.exceptions.RayActorError as error:
             # One that cannot be reached may still live, and would write on for nobody.
-            self._ray.kill(self._actor)
+            self._ray.kill(self.actor)
             raise WorkerLost(_in_a_sentence(error)) from error
 
 
@@ -722,6 +765,7 @@ async def connected(options: RayOptions) -> AsyncIterator[Any]:
         try:
             yield ray
         finally:
+            _RESTING.clear()
             await asyncio.to_thread(ray.shutdown)
     finally:
         if folder:

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,12 +25,20 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
-from rubricem.training.collect.remote import Judging
+from rubricem.training.collect.remote import (
+    Begin,
+    Judging,
+    LineJournal,
+    RayOptions,
+    RemoteRollouts,
+    RolloutWorker,
+)
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
 from tests.support.judges import ScriptedChat
@@ -445,6 +454,99 @@ async def test_a_worker_that_dies_while_it_judges_makes_no_finished_call_again(
     assert chat.begun > calls["judge"], "what was in flight was made again"
     # One call of each group that was being judged was in flight at a kill.
     assert chat.begun <= calls["judge"] + 2 * 2
+
+
+class Actor:
+    """What Ray's handle of a `RolloutActor` does, in this process."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+        self.lost = False
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*given: Any) -> Any:
+            if self.lost:
+                raise FakeRay.exceptions.RayActorError("it was killed")
+            self.opened.append(given[0] if name == "open" else name)
+            return ("policy", given[0]) if name == "open" else None
+
+        return SimpleNamespace(remote=call)
+
+
+class FakeRay:
+    """Begins actors and counts them."""
+
+    exceptions = SimpleNamespace(RayActorError=type("RayActorError", (Exception,), {}))
+
+    def __init__(self) -> None:
+        self.begun: list[Actor] = []
+
+    def remote(self, kind: type) -> Any:
+        def begin() -> Actor:
+            self.begun.append(Actor())
+            return self.begun[-1]
+
+        return SimpleNamespace(options=lambda **named: SimpleNamespace(remote=begin))
+
+    def kill(self, actor: Actor) -> None:
+        actor.lost = True
+
+
+async def test_workers_of_a_run_that_has_ended_are_opened_anew_by_the_next_one(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    ray = FakeRay()
+
+    @asynccontextmanager
+    async def connected(options: RayOptions) -> AsyncIterator[FakeRay]:
+        yield ray
+
+    monkeypatch.setattr("rubricem.training.collect.remote.connected", connected)
+    monkeypatch.setattr("rubricem.training.collect.remote._RESTING", [])
+
+    def run(version: str, runs: int = 1) -> Any:
+        model = SimpleNamespace(at_once=8, embedded=False)
+        setup: Any = SimpleNamespace(model=model, anywhere=lambda: version)
+        policy = SimpleNamespace(name="policy", version=version)
+        return RemoteRollouts.open(
+            RayOptions(2, runs=runs), setup, SimpleNamespace(policy=policy), opened.gate
+        )
+
+    async with run("first") as first:
+        while len(first.pool.workers) < 2:
+            await asyncio.sleep(0)
+    async with run("second") as second, run("beside"):
+        while len(second.pool.workers) < 2:
+            await asyncio.sleep(0)
+        ray.begun[0].lost = True
+    assert len(ray.begun) == 4, "two of each run at the same time"
+    assert ray.begun[1].opened[:3] == ["first", "close", "second"]
+    async with run("third") as third:
+        while len(third.pool.workers) < 2:
+            await asyncio.sleep(0)
+        assert len(ray.begun) == 4 and "third" not in ray.begun[0].opened
+    async with run("smaller", runs=3):
+        assert len(ray.begun) > 4, "of another share of a core"
+
+
+async def test_a_worker_leaves_what_it_was_doing_when_its_run_has_ended():
+    begun, left_off = asyncio.Event(), list[str]()
+
+    class Writing(RolloutWorker):
+        async def _written(self, work: Any) -> Any:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left_off.append(work.thread)
+
+    worker = Writing.__new__(Writing)
+    worker._journal, worker._begun = LineJournal(), {}
+    waiting = asyncio.create_task(worker.begin(Begin("one", Ask(""), {})))
+    await begun.wait()
+    await worker.end()
+    assert left_off == ["one"] and not worker._begun
+    waiting.cancel()
 
 
 @pytest.mark.slow
