@@ -2,9 +2,10 @@
 
     python -m benchmarks.rounds_server --delay 1.0
 
-Words are tokens, hashed into 120 ids; `/detokenize` knows what it has said. It speaks vLLM's
-`/v1/completions`, and answers the judge's chats: verdicts that differ with how an answer begins,
-and reviews that differ with a reflection's place. Every model's reply takes `delay` seconds.
+Words are tokens, hashed into 120 ids, or into as many as `--vocabulary` says, so that hardly two
+words share one, as no two tokens of a model do; `/detokenize` knows what it has said. It speaks
+vLLM's `/v1/completions`, and answers the judge's chats: verdicts that differ with how an answer
+begins, and reviews that differ with a reflection's place. A model's reply takes `delay` seconds.
 """
 
 import argparse
@@ -54,13 +55,14 @@ class TokenLoopback(Loopback):
     """folders by the names that they were loaded under, as vLLM does it"""
     weights: dict[str, str] = field(default_factory=lambda: {"weight_version": "default"})
     """the version that it was told of those in place"""
+    vocabulary: int = WORDS
 
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
         if path == "/v1/completions":
             await self._sampled(asked, body, writer)
         elif path == "/tokenize":
-            ids = _tokenised(asked)
+            ids = self._tokenised(asked)
             reply = {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
             writer.write(json_response(reply))
         elif path == "/detokenize":
@@ -106,13 +108,34 @@ class TokenLoopback(Loopback):
         text = _written(asked)
         words = _WORD.findall(text)
         for count in range(len(words) + 1 if text not in self.said.values() else 0):
-            self.said[tuple(map(_id, words[:count]))] = "".join(words[:count])
+            self.said[tuple(map(self._id, words[:count]))] = "".join(words[:count])
         await asyncio.sleep(self.delay)
         writer.write(STREAM_HEAD)
-        for piece in (_piece(words), _piece([], "stop")):
+        for piece in (self._piece(words), self._piece([], "stop")):
             writer.write(chunked(frame(piece)))
         writer.write(chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         self.counts.finished += 1
+
+    def _tokenised(self, asked: Mapping[str, Any]) -> list[int]:
+        if "messages" not in asked:
+            text = asked["prompt"]
+            words = map(self._id, _WORD.findall(text))
+            return [*([TOOL] * ("<tool_output" in text)), *words]
+        text = "".join(message["content"] for message in asked["messages"])
+        mark = REFLECT if "<run>" in text else ANSWER
+        return [mark, *map(self._id, _WORD.findall(text))]
+
+    def _id(self, word: str) -> int:
+        hashed = zlib.crc32(word.encode()) % self.vocabulary
+        return hashed if self.vocabulary == WORDS else END + 1 + hashed
+
+    def _piece(self, words: Sequence[str], finish: str | None = None) -> dict[str, Any]:
+        ids = [END] if finish else [self._id(word) for word in words]
+        told = {"tokens": list(words) or ["<|end|>"], "token_logprobs": [-2.0] * len(ids)}
+        choice = {
+            "text": "".join(words), "token_ids": ids, "logprobs": told, "finish_reason": finish
+        }  # fmt: skip
+        return {"choices": [choice]}
 
 
 def _written(asked: Mapping[str, Any]) -> str:
@@ -122,26 +145,6 @@ def _written(asked: Mapping[str, Any]) -> str:
         return REFLECTION.format(seed % 7)
     turn = TURNS[min(prompt.count(TOOL), len(TURNS) - 1)]
     return turn.replace(OPENINGS[0], OPENINGS[seed % len(OPENINGS)])
-
-
-def _tokenised(asked: Mapping[str, Any]) -> list[int]:
-    if "messages" not in asked:
-        text = asked["prompt"]
-        return [TOOL] * ("<tool_output" in text) + [_id(word) for word in _WORD.findall(text)]
-    text = "".join(message["content"] for message in asked["messages"])
-    mark = REFLECT if "<run>" in text else ANSWER
-    return [mark, *(_id(word) for word in _WORD.findall(text))]
-
-
-def _id(word: str) -> int:
-    return zlib.crc32(word.encode()) % WORDS
-
-
-def _piece(words: Sequence[str], finish: str | None = None) -> dict[str, Any]:
-    ids = [END] if finish else [_id(word) for word in words]
-    told = {"tokens": list(words) or ["<|end|>"], "token_logprobs": [-2.0] * len(ids)}
-    choice = {"text": "".join(words), "token_ids": ids, "logprobs": told, "finish_reason": finish}
-    return {"choices": [choice]}
 
 
 def _reviews(asked: Mapping[str, Any]) -> str:
@@ -163,10 +166,10 @@ def serving(delay: float) -> Iterator[str]:
 
 
 @contextmanager
-def serving_several(delay: float, count: int) -> Iterator[list[str]]:
+def serving_several(delay: float, count: int, vocabulary: int = WORDS) -> Iterator[list[str]]:
     """So many servers that sample alike, in one process of their own."""
     command = [sys.executable, "-m", "benchmarks.rounds_server", "--delay", str(delay)]
-    command += ["--count", str(count)]
+    command += ["--count", str(count), "--vocabulary", str(vocabulary)]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -177,11 +180,14 @@ def serving_several(delay: float, count: int) -> Iterator[list[str]]:
             process.terminate()
 
 
-async def run(delay: float, count: int) -> None:
+async def run(delay: float, count: int, vocabulary: int) -> None:
     counts = Counts()
     opened = [
         await asyncio.start_server(
-            TokenLoopback(delay, 1, counts=counts).serve, "127.0.0.1", 0, backlog=4096
+            TokenLoopback(delay, 1, counts=counts, vocabulary=vocabulary).serve,
+            "127.0.0.1",
+            0,
+            backlog=4096,
         )
         for _ in range(count)
     ]
@@ -193,6 +199,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--delay", type=float, default=1.0, help="seconds per reply")
     parser.add_argument("--count", type=int, default=1, help="servers, which count together")
+    parser.add_argument("--vocabulary", type=int, default=WORDS, help="ids that words have")
     options = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(run(options.delay, options.count))
+        asyncio.run(run(options.delay, options.count, options.vocabulary))

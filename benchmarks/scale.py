@@ -58,6 +58,8 @@ from rubricem.training.rounds.rollouts import SamplingServer, SamplingServers
 from rubricem.training.rows.row import TrainRow
 
 SERVERS, DELAY, GROUP, JUDGED, REFLECTIONS = 8, 20.0, 4, 32, 2
+VOCABULARY = 100_000
+"""ids of the servers' tokenisers"""
 LEAST_SHARE, MOST_MB, MOST_GROWTH = 0.8, 0.2, 1.1
 MILLION = 1_000_000
 STEPS, ROWS, TOKENS = 4, 8, 512
@@ -257,7 +259,7 @@ async def all_measured(folder: Path, sizes: tuple[int, int]) -> dict[str, Any]:
         await collected(servers, folder / "warm", 2 * GROUP)
     waves = []
     for size in sizes:
-        with serving_several(DELAY, SERVERS) as servers:
+        with serving_several(DELAY, SERVERS, VOCABULARY) as servers:
             waves.append(await collected(servers, folder / f"{size}", size))
     few, many = waves
     with serving_several(0.01, SERVERS) as servers:

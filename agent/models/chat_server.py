@@ -5,6 +5,7 @@ a server refuses by name is left out from then on, or given its other name. The 
 found by the caller's predicate, never by the server's `stop`; the stream is then closed.
 """
 
+import asyncio
 import json
 import logging
 import math
@@ -26,6 +27,7 @@ from rubricem.agent.models.limits import (
     Server,
     Tries,
     cost,
+    note_spent,
     price_of,
 )
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
@@ -198,9 +200,9 @@ class OpenAIChat:
                 stream = self._stream(messages, sampling)
                 await self._http.hear(reading, stream, delta_of, self._timeout)
                 self._check(reading, sampling)
-            except AttemptError as failed:
+            except (AttemptError, asyncio.CancelledError) as failed:
                 if reading.begun:
-                    failed.usage = self._usage(reading, messages)
+                    note_spent(failed, self._usage(reading, messages))
                 raise
             return reading
 

@@ -138,6 +138,17 @@ class AttemptError(Exception):
         return self.message
 
 
+def note_spent(failed: BaseException, usage: Usage) -> None:
+    """Write down on what ends a call what it has cost all the same."""
+    failed.usage = usage  # type: ignore[attr-defined]
+
+
+def spent_by(failed: BaseException) -> Usage:
+    """What a call had cost when that ended it, as far as anybody wrote it down."""
+    usage = getattr(failed, "usage", None)
+    return usage if isinstance(usage, Usage) else NO_USAGE
+
+
 def is_transient(status: int) -> bool:
     return status in RETRIED_STATUSES or status >= 500
 
@@ -386,22 +397,31 @@ class Tries:
         self._limiter = limiter
         self._retry = retry or Retry()
 
+    @property
+    def places(self) -> int:
+        """Calls that the server is let have at once now."""
+        return self._limiter.allowance.now
+
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
         """What an attempt gives in the end, and what the failed ones before it cost.
 
         Raises PolicyError, with what was paid, where there is no hope left.
         """
         spent, waited, tried = NO_USAGE, 0.0, 0
-        while True:
-            tried += 1
-            try:
-                async with self._limiter.slot():
-                    return await attempt(), spent
-            except AttemptError as failed:
-                spent += failed.usage
-                wait = self._wait(failed, tried, waited, spent)
-            await asyncio.sleep(wait)
-            waited += wait
+        try:
+            while True:
+                tried += 1
+                try:
+                    async with self._limiter.slot():
+                        return await attempt(), spent
+                except AttemptError as failed:
+                    spent += failed.usage
+                    wait = self._wait(failed, tried, waited, spent)
+                await asyncio.sleep(wait)
+                waited += wait
+        except asyncio.CancelledError as cut:
+            note_spent(cut, spent + spent_by(cut))
+            raise
 
     def _wait(self, failed: AttemptError, tried: int, waited: float, spent: Usage) -> float:
         """Seconds until the next try; raises PolicyError if there is none."""

@@ -11,6 +11,7 @@ and taken back when it serves that version again.
 
 import asyncio
 import os
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -297,7 +298,7 @@ class _Seat:
     """its `TokenServer`; None: it is left out"""
     calls: int = 0
     """in flight"""
-    read: dict[int, None] = field(default_factory=dict)
+    read: OrderedDict[int, None] = field(default_factory=OrderedDict)
     """the beginnings that it has read, what it read last at the end"""
 
     @property
@@ -312,10 +313,10 @@ class _Seat:
 
     def remember(self, beginnings: Sequence[int]) -> None:
         for key in beginnings:
-            self.read.pop(key, None)
             self.read[key] = None
-        for key in list(self.read)[: max(len(self.read) - MOST_BLOCKS, 0)]:
-            del self.read[key]
+            self.read.move_to_end(key)
+        while len(self.read) > MOST_BLOCKS:
+            self.read.popitem(last=False)
 
 
 class TokenPool:
@@ -439,6 +440,8 @@ class TokenPool:
         live = [seat for seat in self._live if seat not in asked]
         least = min(seat.calls for seat in live)
         near = [seat for seat in live if seat.calls <= least + max(SLACK, least // 8)]
+        # A call that waits for a place there waits for as long as another one is written.
+        near = [seat for seat in near if seat.calls < seat.served.places] or near
         # Of those that have read as much, the one with the least to do.
         seat = max(near, key=lambda seat: (seat.shared(beginnings), -seat.calls))
         seat.remember(beginnings)

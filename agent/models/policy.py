@@ -16,7 +16,7 @@ for good.
 
 import asyncio
 import hashlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -85,6 +85,47 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
+MOST_KEPT = 1 << 18
+"""token ids, of the texts that were asked for last"""
+
+
+AskIds = Callable[[], Awaitable[tuple[int, ...]]]
+
+
+class KnownIds:
+    """Ids of texts, each asked for once: rollouts of one question begin alike, and are told alike.
+
+    Whoever asks while another does waits for the same answer. A failure is not kept.
+    """
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[str, ...], tuple[int, ...]] = OrderedDict()
+        self._asking: dict[tuple[str, ...], asyncio.Future[tuple[int, ...]]] = {}
+        self._count = 0
+
+    async def of(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
+        """The ids of a text, by its parts."""
+        if (known := self._ids.get(text)) is not None:
+            self._ids.move_to_end(text)
+            return known
+        if (asking := self._asking.get(text)) is None:
+            asking = self._asking[text] = asyncio.ensure_future(self._answer(text, ask))
+        # Who is cancelled leaves the others their answer.
+        return await asyncio.shield(asking)
+
+    async def _answer(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
+        try:
+            ids = await ask()
+        finally:
+            del self._asking[text]
+        self._ids[text] = ids
+        self._count += len(ids)
+        while self._count > MOST_KEPT:
+            _, gone = self._ids.popitem(last=False)
+            self._count -= len(gone)
+        return ids
+
+
 class TokenWriter:
     """A `Policy` over a `TokenPolicy`: every segment of the transcript carries its ids."""
 
@@ -94,11 +135,16 @@ class TokenWriter:
     def __init__(self, model: TokenPolicy) -> None:
         self.model = model
         self.name, self.version = model.name, model.version
-        self.context_tokens, self.encode = model.context_tokens, model.encode
+        self.context_tokens = model.context_tokens
         self.reader = model if isinstance(model, LocalModel) else None
+        self._known = KnownIds()
 
     async def render(self, system: str, question: str) -> tuple[int, ...]:
-        return await self.model.render([Message("system", system), Message("user", question)])
+        messages = [Message("system", system), Message("user", question)]
+        return await self._known.of((system, question), lambda: self.model.render(messages))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._known.of((text,), lambda: self.model.encode(text))
 
     async def write(
         self,

@@ -4,7 +4,7 @@ Token ids go in and come out, so that what a policy wrote is trained on exactly 
 What comes is checked before it is believed: the ids must decode to the text that came with them.
 Where they do not, or none came, the text is encoded anew and its segments are marked
 `retokenised`, so that no ratio is formed of them; where log-probabilities are missing, the ids
-stand without. Both are counted and logged.
+stand without. Both are counted and logged. What ids are known to write is not decoded again.
 
 Each kind of server has a dialect, which knows its paths, bodies and events:
 
@@ -32,9 +32,18 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from operator import eq
 from typing import Any, Literal, Protocol, TypeVar, get_args
 
-from rubricem.agent.models.limits import AttemptError, Limiter, Price, Retry, Tries, cost
+from rubricem.agent.models.limits import (
+    AttemptError,
+    Limiter,
+    Price,
+    Retry,
+    Tries,
+    cost,
+    note_spent,
+)
 from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
 from rubricem.agent.models.policy import learn_markers
@@ -350,6 +359,31 @@ def _llama_piece(event: Any) -> Piece:
     )
 
 
+class TokenTexts:
+    """What the ids of a server write, as its tokeniser has shown it.
+
+    A reply is believed without being decoded where the server says of each id what was shown of
+    it before, and these texts are the reply's.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+
+    def of(self, ids: Sequence[int], parts: Sequence[str]) -> str | None:
+        """What they write, if each is known to write its part."""
+        known = self._texts
+        if len(ids) == len(parts) and all(map(eq, map(known.get, ids), parts)):
+            return "".join(parts)
+        return None
+
+    def learn(self, ids: Sequence[int], parts: Sequence[str], decoded: str) -> None:
+        """Take up what a tokeniser made of the ids, where that is their parts one by one."""
+        if len(ids) == len(parts) and "".join(parts) == decoded and PART not in decoded:
+            self._texts.update(zip(ids, parts, strict=True))
+
+
+_TEXTS: dict[str, TokenTexts] = {}
+"""by the addresses of servers, since each round opens them anew"""
 BESIDE_AT_ONCE = 64
 """calls that only count tokens, which say nothing of how many completions a server bears"""
 T = TypeVar("T")
@@ -379,6 +413,7 @@ class TokenServer:
         self.unknown = 0
         """replies without all log-probabilities"""
         self._http = http
+        self._texts = _TEXTS.setdefault(http.server.endpoint.url, TokenTexts())
         self._dialect = dialect
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
@@ -386,6 +421,11 @@ class TokenServer:
 
     def __repr__(self) -> str:
         return f"TokenServer({self.name!r})"
+
+    @property
+    def places(self) -> int:
+        """Calls that it is let have at once now."""
+        return self._tries.places
 
     async def serves(self) -> str:
         """The version of the weights that it serves now."""
@@ -425,9 +465,9 @@ class TokenServer:
             try:
                 stream = self._http.stream(self._dialect.path, body)
                 await self._http.hear(reading, stream, piece_of, self._timeout)
-            except AttemptError as failed:
+            except (AttemptError, asyncio.CancelledError) as failed:
                 if reading.begun:
-                    failed.usage = self._usage(len(prefix), reading)
+                    note_spent(failed, self._usage(len(prefix), reading))
                 raise
             return reading
 
@@ -464,12 +504,15 @@ class TokenServer:
         """Whether the ids are the text's, by the server's tokeniser or what it said of each."""
         if not ids:
             return False
-        try:
-            decoded = await self._aside(lambda: self._dialect.decode(ids))
-        except PolicyError as error:
-            if error.away:
-                raise
-            return reading.told_ends() is not None
+        parts = (reading.parts or [])[: len(ids)]
+        if (decoded := self._texts.of(ids, parts)) is None:
+            try:
+                decoded = await self._aside(lambda: self._dialect.decode(ids))
+            except PolicyError as error:
+                if error.away:
+                    raise
+                return reading.told_ends() is not None
+            self._texts.learn(ids, parts, decoded)
         # A tokeniser may drop the space that its first token begins with.
         plain, text = (
             decoded if decoded.startswith(reading.text[:1]) else f" {decoded}",

@@ -33,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from rubricem.agent.models.limits import spent_by
 from rubricem.agent.models.policy import (
     BesidePolicy,
     JournaledCalls,
@@ -327,12 +328,15 @@ class RunGate:
     async def _made(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
         try:
             made = await make()
-        except RubricemError as error:
-            if error.usage is not None and error.usage.calls:
-                self.meter.count(error.usage)
-                # The journal keeps what a call had cost that failed in the end.
+        except (RubricemError, asyncio.CancelledError) as error:
+            if (spent := spent_by(error)).calls:
+                self.meter.count(spent)
+                # The journal keeps what a call had cost that failed in the end, or was cut off.
                 key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
-                await self.journal.append(key, {"usage": error.usage.model_dump(mode="json")})
+                keeping = asyncio.ensure_future(
+                    self.journal.append(key, {"usage": spent.model_dump(mode="json")})
+                )
+                await asyncio.shield(keeping)
                 self.journal.forget(LOST)
             raise
         if isinstance(made, Completion):

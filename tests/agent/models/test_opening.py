@@ -1,10 +1,13 @@
 """Several servers behind one policy: who is asked, who is left out, who is taken back."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +19,7 @@ from rubricem.agent.settings.trust import acting
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Sampling
 from tests.support.token_servers import CHAT, Engine
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 SAMPLING = Sampling(max_tokens=16, seed=1)
 LONG = 2 * opening.BLOCK
@@ -143,6 +146,30 @@ async def test_an_adapter_of_sglang_is_asked_for_by_its_name_and_missed_where_it
             server.adapters["mine"] = "/somewhere"
             assert await served.serves() == "org/base@default:mine"
             assert served._dialect.body((1,), SAMPLING)["lora_path"] == "mine"
+
+
+async def test_no_call_waits_for_a_place_where_another_server_has_one(three: list[Engine]):
+    at_once, most, all_in = 2, Counter[int](), threading.Event()
+    routes = [server.routes["POST /v1/completions"] for server in three]
+
+    def held(number: int) -> Any:
+        def answer(asked: Any) -> Any:
+            most[number] += 1
+            if most.total() == at_once * len(three):
+                all_in.set()
+            assert all_in.wait(PATIENCE), "a call waits while a server has a place for it"
+            return routes[number](asked)
+
+        return answer
+
+    for number, server in enumerate(three):
+        server.routes["POST /v1/completions"] = held(number)
+    choice = replace(choice_of(three), concurrency=at_once)
+    async with choice.open_tokens() as pool:
+        # All begin alike, so that they would go to one server.
+        calls = (pool.complete(prefix_of(1), SAMPLING) for _ in range(at_once * len(three)))
+        await asyncio.gather(*calls)
+    assert set(most.values()) == {at_once}
 
 
 async def test_several_servers_of_messages_are_refused_and_none_that_answers_is_told(

@@ -27,6 +27,9 @@ from tests.support.token_servers import (
     maybe_opened,
     opened,
     recorded,
+    spelled,
+    spelling,
+    spelling_routes,
     without,
 )
 from tests.support.waiting import PATIENCE
@@ -307,6 +310,25 @@ async def test_ids_that_are_not_shown_to_be_the_texts_are_replaced_marked_and_co
     assert reply.text == "für <a>" and is_retokenised(reply)
     assert (mismatched, unknown) == (1, 0)
     assert "a reply's ids are not its text's" in caplog.text
+
+
+async def test_what_ids_were_shown_to_write_is_not_decoded_again_and_a_lie_is_still_found():
+    said = iter(("ab", "ba b", "abc", "ab", "ab"))
+    with spelling(lambda prompt, asked: next(said)) as server:
+        decodes = []
+        async with opened(server, "vllm") as policy:
+            for lying in (0, 0, 0, 0, 1):
+                if lying:
+                    lies = spelling_routes(lambda prompt, asked: next(said), lie=1)
+                    server.routes["POST /v1/completions"] = lies["POST /v1/completions"]
+                await policy.complete(PROMPT, SAMPLING)
+                decodes.append([body["tokens"] for body in server.bodies("POST /detokenize")][1:])
+            assert policy.mismatched == 1
+    # "b", "a" and " " come to be known; "c" is new in the third, and "bc" no text of "ab".
+    assert decodes[0] == [spelled("ab")]
+    assert decodes[1] == decodes[0] + [spelled("ba b")] and decodes[2][2:] == [spelled("abc")]
+    assert decodes[3] == decodes[2]
+    assert decodes[4] == decodes[3] + [spelled("bc")]
 
 
 @pytest.mark.parametrize("left", [None, {"tokens": ["f"], "token_logprobs": [None]}])

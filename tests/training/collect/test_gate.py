@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from rubricem.agent.models.chat_server import OpenAIChat
+from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.judge.composed import ComposedJudge
 from rubricem.judge.rubrics import LLMJudge, OpenAIClient, WeightedSum
@@ -47,7 +49,7 @@ from rubricem.training.extras import Pace
 from tests.programs.runs_killed import AskingJudge
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, remote, two_turns
 from tests.support.policies import ScriptedPolicy
-from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.scripted_server import Fault, Reply, ScriptedServer
 from tests.support.waiting import PATIENCE
 from tests.training.collect.conftest import Open
 
@@ -301,6 +303,33 @@ async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_pa
     await first
     assert (await waiting).text == "ok", "one failure at once is waited for"
     journal.close()
+
+
+async def test_a_call_that_is_cut_off_is_counted_and_stays_counted(tmp_path: Path) -> None:
+    path, meter, heard = tmp_path / "journal.jsonl", Meter(), asyncio.Event()
+    journal = Journal(path)
+    gate = RunGate(journal, meter)
+    script = [Fault(503), Reply("a b c d ", hang_after=1)]
+    with ScriptedServer(script) as server:
+        prices = {"scripted": (1.0, 1.0, 2.0)}
+        quick = Retry(tries=3, first=0.01, longest=0.02, total=1.0)
+        limiter = Limiter(4)
+        chat = OpenAIChat("scripted", server.base_url, None, limiter=limiter, prices=prices,
+                          retry=quick)  # fmt: skip
+        asked = [Message("user", "x" * 300)]
+        said = gate.call("there", lambda: chat.chat(asked, Sampling(), None, lambda t: heard.set()))
+        call = asyncio.create_task(said)
+        await asyncio.wait_for(heard.wait(), PATIENCE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    # As its server told nothing: 300 bytes read and 8 written, three to a token.
+    assert (meter.calls, meter.written) == (1, 3)
+    assert meter.cost == pytest.approx((100 * 1.0 + 3 * 2.0) / 1e6)
+    journal.close()
+    again = Meter()
+    Journal(path, again.hear).close()
+    assert (again.calls, again.cost) == (meter.calls, meter.cost)
 
 
 class Model:

@@ -509,6 +509,45 @@ def go_on(path: Path, seconds: float | None) -> bool:
 
 
 @pytest.mark.slow
+def test_rounds_killed_while_rollouts_are_kept_over_a_refresh_go_on_with_their_turns(
+    tmp_path: Path, server: str
+):
+    seed = random.randrange(2**32)
+    draw, kills, told = random.Random(seed), 0, f"with the seed {seed}"
+    with serving_several(0.3, 2) as addresses:
+        path = on_server(
+            tmp_path, addresses[0], base_url=addresses, refresh="vllm-weights", reflections=0,
+            in_flight="keep", judge_base_url=server,
+        )  # fmt: skip
+        path.write_text(path.read_text().replace("rank = 4\nalpha = 8.0", 'adaptation = "full"'))
+        out, before = tmp_path / "out", dict[str, dict[int, str]]()
+
+        def turns() -> dict[str, dict[int, str]]:
+            """Of each rollout of a finished step the version that wrote each turn."""
+            rounds = (RoundFolders(out, out).round(number) for number in range(3))
+            return {
+                f"{each.folder.name}/{run.thread}": dict(enumerate(by_turn(run)))
+                for each in rounds if each.exists for run in each.trajectories()
+            }  # fmt: skip
+
+        for _ in range(KILLS):
+            done = go_on(path, draw.uniform(6.0, 14.0))
+            kills += not done
+            now = turns()
+            assert all(now[thread] == held for thread, held in before.items()), told
+            before = now
+        assert go_on(path, None), told
+        ended = turns()
+    assert kills, told
+    assert all(ended[thread] == held for thread, held in before.items()), told
+    assert [line["round"] for line in metrics(out)] == [1, 2, 3], told
+    given = json.loads((out / "served" / GIVEN).read_text())
+    for by in ended.values():
+        after = [given[version] for version in by.values()]
+        assert after == sorted(after), told
+
+
+@pytest.mark.slow
 @pytest.mark.model
 def test_killed_rounds_end_as_those_that_were_not(tmp_path: Path, server: str, minilm: Path):
     seed = random.randrange(2**32)
