@@ -5,7 +5,7 @@ plan, `approve` after it. An interrupted node runs again from its start, so thes
 else, and a decision is in the run's journal before it takes effect: a run that is killed
 afterwards does not ask again. What a person writes is put behind the policy's text as a note;
 nothing that was sent to the model is changed. A run that nobody takes part in, and whose position
-no saver keeps, goes through all its steps in the first node, since each superstep costs.
+no saver keeps, goes the same way without LangGraph (`walk`), whose run time costs a fifth of a run.
 
 The nodes hold little of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
@@ -117,8 +117,6 @@ class Position(TypedDict, total=False):
     answer_format: str
     run: str
     """the run's key in `Runs`"""
-    together: bool
-    """nobody is asked and no saver keeps the position: the first node takes all steps"""
     path: list[str]
     """the nodes that finished, in order"""
     query: str | None
@@ -318,7 +316,7 @@ def recursion_limit(tool_calls: int, review_returns: int) -> int:
 
 
 WAYS = {
-    "recall": ("clarify", END),
+    "recall": ("clarify",),
     "clarify": ("plan",),
     "plan": ("approve",),
     "approve": ("plan", "tools"),
@@ -328,7 +326,7 @@ WAYS = {
     "answer": ("verify",),
     "verify": (END,),
 }
-"""node -> where it may lead; `recall` to the end where it takes all the steps behind it as well"""
+"""node -> where it may lead"""
 
 
 def following(step: str, query: str | None) -> str:
@@ -397,9 +395,7 @@ def _node(name: str, whose: WhoseRuns) -> _Node:
         run = await runs.at(key, path)
         try:
             ahead = [*path[len(run.path) :], name]
-            query = await _walk(
-                run, runs.decoder, ahead, state.get("query"), on=state.get("together", False)
-            )
+            query = await _walk(run, runs.decoder, ahead, state.get("query"))
             position: Position = {**began, "run": key, "path": [*run.path], "query": query}
             if run.path[-1] != NODES[-1]:
                 return {**position, "report": "", "status": ""}
@@ -434,8 +430,21 @@ async def _begin(runs: LiveRuns, state: Position, question: str) -> str:
     return await runs.begin(question, form, limits, state.get("runs", ()))
 
 
+async def walk(runs: LiveRuns, run: Run) -> None:
+    """Through all nodes to the end, without LangGraph, and finish the run.
+
+    For a run that asks nobody and whose position nobody keeps.
+    """
+    try:
+        await _walk(run, runs.decoder, [NODES[0]], None, on=True)
+        await runs.finish(run)
+    except BaseException as error:
+        await runs.abandon(run, error)
+        raise
+
+
 async def _walk(
-    run: Run, decoder: Decoder, ahead: list[str], query: str | None, *, on: bool
+    run: Run, decoder: Decoder, ahead: list[str], query: str | None, *, on: bool = False
 ) -> str | None:
     """Through the nodes named, and `on` to the end; the query that the last one left.
 

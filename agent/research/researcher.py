@@ -8,9 +8,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +23,7 @@ from rubricem.agent.research.graph import (
     ResearchLimits,
     build_graph,
     recursion_limit,
+    walk,
 )
 from rubricem.agent.research.recall import EpisodeRecaller, Recaller
 from rubricem.agent.research.run import Run
@@ -167,15 +166,13 @@ class Researcher:
 
     async def _through(self, run: Run, person: Person) -> None:
         """Through the graph, asking the person wherever it interrupts itself for one."""
+        if self.saver is None and not (run.ask.approve_plan or run.ask.clarify):
+            await walk(self, run)
+            return
         position: Any = {"run": run.thread, "path": []}
         config: Any = {
             "recursion_limit": recursion_limit(run.ask.tool_calls, run.ask.review_returns)
         }
-        asks = run.ask.approve_plan or run.ask.clarify
-        if not asks and self.saver is None:
-            _ASKED.set(self)
-            await _shared_graph().ainvoke(position | {"together": True}, config)
-            return
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
@@ -311,19 +308,6 @@ class Researcher:
             del self._runs[run.thread]
             if run.journal is not self.journal:
                 run.journal.close()
-
-
-_ASKED: ContextVar[Researcher] = ContextVar("asked")
-
-
-@cache
-def _shared_graph() -> "CompiledStateGraph[Any, Any, Any, Any]":
-    """The one of this process, which each researcher goes through in a context of its own."""
-
-    async def asked() -> Researcher:
-        return _ASKED.get()
-
-    return build_graph(asked)
 
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:

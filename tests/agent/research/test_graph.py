@@ -9,6 +9,7 @@ import asyncio
 import json
 import signal
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from rubricem.agent.research.graph import (
     recursion_limit,
 )
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.run import Run
 from rubricem.agent.serve.langgraph_server import Conversing
 from rubricem.agent.transcript.question import MOST_REJECTED, Ask, ShownPlan
 from rubricem.agent.transcript.scaffold import parse
@@ -68,7 +70,7 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         drawn = researcher.graph().get_graph().draw_mermaid()
     assert all(f"\t{name}({name})" in drawn for name in NODES)
     for edge in (
-        "recall -.-> clarify",
+        "recall --> clarify",
         "clarify --> plan",
         "plan --> approve",
         "tools --> research",
@@ -81,22 +83,45 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
     assert "research -.-> tools" in drawn and "research -.-> review" in drawn
 
 
-@pytest.mark.parametrize(
-    ("together", "nodes"),
-    [(False, list(NODES)), (True, ["recall"])],
-)
-async def test_runs_that_ask_nobody_go_the_same_way_in_one_superstep(
-    tmp_path: Path, together: bool, nodes: list[str]
+async def test_runs_that_ask_nobody_go_the_graphs_way_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with ScriptedServer([plan(), answer()]) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            graph = researcher.graph()
-            asked = {"question": QUESTION, "together": together}
-            ended = [each async for each in graph.astream(asked, stream_mode="updates")]
-    assert [name for update in ended for name in update] == nodes
-    position = ended[-1][nodes[-1]]
-    assert position["path"] == list(NODES)
-    assert position["status"] == "finished" and "an unbounded cache [1]" in position["report"]
+    paths, finish = list[list[str]](), Researcher.finish
+
+    async def heard(self: Researcher, run: Run) -> Trajectory:
+        paths.append(run.path)
+        return await finish(self, run)
+
+    monkeypatch.setattr(Researcher, "finish", heard)
+    with ScriptedServer(lambda body, n: [*SENT_BACK, *SENT_BACK][n]) as server:
+        async with researching(server.base_url, tmp_path / "graph", FixedSearch()) as researcher:
+            asked = {"question": QUESTION}
+            ended = [n async for u in researcher.graph().astream(asked, stream_mode="updates")
+                     for n in u]  # fmt: skip
+            [held] = researcher.store.threads()
+            by_graph = researcher.store.load(held)
+        async with researching(server.base_url, tmp_path / "alone", FixedSearch()) as researcher:
+            alone = await researcher.ask(replace(researcher.template, question=QUESTION))
+    assert paths == [ended, ended] and len(set(ended)) == len(NODES) < len(ended)
+    assert alone.transcript() == by_graph.transcript()
+    assert (alone.status, alone.tool_calls) == (by_graph.status, by_graph.tool_calls)
+
+
+def test_a_question_to_a_server_imports_no_langgraph(tmp_path: Path):
+    (tmp_path / "a.md").write_text("# lru_cache\nAn unbounded cache keeps all.\n")
+    code = (
+        "import asyncio, sys\n"
+        "from rubricem import research\n"
+        "from tests.support.policies import QUESTION, answer, plan\n"
+        "from tests.support.scripted_server import ScriptedServer\n"
+        "with ScriptedServer([plan(), answer()]) as server:\n"
+        "    asyncio.run(research(QUESTION, base_url=server.base_url, model='scripted',\n"
+        "        source=sys.argv[1], memory='off', verify='off', data_dir=sys.argv[1] + '/data'))\n"
+        "sys.exit('langgraph' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("budget", [1, 10, 60])
@@ -122,16 +147,13 @@ BACK = [*NODES[:7], "tools", "research", "review", "answer", "verify"]
 """the way of a run that its review sends back once"""
 
 
-@pytest.mark.parametrize(
-    ("together", "saved"), [(False, False), (False, True), (True, False)], ids=str
-)
-async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, together: bool, saved: bool):
+@pytest.mark.parametrize("saved", [False, True])
+async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, saved: bool):
     source, saver = FixedSearch(), InMemorySaver() if saved else None
     config: Any = {"configurable": {"thread_id": "x"}} if saved else {}
     with ScriptedServer(SENT_BACK) as server:
         async with researching(server.base_url, tmp_path, source) as researcher:
-            graph, asked = researcher.graph(saver), {"question": QUESTION}
-            position = await graph.ainvoke({**asked, "together": together}, config)
+            position = await researcher.graph(saver).ainvoke({"question": QUESTION}, config)
         assert len(server.requests) == len(SENT_BACK)
     assert (position["path"], position["status"]) == (BACK, "finished")
     assert source.queries == ["lru_cache maxsize None", "eviction"]
