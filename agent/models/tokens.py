@@ -475,8 +475,8 @@ class TokenServer:
         usage = spent + self._usage(len(prefix), reading)
         try:
             return await self._checked(reading, usage)
-        except PolicyError as error:
-            error.usage = usage  # what tells ids and text costs nothing, and the reply was paid
+        except (PolicyError, asyncio.CancelledError) as error:
+            note_spent(error, usage)  # what tells ids and text costs nothing, the reply was paid
             raise
 
     def _usage(self, prompt: int, reading: TokenReading) -> Usage:
