@@ -1,11 +1,12 @@
 """Questions in seven languages, each over a small folder in its own.
 
-    python -m benchmarks.languages [--quick] [--model 1.5b] [--out FILE]
+    python -m benchmarks.languages [--quick] [--split told|missing] [--model 1.5b] [--out FILE]
 
 Texts and questions are our own, of invented places, so that no model knows them. Of each answer is
 told by code: found, what it cites holds the fact; cited, a claim holds it that cites and that the
 verifier does not call unsupported; in the language, what it says besides the program's own English
-leads ("Not found:") is in the language of the question.
+leads ("Not found:") is in the language of the question. 12 questions in four of the languages ask
+what no text says (`missing`): there every sentence that is told as an answer is wrong.
 """
 
 import argparse
@@ -13,24 +14,38 @@ import asyncio
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.asked import KeptRows, Row, ask_all, asking_options
 from benchmarks.report import Value, emit
-from rubricem.memory.language import NAMES, language_of
+from rubricem.memory.language import language_of
 
 TEXTS = Path(__file__).parent / "language_texts.json"
-LEAST = 0.75
-"""share of the answers that each figure should reach"""
+LEAST, MOST_WRONG = 0.75, 0.1
+"""share of the answers that each figure should reach; share of what nothing answers that may get an
+answer all the same"""
+TOLD, MISSING = "told", "missing"
+_LEAD = r"(?:Not found|Nearest to it|Answer):"
 
 
 def questions(quick: bool) -> list[Row]:
     """All questions, or the first of each language, with the pattern of the fact."""
-    told = json.loads(TEXTS.read_text(encoding="utf-8"))
+    texts = json.loads(TEXTS.read_text(encoding="utf-8"))
     return [
-        {"id": f"{code}-{n}", "source": code, "split": NAMES[code], "question": q, "pattern": fact}
-        for code, of_it in told.items()
+        {"id": f"{code}-{n}", "source": code, "split": TOLD, "question": q, "pattern": fact}
+        for code, of_it in texts.items()
         for n, (q, fact) in enumerate(of_it["asked"][: 1 if quick else None], start=1)
+    ]
+
+
+def unanswered(quick: bool) -> list[Row]:
+    """Questions that the texts of their language do not answer, all or the first of each."""
+    texts = json.loads(TEXTS.read_text(encoding="utf-8"))
+    return [
+        {"id": f"{code}-{MISSING}-{n}", "source": code, "split": MISSING, "question": q}
+        for code, of_it in texts.items()
+        for n, q in enumerate(of_it.get(MISSING, ())[: 1 if quick else None], start=1)
     ]
 
 
@@ -46,7 +61,7 @@ def folders(work: Path) -> dict[str, str]:
 def grade(question: Row, row: Row) -> dict[str, bool]:
     """What code tells of an answer."""
     held = [c for c in row["claims"] if any(k["verdict"] != "unsupported" for k in c["cites"])]
-    said = re.sub(r"(?m)^(?:Not found|Nearest to it|Answer):", "", row["plain"])
+    said = re.sub(rf"(?m)^{_LEAD}", "", row["plain"])
     return {
         "found": any(re.search(question["pattern"], k["quote"]) for c in held for k in c["cites"]),
         "cited": any(re.search(question["pattern"], claim["text"]) for claim in held),
@@ -54,28 +69,56 @@ def grade(question: Row, row: Row) -> dict[str, bool]:
     }
 
 
+def told_as_answer(row: Row) -> list[str]:
+    """The lines that a reader takes for an answer: those without a lead that says otherwise."""
+    lines = (line.strip() for line in row["plain"].splitlines())
+    return [line for line in lines if line and not re.match(_LEAD, line)]
+
+
 async def main(arguments: argparse.Namespace) -> None:
-    asked = questions(arguments.quick)
+    asked = [
+        question
+        for question in (*questions(arguments.quick), *unanswered(arguments.quick))
+        if arguments.split in (None, question["split"])
+    ]
     kept = KeptRows(arguments.out, arguments.model)
     rows = await ask_all(asked, folders(arguments.work / "texts"), kept, arguments)
-    grades = [grade(question, row) for question, row in zip(asked, rows, strict=True)]
-    shares = {k: sum(g[k] for g in grades) / len(grades) for k in grades[0]}
-    values: dict[str, Value] = {"model": arguments.model, "n": len(rows)}
-    values |= {f"{key}_share": round(share, 3) for key, share in shares.items()}
-    for code in dict.fromkeys(question["source"] for question in asked):
-        of_it = [g for g, q in zip(grades, asked, strict=True) if q["source"] == code]
-        values[code] = ", ".join(f"{k} {sum(g[k] for g in of_it)}/{len(of_it)}" for k in shares)
+    values, holds = figures(asked, rows)
     emit(
         "languages",
-        values,
-        {f"{key}_share": f">= {LEAST}" for key in shares},
-        min(shares.values()) >= LEAST,
-        f"{len(asked)} of 28 questions of our own in 7 languages over folders of two texts each",
+        {"model": arguments.model, "n": len(rows), **values},
+        {
+            **{f"{key}_share": f">= {LEAST}" for key in ("found", "cited", "in_language")},
+            "wrong_share": f"<= {MOST_WRONG}",
+        },
+        holds,
+        f"{len(asked)} of 40 questions of our own in 7 languages over folders of two texts each, "
+        "12 of them answered by none",
     )
+
+
+def figures(asked: Sequence[Row], rows: Sequence[Row]) -> tuple[dict[str, Value], bool]:
+    """The shares, what each language comes to, and whether they are as they should be."""
+    both = [*zip(asked, rows, strict=True)]
+    grades = [(q, grade(q, row)) for q, row in both if q["split"] == TOLD]
+    wrong = [bool(told_as_answer(row)) for q, row in both if q["split"] == MISSING]
+    shares = {
+        key: sum(g[key] for _, g in grades) / len(grades)
+        for key in (grades[0][1] if grades else ())
+    }
+    values: dict[str, Value] = {f"{key}_share": round(share, 3) for key, share in shares.items()}
+    for code in dict.fromkeys(question["source"] for question, _ in grades):
+        of_it = [g for q, g in grades if q["source"] == code]
+        values[code] = ", ".join(f"{k} {sum(g[k] for g in of_it)}/{len(of_it)}" for k in shares)
+    holds = min(shares.values(), default=1.0) >= LEAST
+    if wrong:
+        values |= {"missing": len(wrong), "wrong_share": round(sum(wrong) / len(wrong), 3)}
+        holds = holds and sum(wrong) <= MOST_WRONG * len(wrong)
+    return values, holds
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one question a language")
-    asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-languages")
+    asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-languages", (TOLD, MISSING))
     asyncio.run(main(parser.parse_args()))

@@ -64,6 +64,8 @@ _UNSPACED = re.compile(
 )
 """Thai, Lao, Burmese, Khmer, kana and Han"""
 _WORD = re.compile(r"[^\W_]+")
+_MARKUP = re.compile(r"^\s*(?:#{1,6}|[-*>])\s+|`|\*\*(?=\S)|(?<=\S)\*\*", re.M)
+"""of Markdown, what a preview in plain text is the easier to read without"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class PastRun:
 
     def preview(self, words: str = "") -> str:
         """The part of the report where the first of the words stands, or its beginning."""
-        text = " ".join(self.report.split())
+        text = " ".join(_MARKUP.sub("", self.report).split())
         found = [text.casefold().find(word.casefold()) for word in _WORD.findall(words)]
         at = max(min((each for each in found if each >= 0), default=0) - LONGEST_PREVIEW // 3, 0)
         shown = text[at : at + LONGEST_PREVIEW]

@@ -82,7 +82,7 @@ async function recent() {
           title: run.title || run.question,
         },
         dot(run),
-        el("span", {}, run.title || run.question),
+        el("span", { dir: "auto" }, run.title || run.question),
         said,
       ),
     );

@@ -286,6 +286,28 @@ def test_the_page_speaks_the_language_that_it_has_a_table_for(browser: Browser, 
         assert page.locator("html").get_attribute("lang") == "en"
 
 
+def test_a_page_in_a_language_from_right_to_left_stands_so(browser: Browser, site: pages.Site):
+    """Its texts are few here; the sheet of a citation comes in from the left, English stays so."""
+    run = pages.finished(site)["run"]
+    with pages.opened(browser, site, locale="ar", reduced_motion="reduce") as page:
+        page.route("**/texts/ar.json", lambda route: route.fulfill(json={"Recent": "الأخيرة"}))
+        page.goto(f"{site.url}{pages.run_address(run)}")
+        page.reload()
+        expect(page.get_by_role("heading", name="الأخيرة")).to_be_visible()
+        size = page.viewport_size
+        assert size is not None
+        side, way = page.locator(".side").bounding_box(), "it => getComputedStyle(it).direction"
+        assert side and side["x"] + side["width"] == pytest.approx(size["width"], abs=20)
+        named = page.locator("#recent a span[dir]", has_text=pages.QUESTION).first
+        assert [page.locator("html").evaluate(way), named.evaluate(way)] == ["rtl", "ltr"]
+        assert page.get_by_role("article").evaluate(way) == "ltr"
+        page.get_by_role("button", name="Source 1").first.click()
+        sheet = page.get_by_role("dialog").bounding_box()
+        assert sheet and sheet["x"] == 0
+        page.keyboard.press("Escape")
+        assert not faults(page)
+
+
 def test_an_answer_is_drawn_while_it_is_written(page: Page, site: pages.Site):
     pages.ask(page, f"{pages.QUESTION} rich halfway")
     draft = page.get_by_role("region", name="Answer").locator(".report")

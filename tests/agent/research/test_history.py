@@ -91,6 +91,11 @@ def test_pages_go_on_behind_a_run_and_the_preview_shows_the_words(store: RunStor
     (run,) = history.page("needle")
     assert "needle" in run.preview("Needle") and len(run.preview("needle")) < 260
     assert run.preview("needle")[0] == run.preview("needle")[-1] == "…"
+    marked = "## Caches\n\n- Use `lru_cache(f, **kwargs)` with **care**: 2 * 3\n> quoted"
+    store.save(trajectory(marked).model_copy(update={"thread": "new"}))
+    history.follow()
+    (run,) = history.page("quoted")
+    assert run.preview() == "Caches Use lru_cache(f, kwargs) with care: 2 * 3 quoted"
 
 
 def test_names_and_tags_stand_in_the_runs_folder_and_are_found(store: RunStore):
