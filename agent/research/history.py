@@ -148,7 +148,10 @@ class History:
 
     def tags(self) -> dict[str, int]:
         """Every tag with the number of its runs, the most used first."""
-        counted = "SELECT value, count(*) FROM runs, json_each(tags) GROUP BY 1 ORDER BY 2 DESC, 1"
+        counted = (
+            "SELECT value, count(*) FROM runs, json_each(tags) WHERE tags != '[]' "
+            "GROUP BY 1 ORDER BY 2 DESC, 1"
+        )
         return {str(tag): int(n) for tag, n in self._read(counted, ())}
 
     def later(self, thread: str) -> list[str]:

@@ -10,7 +10,7 @@ Above 600 lines, since all of these routes tell of a run in the same words.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from importlib.metadata import version
@@ -122,6 +122,8 @@ class _Runs:
     desk: RunDesk
     streams: int = 0
     """streams of events that are open"""
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """held by whoever looks through the runs: two at once would both take twice as long"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
@@ -143,7 +145,8 @@ class _Runs:
                 counts |= {"found": past.count(q, tag), "tags": past.tags()}
             return past.page(q, tag, before, limit), conversations(self.desk), counts
 
-        runs, told, counts = await asyncio.to_thread(looked)
+        async with self.looking:
+            runs, told, counts = await asyncio.to_thread(looked)
         found = []
         for run in runs:
             # One that is deleted meanwhile is not listed.
