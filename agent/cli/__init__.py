@@ -7,10 +7,12 @@ was asked wrongly, 1 for what failed, 130 for an interruption.
 """
 
 import atexit
+import difflib
 import errno
 import gc
 import io
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -103,6 +105,18 @@ COMMANDS = {
 }
 
 
+PARTS = {
+    "Ask": ("ask", "chat", "serve", "runs", "mcp"),
+    "Set up": ("init", "doctor", "models", "trust", "users"),
+    "What it learns": ("rate", "learn", "bank"),
+    "Measure and train": (
+        "eval", "judge", "collect", "export", "train", "push", "loop",
+    ),
+    "Keep and remove": ("backup", "restore", "uninstall"),
+}  # fmt: skip
+"""the commands as they are listed, those first that most people want"""
+
+
 class LazyGroup(click.Group):
     """A group over a table of lazy commands, with the error boundary of the command line."""
 
@@ -122,9 +136,24 @@ class LazyGroup(click.Group):
             command.params.append(_debug_option())
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.lazy and " " in name.strip():
+            ctx.fail(f"There is no such command. To ask: {ctx.info_name} ask {shlex.quote(name)}")
+        near = difflib.get_close_matches(name, self.lazy, 1) if name not in self.lazy else []
+        if near and not name.startswith("-"):
+            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+        widest = max(map(len, self.lazy), default=0)
+        for part, names in PARTS.items():
+            listed = (name for name in names if name in self.lazy)
+            if rows := [(name.ljust(widest), self.lazy[name].help) for name in listed]:
+                with formatter.section(part):
+                    formatter.write_dl(rows)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         # What is asked and found is nobody's but the user's, wherever it is written.
@@ -241,4 +270,7 @@ def _debug_option() -> click.Option:
 )
 @click.version_option(package_name="rubricem", message="%(prog)s %(version)s")
 def main() -> None:
-    """Research a question in four stages and answer it with citations that hold."""
+    """Research a question in four stages and answer it with citations that hold.
+
+    Begin with: rubricem ask --source FOLDER "What ...?"
+    """

@@ -36,6 +36,7 @@ from rubricem.agent.cli.options import (
     EXISTING,
     FILE,
     YES,
+    CommandGroup,
     confirmed,
     counted,
     open_text,
@@ -111,6 +112,10 @@ async def find_one(bank: RubricBank, prefix: str) -> BankItem:
     return items[0]
 
 
+EMPTY = (
+    "Nothing was learnt yet. A run is learnt from by `rubricem ask --memory on`, or later by "
+    "`rubricem learn RUN`."
+)
 HEADING = f"{'id':12}  score  written     recalled  mean  {'state':10}  question"
 
 
@@ -249,7 +254,7 @@ SORTS: dict[str, Callable[[BankItem], float]] = {
 }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def bank() -> None:
     """Read and correct what earlier runs have taught.
 
@@ -276,11 +281,14 @@ def list_(episodes: bool, every: bool, sort: str | None, as_json: bool) -> None:
     if as_json:
         print_json({f"{kind}s": [item_json(item) for item in items]})
         return
+    stats = asyncio.run(held.stats())
+    if not stats.generation:
+        click.echo(EMPTY)
+        return
     if items:
         click.echo(HEADING)
     for item in items:
         click.echo(line(item))
-    stats = asyncio.run(held.stats())
     hidden = (
         (stats.replaced, "replaced"),
         (stats.disabled, "disabled"),

@@ -28,6 +28,7 @@ from pydantic import SecretStr
 from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import (
+    DEFAULT_ORIGIN,
     FILE_NAME,
     SERVICE_KEYS,
     Settings,
@@ -413,9 +414,10 @@ _SHOWN_SECRET = 12
 @click.command()
 @setting_flags("model", "base_url", "source")
 @click.option("--deep", is_flag=True, help="Hash the weights, not only their size and time.")
+@click.option("--all", "whole", is_flag=True, help="List the settings at their defaults, too.")
 @AS_JSON
 @click.pass_context
-def doctor(ctx: click.Context, /, deep: bool, as_json: bool, **flags: Any) -> None:
+def doctor(ctx: click.Context, /, deep: bool, whole: bool, as_json: bool, **flags: Any) -> None:
     """Say what is configured, what answers and what is missing, and how to mend it.
 
     Flags are of what is checked, as if they had been set.
@@ -434,7 +436,7 @@ def doctor(ctx: click.Context, /, deep: bool, as_json: bool, **flags: Any) -> No
         found = {"works": works, "settings": _rows(settings), "checks": looked_at}
         click.echo(json.dumps(found, default=str, ensure_ascii=False, indent=2))
     else:
-        click.echo(_as_text(settings, checks))
+        click.echo(_as_text(settings, checks, whole))
     ctx.exit(0 if _works(checks) else 1)
 
 
@@ -467,17 +469,22 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
     }
 
 
-def _as_text(settings: Settings | None, checks: list[Check]) -> str:
-    lines = ["settings"] if settings else []
+def _as_text(settings: Settings | None, checks: list[Check], whole: bool) -> str:
     rows = _rows(settings)
-    widest = max(map(len, rows), default=0)
-    for name, row in rows.items():
+    told = (name for name in rows if whole or rows[name]["origin"] != DEFAULT_ORIGIN)
+    shown_rows = {name: rows[name] for name in told}
+    lines = ["settings"] if rows else []
+    widest = max(map(len, shown_rows), default=0)
+    for name, row in shown_rows.items():
         value = row["value"]
         if isinstance(value, dict):
             value = json.dumps(value, default=str, ensure_ascii=False)
         elif isinstance(value, tuple):
             value = ", ".join(map(str, value))
         lines.append(f"  {name:{widest}} {'-' if value is None else value}  [{row['origin']}]")
+    if left := len(rows) - len(shown_rows):
+        others = "others" if shown_rows else "all"
+        lines.append(f"  {others} at their defaults ({left}): rubricem doctor --all")
     lines.append("checks")
     for check in checks:
         lines.append(f"  {check.state:6} {check.name:15} {check.found}")

@@ -23,6 +23,7 @@ from rubricem.agent.cli.options import (
     FILE,
     JUDGE_FLAGS,
     ONLY_JSON,
+    CommandGroup,
     counted,
     judge_flags,
     one_of,
@@ -75,7 +76,7 @@ from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stag
 from rubricem.memory.text import one_line, printable
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def judge() -> None:
     """Score runs stage by stage."""
 
@@ -358,7 +359,7 @@ def _check_any(had: Sequence[bool], reasons: Sequence[str]) -> None:
         raise JudgeError(f"No verdict could be had. {reasons[-1]}")
 
 
-@judge.group()
+@judge.group(cls=CommandGroup)
 def rubrics() -> None:
     """Look up, move and change the rubrics of questions.
 

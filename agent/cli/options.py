@@ -21,6 +21,20 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+class CommandGroup(click.Group):
+    """A group whose commands are listed with a whole sentence each, which click would cut off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(limit=WHOLE)) for name, each in found if each]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+WHOLE = 500
+"""characters of a sentence of help"""
+
+
 def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], Command]:
     """The flag of a choice, of which the first is made where nobody chooses."""
     kind = click.Choice(kinds)
@@ -42,7 +56,8 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ),
     (
         "source",
-        "`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
+        "`python`, `web`, `wikipedia`, `scholar`, `searxng:URL`, `git:URL`, `tavily`, `exa`, "
+        "`brave`, `auto`, or a folder of documents; repeatable.",
         {"multiple": True},
     ),
     ("format", None, {"type": click.Choice(["long", "short", "exact"])}),

@@ -10,7 +10,15 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
-from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, confirmed, counted, print_json
+from rubricem.agent.cli.options import (
+    AS_JSON,
+    REPORT_OUT,
+    YES,
+    CommandGroup,
+    confirmed,
+    counted,
+    print_json,
+)
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
@@ -72,7 +80,7 @@ class ListedRun:
 COUNT = click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @COUNT
 @AS_JSON
 @click.pass_context
@@ -237,12 +245,12 @@ def _store() -> RunStore:
 
 
 def _line(run: ListedRun) -> str:
-    """One line of the list; money where its price is known, tokens otherwise."""
+    """One line of the list; money where it cost any, tokens otherwise."""
     cost = ""
     if run.trajectory is not None:
         usage = run.trajectory.usage
         tokens = usage.prompt_tokens + usage.completion_tokens
-        spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
+        spent = f"${usage.cost:.4f}" if usage.cost else f"{tokens:,} tokens"
         cost = f"{spent}, {run.trajectory.seconds:,.0f} s"
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.labels.title or run.question, 80)

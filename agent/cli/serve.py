@@ -12,6 +12,7 @@ from rubricem.agent.cli.options import (
     BUDGET_FLAGS,
     EXISTING,
     Command,
+    CommandGroup,
     counted,
     print_json,
     setting_flags,
@@ -128,7 +129,7 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     run(setup, served_here(setup.stores.data_dir, port, PATH, with_token))
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=CommandGroup, invoke_without_command=True)
 @AS_JSON
 @click.pass_context
 def users(context: click.Context, as_json: bool) -> None:

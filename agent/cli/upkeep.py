@@ -34,7 +34,7 @@ import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from rubricem.agent.cli.options import FILE, YES, confirmed, counted
+from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed, counted
 from rubricem.agent.settings import FILE_NAME, Settings, load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import SettingsError, StoreError
@@ -351,7 +351,7 @@ def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":
     return WeightsStore(load_settings().weights_dir, on_progress)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def models() -> None:
     """List, fetch, check and remove model weights."""
 

@@ -383,7 +383,7 @@ def facts(trajectory: Trajectory) -> list[str]:
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{led} episode{'' if led == 1 else 's'} recalled" if led else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
-        f"${usage.cost:.4f}" if usage.cost is not None else "",
+        f"${usage.cost:.4f}" if usage.cost else "",
         duration(trajectory.seconds),
     ]
     return [phrase for phrase in phrases if phrase]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rubricem.agent.cli.options import ONLY_JSON
+from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import writable
@@ -74,7 +74,7 @@ def in_json(value: object) -> str:
     return json.dumps(value, default=plain)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def judge() -> None:
     """Train a judge of pairs that reasons before its verdict (RM-R1); CONFIG is a TOML file."""
 
@@ -178,7 +178,7 @@ def _accuracy(when: str, report: "PairReport") -> str:
     )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def train() -> None:
     """Train the embedded policy on rows, or in rounds that collect them; CONFIG is a TOML file."""
 

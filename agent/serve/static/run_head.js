@@ -71,7 +71,7 @@ export class RunHead {
     replace(this.counts.get("searches"), number(tool_calls));
     replace(this.counts.get("tokens"), number(prompt_tokens + completion_tokens));
     replace(this.counts.get("cost"), money(cost));
-    this.counts.get("cost").parentElement.hidden = cost == null;
+    this.counts.get("cost").parentElement.hidden = !cost;
   }
 
   reached(stage) {

@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.chat import chat
-from rubricem.agent.cli import COMMANDS, Lazy, LazyGroup, main
+from rubricem.agent.cli import COMMANDS, PARTS, Lazy, LazyGroup, main
 from rubricem.agent.cli.ask import ask
 from rubricem.agent.cli.serve import serve
 from rubricem.memory.errors import PolicyError, SettingsError, install_of
@@ -105,6 +105,10 @@ def test_help_names_every_command_and_loads_none():
     heavy = {"pydantic", "langgraph", "openai", "httpx", "numpy", "rich", "asyncio", "torch"}
     assert "rubricem.agent.cli" in loaded
     assert not loaded & heavy
+    assert sorted(name for part in PARTS.values() for name in part) == sorted(COMMANDS)
+    listed = re.findall(r"(?m)^  ([a-z]+) {2,}", done.stdout)
+    assert listed[:3] == ["ask", "chat", "serve"], "those first that most people want"
+    assert "Begin with: rubricem ask" in done.stdout
     assert not [name for name in loaded if name.startswith("rubricem.agent.commands")]
 
 
@@ -166,10 +170,19 @@ def test_debug_shows_the_traceback_wherever_it_stands_also_in_the_environment(
     assert done.stderr.endswith("error: The server is down.\nStart it.\n")
 
 
-def test_an_unknown_command_is_misuse():
+def test_an_unknown_command_is_misuse_and_what_may_be_meant_is_named():
     done = run("sing")
     assert done.exit_code == 2
     assert "sing" in done.stderr
+    assert "Did you mean 'ask'?" in rubricem("aks", code=2).stderr
+    asked = rubricem("What does lru_cache do?", code=2).stderr
+    assert " ask 'What does lru_cache do?'" in asked
+
+
+def test_a_group_lists_its_commands_in_whole_sentences():
+    listed = " ".join(rubricem("bank", "--help").stdout.partition("Commands:")[2].split())
+    assert "..." not in listed
+    assert "rebuild Make the index anew from the journal, with the embedder that is set" in listed
 
 
 def test_an_interruption_is_one_line_and_130():

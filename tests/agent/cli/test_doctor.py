@@ -114,8 +114,11 @@ def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPat
     lines = [line.split() for line in rubricem("doctor", "--model", "0.5b").stdout.splitlines()]
     assert ["seed", "5", "[RUBRICEM_SEED]"] in lines
     assert ["model", "0.5b", "[--model]"] in lines
-    assert ["tool_calls", "10", "[default]"] in lines
+    assert "tool_calls" not in [line[0] for line in lines], "what nobody set drowns what counts"
+    assert ["others", "at", "their", "defaults"] in [line[:4] for line in lines]
     assert lines[-1] == ["ask", "works"]
+    whole = rubricem("doctor", "--all").stdout.splitlines()
+    assert ["tool_calls", "10", "[default]"] in [line.split() for line in whole]
 
 
 def test_the_server_alone_is_asked_when_one_is_named(served: Served):

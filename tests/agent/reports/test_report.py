@@ -19,6 +19,7 @@ from rubricem.agent.reports.report import (
     as_json,
     conflicts,
     duration,
+    facts,
     link,
     literal,
     markdown,
@@ -154,6 +155,13 @@ def test_json_holds_exactly_what_programs_are_promised():
     assert report["stages"][1]["text"].startswith("<call_tool>lru</call_tool>\n<tool_output>")
     assert (report["trajectory_id"], report["thread"]) == ("run-1", "thread-1")
     assert json.loads(json.dumps(report)) == report
+
+
+def test_what_costs_nothing_has_no_price_in_its_report():
+    run = trajectory()
+    free = run.model_copy(update={"usage": run.usage.model_copy(update={"cost": 0.0})})
+    paid = run.model_copy(update={"usage": run.usage.model_copy(update={"cost": 0.25})})
+    assert "$" not in ", ".join(facts(free)) and "$0.2500" in facts(paid)
 
 
 def test_durations():
