@@ -543,7 +543,7 @@ def init() -> None:
         file.write("\n".join([HEAD, *lines, ""]))
     if (asked := local_wishes()) is not None and asked.wanted:
         asked.keep()
-    click.echo(f'written: {path}; look by `rubricem doctor`, then: rubricem ask "..."')
+    click.echo(f'written: {path}; `rubricem doctor` checks it. Then: rubricem ask "..."')
 
 
 HEAD = "# What this folder asks with; `rubricem doctor` says what is in force, and why."
