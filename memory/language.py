@@ -498,10 +498,13 @@ def length(text: str) -> int:
     return len(spaced.split()) + (-(-(len(text) - len(spaced) + count) // PAIR) if count else 0)
 
 
-def beginning(text: str, words: int) -> str:
-    """The text up to the end of so many words, as `length` counts them; its white space is kept."""
+def beginning(text: str, words: int, at: int = 0) -> str:
+    """The text from a place to the end of so many words, as `length` counts them.
+
+    Its white space is kept.
+    """
     word = r"\S++" if text.isascii() else rf"(?:[{PAIRED}]{{1,{PAIR}}}|[^\s{PAIRED}]++)"
-    found = re.match(rf"(?:\s*+{word}){{0,{words}}}+", text)
+    found = re.compile(rf"(?:\s*+{word}){{0,{words}}}+").match(text, at)
     assert found is not None, "none of it is a beginning, too"
     return found[0]
 

@@ -838,6 +838,7 @@ def _cut(sentence: str, max_words: int) -> Iterator[str]:
     if length(sentence) <= max_words:
         yield sentence
         return
-    while piece := beginning(sentence, max_words):
+    at = 0  # what is left is not copied for each piece: that would take the square of its length
+    while piece := beginning(sentence, max_words, at):
         yield " ".join(piece.split())
-        sentence = sentence[len(piece) :]
+        at += len(piece)

@@ -514,3 +514,13 @@ def test_cells_among_hundreds_of_columns_are_told_without_their_names(tmp_path: 
     (section,) = Document.read(path).sections
     assert section.text.startswith("n0: 1 | n1: 1") and section.text.endswith(" | 1 | 1")
     assert "n199: 1 | 1" in section.text
+
+
+def test_a_sentence_without_end_is_cut_in_the_time_that_its_length_takes():
+    def seconds(words: int) -> float:
+        begun = time.process_time()
+        assert len(split_passages("a " * words, 110)) == -(-words // 110)
+        return time.process_time() - begun
+
+    seconds(1000)
+    assert seconds(4_000_000) < 20 * seconds(500_000)
