@@ -348,7 +348,7 @@ async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> Eval
     answered = await arm.ask(parts.setup, parts.researcher, parts.recaller, ask, thread)
     run, runs = answered
     answer, usage = cited_answer(run), sum((each.usage for each in runs), NO_USAGE)
-    graded = EvalGrade.of(question, run)
+    graded = await asyncio.to_thread(EvalGrade.of, question, run)
     if not arm.searches:
         graded = graded.model_copy(update={"evidence": None})
     if question.rubric:

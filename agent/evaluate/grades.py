@@ -9,6 +9,7 @@ run retrieved. A refusal is a run without evidence or an answer that says it was
 of an unanswerable question, and honest where the answer would have been wrong.
 """
 
+import json
 import re
 import string
 from collections import Counter
@@ -19,8 +20,11 @@ from rubricem.agent.evaluate.questions import EvalQuestion
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import lexical_finding
 from rubricem.agent.reports.verifier import pairs_of
+from rubricem.agent.sources.sandbox.pool import Job, readers
+from rubricem.memory.errors import SourceError
 from rubricem.memory.language import PAIRED_RUN, apart
 from rubricem.memory.schema import Source, Status, Trajectory, Value
+from rubricem.memory.text import storable
 
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -49,6 +53,8 @@ class EvalGrade(Value):
     f1: float | None = None
     pattern: float | None = None
     """share of the patterns that match"""
+    pattern_reason: str = ""
+    """why it is not known what matches"""
     evidence: float | None = None
     """share of the gold passages that were retrieved"""
     rubric: float | None = None
@@ -80,17 +86,18 @@ class EvalGrade(Value):
         """All that code can tell of a run's answer; a rubric's score is added by whoever has a
         judge.
 
-        A failed run has no answer, so nothing that was asked for is in it.
+        A failed run has no answer, so nothing that was asked for is in it. Blocking where the
+        question has patterns.
         """
         answer = cited_answer(trajectory)
         text, said = answer.text(), answer.bare or answer.text()
         checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
         em = f1 = pattern = None
+        why = ""
         if question.answers:
             em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
         if question.patterns:
-            found = [re.search(one, text, re.I | re.S) for one in question.patterns]
-            pattern = sum(map(bool, found)) / len(found)
+            pattern, why = _share_of(question.patterns, text)
         failed = trajectory.status is Status.FAILED
         refused = refuses(trajectory, answer) and not failed
         right: bool | None = None
@@ -104,6 +111,7 @@ class EvalGrade(Value):
             em=em,
             f1=f1,
             pattern=pattern,
+            pattern_reason=why,
             evidence=evidence_recall(question.gold, trajectory.sources),
             refused=refused,
             right=right,
@@ -111,6 +119,21 @@ class EvalGrade(Value):
             supported=checks["supported"],
             dropped=answer.dropped,
         )
+
+
+def _share_of(patterns: Sequence[str], text: str) -> tuple[float | None, str]:
+    """The share of the patterns that match, or None and why it cannot be told.
+
+    They are whoever's file it is, and one can take longer than anybody waits: so they are matched
+    where what takes too long is ended.
+    """
+    asked, content = {"patterns": [*patterns]}, storable(text).encode()
+    job = Job("patterns", "What the patterns match", asked, content)
+    (reply,) = readers().submit([job]).result()
+    if isinstance(reply, SourceError):
+        return None, str(reply)
+    found = json.loads(reply)
+    return sum(found) / len(found), ""
 
 
 def normal_answer(text: str) -> str:

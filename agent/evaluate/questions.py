@@ -165,8 +165,8 @@ class OwnRow(AskedRow):
         for pattern in patterns:
             try:
                 re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            except (re.error, RecursionError, OverflowError) as error:
+                raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from error
         return patterns
 
     def asked(self) -> EvalQuestion:
@@ -329,13 +329,15 @@ _OWN = 'Write lines such as {"question": "...", "answer": "..."}.'
 def rows_of(path: Path, what: str, remedy: str) -> list[Any]:
     """The rows of a JSON list, of JSON lines, or of a .csv file; at least one."""
     try:
+        if path.is_char_device():  # it has no end
+            raise OSError("it is no plain file")
         text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        listed = path.suffix.lower() == ".csv"
+        rows: list[Any] = [*csv.DictReader(io.StringIO(text, newline=""))] if listed else []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
-    if path.suffix.lower() == ".csv":
-        rows: list[Any] = list(csv.DictReader(io.StringIO(text, newline="")))
-    else:
-        rows = json_rows(text, str(path)) if text.strip() else []
+    if not listed and text.strip():
+        rows = json_rows(text, str(path))
     if not rows:
         raise SettingsError(f"{path} holds no {what}.", remedy)
     return rows

@@ -49,10 +49,11 @@ _COMMAND = ("-P", "-W", "ignore", "-m", f"{__package__}.worker")
 class Job:
     """What is to be read: a page or a reply in `content`, or the document at a path.
 
-    `engines`: what the web's say to a query, whose pages are fetched there as well.
+    `engines`: what the web's say to a query, whose pages are fetched there as well. `patterns`:
+    which of those of a file of questions match the text in `content`.
     """
 
-    kind: Literal["page", "document", "json", "engines"]
+    kind: Literal["page", "document", "json", "engines", "patterns"]
     name: str
     """what it is called where it could not be read, at the beginning of a sentence"""
     fields: Mapping[str, Any]

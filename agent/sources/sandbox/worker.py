@@ -7,6 +7,7 @@ What a reader needs is imported when it is first asked for.
 
 import json
 import os
+import re
 import struct
 import sys
 import time
@@ -118,6 +119,12 @@ def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
         raise Unread("is no JSON") from cause
 
 
+def _patterns(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
+    """Which of somebody's patterns a text matches: any of them may take time without end."""
+    text = content.decode()
+    return [bool(re.search(each, text, re.I | re.S)) for each in asked["patterns"]]
+
+
 def _engines(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.sandbox.web_text import ask_engines
 
@@ -140,6 +147,7 @@ _KINDS: Mapping[str, Callable[[Mapping[str, Any], bytes, Limits], Any]] = {
     "page": _page,
     "document": _document,
     "json": _json,
+    "patterns": _patterns,
     "engines": _engines,
 }
 

@@ -1,5 +1,7 @@
 """Grades by code, worked by hand."""
 
+import time
+
 import pytest
 
 from rubricem.agent.evaluate.grades import EvalGrade, evidence_recall, exact_match, f1_score
@@ -62,6 +64,15 @@ def test_a_whole_answer_is_graded_by_its_bare_line_and_its_cites():
     assert (found.em, found.f1, found.pattern, found.evidence) == (1, 1, 0.5, 0.5)
     assert (found.cites, found.supported, found.dropped) == (1, 1, 0)
     assert (found.right, found.refused, found.all_gold, found.score) == (True, False, False, 1)
+
+
+def test_a_pattern_that_takes_too_long_leaves_the_answer_ungraded_and_says_so():
+    question = EvalQuestion(id="1", question="?", patterns=(r"unbounded", r"(\w+\s?)+$"))
+    begun = time.monotonic()
+    found = EvalGrade.of(question, answered(CITED.format("very " * 60 + "!")))
+    assert (found.pattern, found.right, found.score) == (None, None, None)
+    assert found.pattern_reason == "What the patterns match takes too long to read."
+    assert time.monotonic() - begun < 60
 
 
 def test_what_a_question_does_not_say_is_not_graded():

@@ -132,6 +132,8 @@ def test_what_is_graded_upstream_by_a_large_model_says_so(tmp_path: Path):
         ('{"text": "a"}\n', "format of .* is not known: its first row has text", "--format"),
         ('[1, 2]\n', "format of .* is not known: its first row has no fields", "--format"),
         ('{"question": "a", "pattern": "("}\n', "is no regular expression", "Mend the row"),
+        ('{"question": "a", "pattern": "' + "(" * 9999 + '"}', "is no regular expression", "Mend"),
+        ('{"question": "a", "pattern": "a{9999999999}"}', "is no regular expression", "Mend"),
         ('{"question": "a"}\n{"answer": "b"}\n', "row 2 of .* is no question", "leave it out"),
         ('{"question": " "}\n', "row 1 of .* cannot be asked: There is no", "Mend the row"),
     ],
@@ -148,6 +150,14 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path):
     (tmp_path / "q.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RubricemError, match="cannot be read"):
         QuestionSet.read(tmp_path / "q.jsonl")
+
+
+def test_a_field_of_a_table_that_is_too_long_and_a_file_without_an_end_are_told(tmp_path: Path):
+    (tmp_path / "q.csv").write_text(f"problem,answer\n{'x' * 200_000},b\n")
+    (tmp_path / "q.jsonl").symlink_to("/dev/zero")
+    for name in ("q.csv", "q.jsonl"):
+        with pytest.raises(RubricemError, match="cannot be read"):
+            QuestionSet.read(tmp_path / name)
 
 
 def test_a_format_can_be_forced(tmp_path: Path):
