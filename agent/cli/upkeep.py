@@ -13,6 +13,8 @@ error: a bar on a terminal, a plain line at each new step elsewhere.
 """
 
 import asyncio
+import errno
+import gzip
 import hashlib
 import io
 import json
@@ -21,6 +23,7 @@ import shutil
 import sqlite3
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,8 +40,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed, counted
 from rubricem.agent.settings import FILE_NAME, Settings, load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
-from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import RunStore, held_alone, writable
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.runs import RunStore, held_alone, unusable, writable
+from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore
@@ -204,9 +208,11 @@ def restore(file: Path, yes: bool) -> None:
     with untouched(data_dir):
         staged = Path(tempfile.mkdtemp(dir=data_dir, prefix=STAGED))
         try:
-            number, made = unpack(file, staged)
+            found, made = unpack(file, staged)
             held = [path for path in data_dir.iterdir() if _own(path)]
-            click.echo(f"{file} was made {made} and holds {counted(number, 'file')}.")
+            click.echo(f"{file} was made {made} and holds {counted(len(found), 'file')}.")
+            if not KEYS.isdisjoint(found):
+                click.echo(KNOWN_TO_OTHERS)
             if held and not confirmed(f"Put it in the place of what is in {data_dir}?", yes):
                 click.echo("nothing was changed")
                 return
@@ -217,6 +223,13 @@ def restore(file: Path, yes: bool) -> None:
     click.echo(f"{data_dir} is as it was then")
     if held:
         click.echo(f"what was there is in {aside}; remove it when you are sure")
+
+
+KEYS = frozenset({"serve-token", "users.json"})
+KNOWN_TO_OTHERS = (
+    "It brings the tokens of its server: whoever had the file can log in with them. "
+    "Of a file that is not yours remove serve-token and users.json afterwards."
+)
 
 
 def _own(path: Path) -> bool:
@@ -245,46 +258,125 @@ def exchange(held: list[Path], staged: Path, aside: Path) -> None:
         ) from error
 
 
-def unpack(file: Path, folder: Path) -> tuple[int, str]:
-    """Unpack a copy into an empty folder, checked whole: its number of files, and when it was made.
+MOST_FILES, MOST_MANIFEST, MOST_HEAD = 1_000_000, 256_000_000, 1 << 20
+"""files of a copy; bytes of its list of them; bytes of an entry's head, which a stranger may say to
+be of any length"""
+RATIO, LEAST_BYTES = 250, 100_000_000
+"""times its size that a copy may hold, where that is more than this"""
+SPARED = 256_000_000
+"""bytes of the disk that are left to others, whose journals it holds as well"""
 
-    Raises SettingsError for a file that is no copy, or not a whole one.
+
+class _Packed:
+    """The unpacked bytes of a copy for tarfile, which reads the heads of entries whole."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+        self.left = 0
+        """bytes that may be read before this is set anew"""
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self.left:
+            raise tarfile.ReadError("more than was said")
+        self.left -= size
+        block: bytes = self._file.read(size)
+        return block
+
+
+def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
+    """Unpack a copy into an empty folder, checked whole: its files' hashes, and when it was made.
+
+    It may be a stranger's: what it says of itself is bounded. Raises SettingsError for a file that
+    is no copy, or not a whole one, StoreError for one that the disk has no room for.
     """
     wrong = SettingsError(f"{file} is no whole backup of rubricem.", "Take another copy.")
     found = dict[str, str]()
-    made: dict[str, Any] = {}
     try:
-        with tarfile.open(file, "r:gz") as archive:
-            for entry in archive:
-                read = archive.extractfile(entry) if entry.isfile() else None
-                name = PurePosixPath(entry.name)
-                if read is None or name.is_absolute() or ".." in name.parts:
-                    raise wrong
-                if entry.name == MANIFEST:
-                    made = json.load(read)
-                    continue
-                path = folder / name
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                hashed = _Hashed(read)
-                with path.open("xb") as written:
-                    shutil.copyfileobj(hashed, written)
-                os.utime(path, (entry.mtime, entry.mtime))
-                found[entry.name] = hashed.sha.hexdigest()
+        listed = b""
+        for entry, read in _entries(file, wrong):
+            if entry.name == MANIFEST:
+                listed = _manifest(entry, read, wrong)
+            else:
+                found[entry.name] = _unpacked(entry, read, folder, wrong)
+        made = json.loads(listed)
         if made["format"] > FORMAT:
+            version = one_line(str(made["version"]), MOST_SHOWN)
             raise SettingsError(
-                f"{file} was written by rubricem {made['version']}.", "Install that version first."
+                f"{file} was written by rubricem {version}.", "Install that version first."
             )
         if made["files"] != found:
             raise wrong
     except FileNotFoundError as error:
         raise SettingsError(f"There is no file {file}.", "Name a backup.") from error
-    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, OSError) as error:
-        if isinstance(error, SettingsError):
-            raise
-        if isinstance(error, OSError) and error.filename:
+    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, RecursionError,
+            zlib.error, gzip.BadGzipFile) as error:  # fmt: skip
+        if isinstance(error, RubricemError):
             raise
         raise wrong from error
-    return len(found), str(made["made_at"])
+    return found, one_line(str(made["made_at"]), MOST_SHOWN)
+
+
+MOST_SHOWN = 60
+"""characters of what a copy says of itself"""
+
+
+def _entries(file: Path, wrong: SettingsError) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
+    """Every entry and what it holds, each a plain file within the folder, of a copy's names."""
+    most = max(RATIO * file.stat().st_size, LEAST_BYTES)
+    with gzip.open(file) as unpacked:
+        packed = _Packed(unpacked)
+        packed.left = MOST_HEAD
+        archive: Any = tarfile.TarFile(fileobj=packed)  # type: ignore[arg-type]
+        for _ in range(MOST_FILES):
+            packed.left += MOST_HEAD
+            if (entry := archive.next()) is None:
+                return
+            archive.members.clear()  # else it holds the heads of all
+            plain = entry.isreg() and not entry.issparse() and entry.size >= 0
+            held = plain and unpacked.tell() + entry.size <= most
+            read = archive.extractfile(entry) if held else None
+            if read is None or not _may_name(PurePosixPath(entry.name)):
+                raise wrong
+            packed.left = entry.size
+            yield entry, read
+    raise wrong
+
+
+def _may_name(name: PurePosixPath) -> bool:
+    """Whether a copy may hold it: nothing elsewhere, nothing that a copy never has."""
+    derived = name.is_relative_to(VECTORS)  # the bank's vectors, which are made again
+    inside = bool(name.parts) and not name.is_absolute() and ".." not in name.parts
+    return inside and not derived and _own(Path(name.parts[0]))
+
+
+def _manifest(entry: tarfile.TarInfo, read: IO[bytes], wrong: SettingsError) -> bytes:
+    if entry.size > MOST_MANIFEST:
+        raise wrong
+    return b"".join(iter(lambda: read.read(1 << 16), b""))
+
+
+def _unpacked(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: SettingsError) -> str:
+    """Write one file; gives its hash."""
+    if entry.size > shutil.disk_usage(folder).free - SPARED:
+        raise StoreError(
+            f"The disk of {folder.parent} has no room for what is in the copy.",
+            "Make room there; everything is as it was.",
+        )
+    path = folder / entry.name
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hashed = _Hashed(read)
+        with path.open("xb") as written:
+            shutil.copyfileobj(hashed, written)
+        os.utime(path, (entry.mtime, entry.mtime))
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise wrong from error  # two files of one name, or one in another
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise wrong from error
+        raise unusable(path, error) from error
+    return hashed.sha.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,21 @@
 """The data directory copied while it is worked on, brought back whole or not at all, removed."""
 
+import gzip
+import hashlib
 import io
 import json
+import shutil
 import sqlite3
 import stat
 import tarfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rubricem.agent.cli.upkeep import MANIFEST
+from rubricem.agent.cli import upkeep
+from rubricem.agent.cli.upkeep import MANIFEST, SPARED
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
 from tests.conftest import refusal, rubricem
@@ -159,6 +164,102 @@ def test_a_copy_that_is_not_whole_changes_nothing(
     before = files(data)
     assert said in refusal("restore", copy, "--yes")
     assert files(data) - {"serve.lock"} == before and not (tmp_path / "escaped").exists()
+
+
+def strange(copy: Path, *entries: tuple[tarfile.TarInfo, bytes], **said: Any) -> None:
+    """A copy by a stranger, who lists the files in it rightly."""
+    hashes = {e.name: hashlib.sha256(c).hexdigest() for e, c in entries}
+    listed = {"format": 1, "version": "1", "made_at": "now", "files": hashes, **said}
+    text = json.dumps(listed).encode()
+    with tarfile.open(copy, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        for entry, content in (*entries, (tarfile.TarInfo(MANIFEST), text)):
+            entry.size = entry.size or len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def entry(name: str, **fields: Any) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+ZEROS = bytes(2_000_000)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [(entry("runs/a"), ZEROS)],
+        [(entry("runs/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"), b"")],
+        [(entry("runs/a", type=tarfile.LNKTYPE, linkname="/etc/passwd"), b"")],
+        [(entry("runs/a", type=tarfile.CHRTYPE), b"")],
+        [(entry("runs/a", type=tarfile.GNUTYPE_SPARSE), b"")],
+        [(entry("a" * 2_000_000), b"")],
+        [(entry("runs"), b"x"), (entry("runs/a"), b"x")],
+        [(entry("runs/a"), b"x"), (entry("runs/a"), b"x")],
+        [(entry("runs/" + "a" * 300), b"x")],
+        [(entry("/tmp/escaped"), b"x")],
+        [(entry("."), b"x")],
+        [(entry("serve.lock"), b"x")],
+        [(entry("bank/index/chroma.sqlite3"), b"x")],
+        [(entry(".restoring-x/a"), b"x")],
+    ],
+    ids=["a bomb", "a link", "a hard link", "a device", "with holes", "a name without end",
+         "a file that is a folder", "one name twice", "a long name", "elsewhere", "the folder",
+         "the lock", "an index", "a folder of ours"],
+)  # fmt: skip
+def test_a_copy_by_a_stranger_brings_nothing_that_ours_never_has(
+    store: RunStore,
+    data: Path,
+    tmp_path: Path,
+    entries: list[tuple[tarfile.TarInfo, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(upkeep, "LEAST_BYTES", len(ZEROS) // 2)
+    strange(copy := tmp_path / "copy.tar.gz", *entries)
+    before = files(data)
+    assert "no whole backup" in refusal("restore", copy, "--yes")
+    assert files(data) - {"serve.lock"} == before
+
+
+@pytest.mark.parametrize("depth", [0, 200_000])
+def test_a_list_that_cannot_be_read_is_no_copy(data: Path, tmp_path: Path, depth: int):
+    copy, text = tmp_path / "copy.tar.gz", b"[" * depth
+    with tarfile.open(copy, "w:gz") as archive:
+        archive.addfile(entry(MANIFEST, size=len(text)), io.BytesIO(text))
+    assert "no whole backup" in refusal("restore", copy, "--yes")
+
+
+def test_sizes_below_zero_do_not_lead_round_in_a_circle(data: Path, tmp_path: Path):
+    head = bytearray(entry("runs/a").tobuf(tarfile.GNU_FORMAT))
+    head[124:136] = b"\xff" * 10 + b"\xfe\x00"  # -512
+    head[148:156] = b" " * 8
+    head[148:155] = b"%06o\0" % sum(head)
+    (copy := tmp_path / "copy.tar.gz").write_bytes(gzip.compress(bytes(head) * 3 + bytes(1024)))
+    assert "no whole backup" in refusal("restore", copy, "--yes")
+
+
+def test_a_disk_without_room_is_told_and_left_as_it_was(
+    store: RunStore, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    rubricem("backup", copy := tmp_path / "copy.tar.gz")
+    full = shutil.disk_usage(tmp_path)._replace(free=SPARED)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: full)
+    assert "has no room" in rubricem("restore", copy, "--yes", code=1).stderr
+    assert store.ended("a")
+
+
+def test_a_copy_says_nothing_to_the_terminal_and_that_others_may_know_its_tokens(
+    data: Path, tmp_path: Path
+):
+    strange(copy := tmp_path / "copy.tar.gz", (entry("serve-token"), b"x" * 48), made_at="\x1b[2J")
+    said = rubricem("restore", copy, "--yes").stdout
+    assert "\x1b" not in said and "whoever had the file can log in" in said
+    strange(copy, (entry("threads/a"), b"x"))
+    assert "log in" not in rubricem("restore", copy, "--yes").stdout
+    strange(copy, format=2, version="\x1b[2J")
+    assert "\x1b" not in refusal("restore", copy, "--yes")
 
 
 def test_what_is_worked_on_is_neither_replaced_nor_removed(
