@@ -81,6 +81,8 @@ def refused(security: Security, method: str, path: str, headers: dict[str, str])
         ("POST", "/mcp", {**HERE, "content-type": "text/plain"}, 415),
         ("POST", "/api/runs", {**ASKED, "content-length": "1048577"}, 413),
         ("POST", "/api/runs", {**ASKED, "content-length": "many"}, 413),
+        ("POST", "/api/runs", {**ASKED, "content-length": "9" * 9999}, 413),
+        ("POST", "/api/runs", {**ASKED, "content-length": "\u00b2"}, 413),
     ],
 )
 def test_a_server_of_this_machine_alone(
@@ -162,6 +164,17 @@ def test_neighbours_without_the_token_use_up_no_rate_of_who_has_it():
     assert told == [401, 401, 429, 429]
     known = {**HERE, "authorization": f"Bearer {TOKEN}"}
     assert refused(security, "GET", "/api/status", known) is None
+
+
+@pytest.mark.parametrize(
+    "value", ['"' + '\\"' * 30_000 + '"', '"' + "\\012" * 15_000 + '"', "=;" * 30_000]
+)
+def test_a_cookie_is_read_in_the_time_that_its_length_takes(value: str):
+    security = Security("0.0.0.0", TOKEN)
+    headers = {"host": "192.168.1.2", "cookie": f"a={value}; {COOKIE}={security.cookie()}"}
+    begun = time.process_time()
+    assert refused(security, "GET", "/api/status", headers) is None
+    assert time.process_time() - begun < 0.5
 
 
 def test_a_ticket_enters_once_and_in_its_time_and_a_cookie_is_of_one_port():
