@@ -363,8 +363,11 @@ async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
         )
     Error = needed("psycopg", "postgres", "A database of checkpoints").Error
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-    opening = AsyncPostgresSaver.from_conn_string(address)
+    # Else whoever can write into the database has this process import and call what they name.
+    plain = JsonPlusSerializer(allowed_msgpack_modules=None)
+    opening = AsyncPostgresSaver.from_conn_string(address, serde=plain)
     try:
         saver = await opening.__aenter__()
         await saver.setup()

@@ -27,13 +27,13 @@ from rubricem.memory.text import one_line
 WITHIN = frozenset({
     "dialect", "tool_calls", "review_returns", "max_seconds", "answer_format", "decoding",
     "retrieval", "verify", "checker", "approve_plan", "clarify", "memory_items", "threads",
-    "context_tokens", "slots", "temperature", "max_tokens", "least_reflection_score",
+    "temperature", "max_tokens", "least_reflection_score",
     "reflection_tokens", "similarity_floor", "attempts", "system_prompt", "passages",
     "passage_words", "timeout", "concurrency", "seed",
 })  # fmt: skip
 """settings that reach nothing beyond their own run, whatever they say; a new one is none of them"""
-LIFTED = {"max_cost": 1, "max_total_tokens": 200_000}
-"""budgets above which, or at 0, a person's money is spent without their word"""
+LIFTED = {"max_cost": 1, "max_total_tokens": 200_000, "context_tokens": 32_768, "slots": 4}
+"""above which, or at 0, a person's money is spent or their machine's memory filled unasked"""
 BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
 PAID = ("tavily", "exa", "brave")
 PASSWORD = re.compile(r"//[^/@\s]*@")
@@ -52,7 +52,7 @@ def _acts(name: str, value: Any, meant: Mapping[str, Any], folder: Path) -> bool
     if name in WITHIN or value is None or value is False or value in ((), {}):
         return False
     match name:
-        case "max_cost" | "max_total_tokens":
+        case _ if name in LIFTED:
             return bool(value == 0 or value > LIFTED[name])
         case "base_url":
             return not Endpoint.parse(value).loopback

@@ -416,7 +416,7 @@ class PageCache:
             entry = json.loads(self._path(address).read_text(encoding="utf-8"))
             fresh = 0 <= self._clock() - entry["read_at"] < self._seconds
             return [Passage(**fields) for fields in entry["passages"]] if fresh else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def keep(self, address: str, passages: Sequence[Passage]) -> None:

@@ -56,7 +56,14 @@ async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]
     told = Implementation(name="rubricem", version="1")
     transport: Any = _program(server) if server.command else _http(server)
     async with Client(transport, client_info=told, cache=None) as client:
+        # Held against the server's own schema, whose patterns may take time without end, a reply
+        # would stop the event loop; what is read of it here needs no schema.
+        client.session.validate_tool_result = _taken  # type: ignore[method-assign]
         yield client
+
+
+async def _taken(name: str, result: Any) -> None:
+    """Nothing: the result is taken as it is."""
 
 
 @asynccontextmanager

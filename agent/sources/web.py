@@ -46,6 +46,7 @@ from rubricem.agent.sources.sandbox.pool import SEARCH_SECONDS, Job, readers, se
 from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
+from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     import aiohttp
@@ -355,7 +356,8 @@ class SearXNG:
         failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in told if len(pair) == 2)
         if failed and not found:
             raise SourceError(
-                f"SearXNG found nothing, and these of its engines failed: {failed}.",
+                f"SearXNG found nothing, and these of its engines failed: "
+                f"{one_line(failed, QUOTED)}.",
                 "Search again later, or turn on other engines in its settings.yml.",
             )
         return found

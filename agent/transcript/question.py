@@ -259,7 +259,8 @@ LONGEST_QUESTION = 20_000
 
 def checked(question: str) -> str:
     """The question, if it is one; raises SettingsError otherwise."""
-    if not question.strip():
+    # A caller over the network may send what is no text.
+    if not isinstance(question, str) or not question.strip():
         raise SettingsError("There is no question.", 'Ask one: rubricem ask "How does ... work?"')
     if len(question) > LONGEST_QUESTION:
         raise SettingsError(

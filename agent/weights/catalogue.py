@@ -75,7 +75,7 @@ class Weights:
     @classmethod
     def recorded(cls, folder: Path) -> Self | None:
         """The weights that a folder's record says it holds; None without a readable record."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             files = tuple(
                 WeightFile(path, int(state["size"]), str(state["sha256"]))
@@ -134,7 +134,7 @@ def verify(
     """
     trusted: dict[str, Any] = {}
     if not rehash:
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             trusted = dict(json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"])
     done, hashed = 0, False
     for file in weights.files:

@@ -405,7 +405,7 @@ def _checked_embedder(folder: Path) -> Path:
         kinds = [str(part["type"]) for part in parts]
     except OSError as cause:
         raise WeightsError(f"{folder} is no sentence-transformers model.", _REMEDY) from cause
-    except (ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:
         raise WeightsError(f"{folder / MODULES} is damaged.", _REMEDY) from cause
     if foreign := [kind for kind in kinds if not kind.startswith(_OURS)]:
         raise WeightsError(

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import os
 import zipfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import SearXNG
 from rubricem.memory.schema import Message, Sampling
-from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, Sent, WebSite, for_ever, sending
+from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, ToolSite, for_ever, sending
 
 MB = 1_000_000
 _EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -151,26 +150,13 @@ async def _tools(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Any:
             await server.aclose()
 
 
-async def _offered(listed: bytes) -> Any:
-    """What a server says of its tools, once it has shaken hands."""
-    known = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
-             "serverInfo": {"name": "far", "version": "1"}}  # fmt: skip
-    results = {"initialize": json.dumps(known).encode(), "tools/list": listed}
-
-    class Far(WebSite):
-        def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
-            asked = self.posted or {}
-            if "json" not in headers["accept"]:  # a stream of events by itself
-                return Sent(status=405)
-            if (result := results.get(asked["method"])) is None:
-                return Sent(status=202)
-            reply = b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], result)
-            return Sent(reply, kind="application/json")
-
-    with Far() as site:
+async def _offered(listed: bytes, called: bytes = b"") -> Any:
+    """What a server says of its tools, once it has shaken hands, and of a call of one."""
+    with ToolSite(listed, called) as site:
         server = Connection("far", ToolServer(url=site.url, tools=("find",), seconds=20.0))
         try:
-            return await server.offers()
+            offers = await server.offers()
+            return await server.call("find", {}) if called else offers
         finally:
             await server.aclose()
 
@@ -284,6 +270,10 @@ INPUTS = (
         b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 10**6))),
     Input("tools: 4 MB of text", lambda folder: _offered(
         b'{"tools": [], "more": "%s"}' % (b"word " * 790_000))),
+    Input("tools: a schema with a pattern without end", lambda folder: _offered(
+        b'{"tools": [{"name": "find", "inputSchema": {"type": "object"}, "outputSchema": {"type": '
+        b'"object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}}]}',
+        b'{"content": [], "structuredContent": {"a": "%s!"}}' % (b"a" * 40))),
     Input("model: a refusal without end", _stream_of(
         for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
 )  # fmt: skip

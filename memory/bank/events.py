@@ -276,7 +276,10 @@ def line_of(event: Event) -> bytes:
 
 def event_of(line: bytes) -> Event:
     """Raises ValueError for what is no event."""
-    value: Any = json.loads(line)
+    try:
+        value: Any = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     if not isinstance(value, dict):
         raise ValueError("an event is a JSON object")
     kind = value.get("event")

@@ -163,6 +163,8 @@ ACTS = [
     'memory = "on"',
     "tracing = true",
     "max_total_tokens = 900000",
+    "context_tokens = 10000000",
+    "slots = 64",
     '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
     '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
 ]
@@ -201,7 +203,17 @@ def test_what_a_program_would_be_told_is_shown_before_it_is_allowed(folder: Path
 
 
 def test_a_users_own_file_and_what_a_flag_overrides_need_no_word(folder: Path, home: Path):
-    write(folder, "\n".join(["tool_calls = 3", 'model = "0.5b"', 'source = ["docs", "python"]']))
+    write(
+        folder,
+        "\n".join(
+            [
+                "tool_calls = 3",
+                "context_tokens = 16384",
+                'model = "0.5b"',
+                'source = ["docs", "python"]',
+            ]
+        ),
+    )
     assert load_settings().tool_calls == 3
     path = write(folder, 'base_url = "http://collector.test/v1"\nmodel = "large"')
     assert load_settings({"base_url": "http://mine.test/v1"}).model == "large"

@@ -109,6 +109,27 @@ class _Sending(Answering):
         self.do_GET()
 
 
+class ToolSite(WebSite):
+    """An MCP server by HTTP that says of its tools, and of each call, what it is given as JSON."""
+
+    def __init__(self, listed: bytes, called: bytes = b"") -> None:
+        super().__init__()
+        known = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                 "serverInfo": {"name": "far", "version": "1"}}  # fmt: skip
+        self.results = {
+            "initialize": json.dumps(known).encode(), "tools/list": listed, "tools/call": called
+        }  # fmt: skip
+
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        asked = self.posted or {}
+        if "json" not in headers["accept"]:  # a stream of events by itself
+            return Sent(status=405)
+        if (result := self.results.get(asked["method"])) is None:
+            return Sent(status=202)
+        reply = b'{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], result)
+        return Sent(reply, kind="application/json")
+
+
 class JsonSite(WebSite):
     """A search service that answers by script; the last answer is given for ever."""
 

@@ -57,6 +57,7 @@ from typing import Any
 import gguf
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -81,6 +82,7 @@ WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
 CONFIG = {"lora": "adapter_config.json", "full": "config.json"}
 Listed = Mapping[str, tuple[int, str]]
 """size and SHA-256 of files, by their paths below a folder"""
+_LISTED = TypeAdapter(dict[str, tuple[int, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,8 @@ def fault(folder: Path, needed: Collection[str] = ()) -> str:
     `needed`: the names of those that are looked at; none: all.
     """
     try:
-        written = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        text = (folder / FILES).read_text(encoding="utf-8")
+        written: Listed = _LISTED.validate_json(text)
     except (OSError, ValueError):
         return f"it has no {FILES} that can be read"
     if missing := sorted(set(needed) - set(written)):

@@ -133,7 +133,7 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     if path.is_file():
         model = _from_gguf(path)
     else:
-        kind, more = getattr(torch, dtype), {"local_files_only": True, "use_safetensors": True}
+        kind, more = getattr(torch, dtype), {**HERE, "use_safetensors": True}
         with _reading(str(path)):
             model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, **more)
     for module in model.modules():
@@ -149,6 +149,11 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     return model.requires_grad_(False).eval()
 
 
+HERE = {"local_files_only": True, "trust_remote_code": False}
+"""how transformers reads a model: code that its folder brings is never run, nor is anybody asked
+whether it may"""
+
+
 def config_in(path: Path) -> Any:
     """The model's configuration, of a GGUF file or a folder; the caller's own.
 
@@ -158,7 +163,7 @@ def config_in(path: Path) -> Any:
     from transformers import AutoConfig
 
     if path.is_dir():
-        return AutoConfig.from_pretrained(str(path), local_files_only=True)
+        return AutoConfig.from_pretrained(str(path), **HERE)
     told = path.stat()
     return deepcopy(_gguf_config(path, told.st_mtime_ns, told.st_size))
 
@@ -167,7 +172,7 @@ def config_in(path: Path) -> Any:
 def _gguf_config(path: Path, changed: int, size: int) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(str(path.parent), local_files_only=True, gguf_file=path.name)
+    return AutoConfig.from_pretrained(str(path.parent), **HERE, gguf_file=path.name)
 
 
 def _from_gguf(path: Path) -> Any:

@@ -127,13 +127,13 @@ def gguf_vocabulary(path: Path) -> str:
     """
     with boundary(WeightsError, f"reading the vocabulary of {path.name}"), path.open("rb") as file:
         found = _fields(file)
-    tokens: list[bytes] = found.get(_TOKENS, [])
-    kinds = array("i", found.get(_KINDS, b""))
-    return vocabulary_hash(
-        (number, token)
-        for number, token in enumerate(tokens)
-        if not kinds or kinds[number] in _ORDINARY
-    )
+        tokens: list[bytes] = found.get(_TOKENS, [])
+        kinds = array("i", found.get(_KINDS, b""))
+        return vocabulary_hash(
+            (number, token)
+            for number, token in enumerate(tokens)
+            if not kinds or kinds[number] in _ORDINARY
+        )
 
 
 def _fields(file: BinaryIO) -> dict[bytes, Any]:
@@ -217,7 +217,10 @@ def read_tokeniser(folder: Path) -> FolderTokeniser:
         "Put the model's tokenizer.json, tokenizer_config.json and chat template there.",
     )
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        # Code that a folder brings is never run, nor is anybody asked whether it may.
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
         found = FolderTokeniser(folder, tokenizer)
     except Exception as cause:
         raise missing from cause

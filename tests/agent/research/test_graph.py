@@ -510,10 +510,11 @@ async def test_each_question_in_one_graph_thread_is_a_run_of_its_own(tmp_path: P
     assert "Second?" in second["report"] and "First?" not in second["report"]
 
 
-async def test_a_graph_without_a_question_says_so(tmp_path: Path):
+@pytest.mark.parametrize("question", [" ", 7, ["Why?"], {"text": "Why?"}])
+async def test_a_graph_without_a_question_says_so(tmp_path: Path, question: Any):
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
         with pytest.raises(SettingsError, match="There is no question"):
-            await researcher.graph().ainvoke({"question": " "})
+            await researcher.graph().ainvoke({"question": question})
 
 
 async def test_a_node_that_failed_is_tried_again_from_a_clean_start(tmp_path: Path):

@@ -47,7 +47,7 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
-from tests.support.sites import ANNOUNCED, for_ever, sending
+from tests.support.sites import ANNOUNCED, ToolSite, for_ever, sending
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
 from tests.support.waiting import PATIENCE as PATIENCE_OF_A_TEST
 from tests.support.waiting import descendants, imported_in, name_of
@@ -181,6 +181,18 @@ async def test_a_reply_that_takes_long_to_parse_is_not_parsed(name: str, value: 
         async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
             with pytest.raises(httpx2.ReadError, match="too large"):
                 await client.post(address)
+
+
+async def test_a_result_is_not_held_against_the_pattern_of_a_servers_own_schema() -> None:
+    schema = {"type": "object", "properties": {"text": {"type": "string", "pattern": "^(a+)+$"}}}
+    tool = {"name": "find", "inputSchema": {"type": "object"}, "outputSchema": schema}
+    text = "a" * 40 + "!"
+    called = {"content": [], "structuredContent": {"text": text}}
+    with ToolSite(*(json.dumps(each).encode() for each in ({"tools": [tool]}, called))) as site:
+        far = ToolServer(url=site.url, tools=("find",), seconds=20)
+        async with equipped(far=far) as (tools, problems):
+            found, _ = await tools.call("far.find", "{}")
+    assert (problems, found[0].text) == ((), text)
 
 
 async def test_events_by_themselves_small_are_heard_however_many() -> None:
