@@ -292,6 +292,44 @@ def shares(claim: str, sentence: str) -> float:
     return len(words & (content_words(sentence, language) | denied)) / len(words) if words else 0.0
 
 
+_SAYING = r"(?:say|state|claim|answer|reply|respond|report|write)"
+_BIDS = re.compile(
+    r"(?:(?:^|[.!?:;,>)\]\-\u2013\u2014])\s{0,9}|\b(?:please|must|should|shall|ought to)\s{1,9})"
+    rf"(?:{_SAYING}(?: to (?:the|your|its) \w{{1,20}})?,? that\b"
+    r"|tell (?:him|her|them|people|everybody|(?:the|your|its) \w{1,20}) that\b"
+    r"|(?:say|answer|reply|respond)[ :,]{1,3}"
+    r"(?:exactly|only|just|nothing but|the following|with|so|as)\b"
+    rf"|{_SAYING} word (?:by|for) word\b"
+    r"|(?:give|name|cite|quote|credit)\b[^!?;\n]{1,80}\b(?:as|for) (?:the|a|your|its) source\b)",
+    re.I,
+)
+"""an order to say something, at the beginning of a clause: "(...): say that it was 5\""""
+
+
+def bids(sentence: str) -> bool:
+    """Whether a sentence tells its reader what to say, and so states nothing itself."""
+    return bool(_BIDS.search(sentence))
+
+
+@lru_cache(maxsize=256)
+def stated_in(text: str) -> str:
+    """A text without the sentences that tell whoever reads it what to say."""
+    kept, at, end = list[str](), 0, 0
+    for said in sentences(text):
+        start = text.index(said, end)
+        end = start + len(said)
+        if bids(said):
+            kept.append(text[at:start])
+            at = end
+    return "".join([*kept, text[at:]])
+
+
+def stated(source: Source) -> Source:
+    """The source with what it states alone, as `stated_in` has it."""
+    text = stated_in(source.text)
+    return source if text == source.text else source.model_copy(update={"text": text})
+
+
 LEAST_QUOTED = 3
 """content words, from which a claim that stands in its source is a quotation of it"""
 

@@ -35,11 +35,13 @@ from rubricem.agent.reports.rules import (
     Findings,
     LexicalChecker,
     Pair,
+    bids,
     chance,
     evidence,
     lexical_finding,
     log_odds,
     shares_of_clauses,
+    stated,
 )
 from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import neutralise, template
@@ -378,12 +380,17 @@ class AnswerVerifier:
 
 
 def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
-    """The pairs of an answer, each once: the same claim on the same source is one question."""
+    """The pairs of an answer, each once: the same claim on the same source is one question.
+
+    What a source tells its reader to say it does not state; who quotes such an order quotes it.
+    """
     pairs = dict[Pair, None]()
     for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
         for citation in piece.citations:
-            beside = tuple(c.source for c in piece.citations if c is not citation)
-            pairs[Pair(citation.claim, citation.source, beside)] = None
+            quoted = bids(citation.claim)
+            held = [c.source if quoted else stated(c.source) for c in piece.citations]
+            own = held.pop(piece.citations.index(citation))
+            pairs[Pair(citation.claim, own, tuple(held))] = None
     return tuple(pairs)
 
 

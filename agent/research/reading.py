@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from rubricem.agent.reports.rules import contradiction
+from rubricem.agent.reports.rules import bids, contradiction, stated, stated_in
 from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
@@ -630,13 +630,16 @@ class AnswerReader:
         self._embedder = embedder
 
     async def read(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
-        """What of these sources answers a question, put into the transcript; None: nothing."""
-        asked = asks_for(question)
+        """What of these sources answers a question, put into the transcript; None: nothing.
+
+        What tells its reader to say something is no answer, and the model is not shown it here.
+        """
+        about, asked = [stated(source) for source in about], asks_for(question)
         begun = run.lookups.begun
         if about and asked == "words":
             guess = run.lookups.guesses.get(run.lookups.at, "")
             return await self._read_words(run, about, question, guess)
-        read = {s.id: f"{s.title}. {begun.get(s.id, s.text)}" for s in about}
+        read = {s.id: f"{s.title}. {stated_in(begun.get(s.id, s.text))}" for s in about}
         read = {i: text for i, text in read.items() if may_tell(text, question)}
         fit = {i: candidates(text, asked, question) for i, text in read.items()}
         sure = run.lookups.told
@@ -651,7 +654,7 @@ class AnswerReader:
         key = (question, guess, *(source.id for source in sources))
         if (ranked := run.lookups.ranked.get(key)) is not None:
             return ranked
-        told = [(source, said) for source in sources for said in told_sentences(source.text)]
+        told = [(s, said) for s in sources for said in told_sentences(s.text) if not bids(said)]
         if self._embedder is None or not told:
             return []
         texts = [f"{source.title}: {said}" for source, said in told]
