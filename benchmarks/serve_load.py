@@ -66,6 +66,12 @@ class Look:
     server_cpu: float
     """cores that the server kept busy"""
     server_mb: float
+    most_mb: float
+    """that it held at any time"""
+    most_files: int
+    """that it had open at any time"""
+    files_left: int
+    """once nobody watched any more"""
 
     @property
     def p95_ms(self) -> float:
@@ -104,17 +110,36 @@ async def look(
             for run, began in runs
             for _ in range(watchers)
         ]
-        before = cpu_seconds(pid)
+        before, held = cpu_seconds(pid), [holding(pid)]
         start = asyncio.get_running_loop().time()
+        beside = asyncio.create_task(watch(pid, held))
         await asyncio.gather(*(reader.read(http, address) for reader in readers))
+        beside.cancel()
         took = asyncio.get_running_loop().time() - start
         used = (cpu_seconds(pid) - before) / took
         ends = [await status_of(http, address, run) for run, _ in runs]
-    return counted(readers, ends, used, resident_mb(pid), watchers)
+    await asyncio.sleep(SETTLING)
+    return counted(readers, ends, used, [*held, holding(pid)], watchers)
+
+
+async def watch(pid: int, held: list[tuple[float, int]]) -> None:
+    """What a process holds, twice a second."""
+    while True:
+        held.append(holding(pid))
+        await asyncio.sleep(0.5)
+
+
+def holding(pid: int) -> tuple[float, int]:
+    """Megabytes and open files of a process."""
+    return resident_mb(pid), len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def counted(
-    readers: list[Reader], ends: list[str], cpu: float, resident: float, watchers: int
+    readers: list[Reader],
+    ends: list[str],
+    cpu: float,
+    held: list[tuple[float, int]],
+    watchers: int,
 ) -> Look:
     told = {reader.run: max(reader.numbers) for reader in readers}
     return Look(
@@ -126,7 +151,10 @@ def counted(
         delays_ms=[delay * 1e3 for r in readers for delay in r.delays],
         most_in_a_second=max(most_in_a_second(r.births) for r in readers[::watchers]),
         server_cpu=cpu,
-        server_mb=resident,
+        server_mb=held[-1][0],
+        most_mb=max(mb for mb, _ in held),
+        most_files=max(files for _, files in held),
+        files_left=held[-1][1],
     )
 
 
@@ -183,7 +211,7 @@ async def many_short(address: str, pid: int, count: int) -> list[tuple[float, in
                 runs = await asyncio.gather(*asked_now)
                 await asyncio.gather(*(ended(http, address, run) for run, _ in runs))
             await asyncio.sleep(SETTLING)
-            after.append((resident_mb(pid), len(os.listdir(f"/proc/{pid}/fd"))))
+            after.append(holding(pid))
             print(f"{(part + 1) * (count // PARTS)} runs: {after[-1]}", flush=True)
     return after
 
@@ -225,6 +253,9 @@ def report(looks: list[Look], seconds: float, runs: int, watchers: int) -> None:
         "reconnects": sum(each.reconnects for each in looks),
         "server_cores": median("server_cpu"),
         "server_mb": median("server_mb"),
+        "server_mb_most": median("most_mb"),
+        "files_most": max(each.most_files for each in looks),
+        "files_left": max(each.files_left for each in looks),
     }
     faults = values["runs_lost"] + values["events_missing"] + values["events_doubled"]
     emit(

@@ -201,21 +201,27 @@ def main() -> None:
 
 
 def fuzz(seconds: float, out: Path | None) -> None:
-    """Texts made at random to every reader by turns; a find is shown at its smallest."""
-    until, given, finds = time.process_time() + seconds, dict.fromkeys(READERS, 0), list[str]()
-    while time.process_time() < until:
-        for name in READERS:
-            # What holds a reader up where no signal ends it shows where, and ends the program.
-            faulthandler.dump_traceback_later(STUCK, exit=True)
-            try:
-                read_all(name, TEXTS_A_TURN)
-            except Exception as found:
-                finds.append(f"{name}: {''.join(traceback.format_exception(found))[-4000:]}")
-                print(finds[-1], flush=True)
-            given[name] += TEXTS_A_TURN
+    """Texts made at random to every reader by turns; a find is shown at its smallest.
+
+    ^C ends it before its time, with what was found by then.
+    """
+    begun, given, finds = time.process_time(), dict.fromkeys(READERS, 0), list[str]()
+    with suppress(KeyboardInterrupt):
+        while time.process_time() < begun + seconds:
+            for name in READERS:
+                # What holds a reader up where no signal ends it shows where, and ends the program.
+                faulthandler.dump_traceback_later(STUCK, exit=True)
+                try:
+                    read_all(name, TEXTS_A_TURN)
+                except Exception as found:
+                    finds.append(f"{name}: {''.join(traceback.format_exception(found))[-4000:]}")
+                    print(finds[-1], flush=True)
+                given[name] += TEXTS_A_TURN
     faulthandler.cancel_dump_traceback_later()
-    values = {"readers": len(given), "texts": sum(given.values()), "finds": len(finds)}
-    how = f"{seconds / 60:g} minutes of processor time, {TEXTS_A_TURN} texts a turn, made at random"
+    minutes = (time.process_time() - begun) / 60
+    values: dict[str, float] = {"readers": len(given), "texts": sum(given.values())}
+    values |= {"finds": len(finds), "minutes": round(minutes, 1)}
+    how = f"{minutes:.1f} minutes of processor time, {TEXTS_A_TURN} texts a turn, made at random"
     emit("hostile_fuzz", values, {"finds": "0"}, not finds, how, out, finds)
 
 

@@ -5,12 +5,14 @@ pattern or a quadratic loop needs. FOREIGN_TEXTS is their number for all readers
 where it is unset; `slow` takes 10,000.
 """
 
+import gzip
 import json
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from struct import pack
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pypdf.errors import PyPdfError
 
+from rubricem.agent.cli.bank import _read_export
+from rubricem.agent.cli.upkeep import unpack, write_backup
 from rubricem.agent.evaluate.questions import FORMATS, QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
@@ -39,6 +43,7 @@ from rubricem.agent.serve.routes_uploads import document_name
 from rubricem.agent.serve.security import CSRF_HEADER, Security
 from rubricem.agent.settings import Settings, _read
 from rubricem.agent.settings.trust import acting
+from rubricem.agent.sources import web
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
 from rubricem.agent.sources.likeness import shingles
@@ -51,7 +56,7 @@ from rubricem.agent.sources.readers import (
 )
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
-from rubricem.agent.sources.web import row, same_page
+from rubricem.agent.sources.web import Brave, Exa, SearXNG, Tavily, Wikipedia, row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
 from rubricem.agent.transcript.question import part_about
@@ -63,6 +68,7 @@ from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.bank.catalogue import terms_in
 from rubricem.memory.errors import RubricemError
+from rubricem.training.rows.sequences import gguf_vocabulary
 from tests.support.pdfs import pdf
 from tests.support.values import source, trajectory
 
@@ -149,6 +155,43 @@ TOML = st.lists(
     ),
     max_size=5,
 ).map("".join)  # fmt: skip
+_FIELDS = """
+title url content text description extra_snippets page_age abstract tldr year venue authors name
+openAccessPdf externalIds DOI index fullurl extract pages question rubrics takeaways score kind
+flags written_at disabled lookups searches pointers names
+"""
+FIELDS = _FIELDS.split()
+"""of replies of services, and of an exported bank"""
+PLACES = st.lists(st.tuples(st.integers(0, 10**5), st.binary(min_size=1, max_size=12)), max_size=6)
+NUMBERS = st.sampled_from([0, 1, 2, 5, 8, 9, 255, 2**31, 2**63, 2**64 - 1])
+GGUF = st.builds(
+    lambda count, parts: b"GGUF\3\0\0\0" + bytes(8) + pack("<Q", count) + b"".join(parts),
+    NUMBERS,
+    st.lists(
+        st.binary(max_size=9)
+        | NUMBERS.map(lambda number: pack("<Q", number))
+        | NUMBERS.map(lambda number: pack("<I", number & 0xFFFFFFFF))
+        | st.sampled_from([
+            pack("<Q", len(name)) + name
+            for name in (b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type", b"general.name")
+        ]),
+        max_size=12,
+    ),
+)  # fmt: skip
+
+
+def _copy() -> bytes:
+    """A small backup."""
+    with TemporaryDirectory() as folder:
+        data, file = Path(folder, "data"), Path(folder, "a.tar.gz")
+        for name in ("runs/a/journal.jsonl", "threads/t.json", "uploads/caf\u00e9/x.txt"):
+            (data / name).parent.mkdir(parents=True)
+            (data / name).write_text("{}\n" * 40)
+        write_backup(data, file)
+        return file.read_bytes()
+
+
+COPY = _copy()
 MARKUP = TEXTS.map(lambda each: storable_bytes(f"<html><body>{each}"))
 
 
@@ -183,6 +226,7 @@ def of_pair(each: str) -> None:
                   language.overlap, language.closest_sentence):  # fmt: skip
         check(each, each[:4000])
     rules.clauses(each)
+    rules.stated_in(each)
 
 
 TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who directed The Kite?",
@@ -262,13 +306,9 @@ def of_document(parts: tuple[str, list[str]]) -> None:
 
 def of_pdf(damage: list[tuple[int, bytes]]) -> None:
     """A whole PDF with other bytes at some places."""
-    content = bytearray(PDF)
-    for at, piece in damage:
-        place = at % len(content)
-        content[place : place + len(piece)] = piece
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.pdf")
-        path.write_bytes(content)
+        path.write_bytes(damaged(PDF, damage))
         Document.read(path, 1.0)
 
 
@@ -292,6 +332,63 @@ def of_rows(value: Any) -> None:
     for kind in (RunAsked, Answered, ChatAsked):
         with suppress(ValidationError):
             kind.model_validate(value)
+
+
+def of_service(value: Any) -> None:
+    """The reply of each service that is searched."""
+
+    async def reply(*asked: Any, **more: Any) -> Any:
+        return value if isinstance(value, dict) else {"results": value, "data": value}
+
+    for service in SERVICES:
+        service._service = SimpleNamespace(get=reply, url="https://a.test")
+        with suppress(StopIteration):
+            service.search("acme", 5).send(None)
+    web._paper_passage(value if isinstance(value, dict) else {"abstract": value, "year": value})
+
+
+SERVICES: Any = (SearXNG("http://a.test"), Tavily("k"), Exa("k"), Brave("k"), Wikipedia())
+
+
+def of_gguf(content: bytes) -> None:
+    """The head of a file of weights."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.gguf")
+        path.write_bytes(content)
+        gguf_vocabulary(path)
+
+
+def of_copy(parts: tuple[list[tuple[int, bytes]], bool]) -> None:
+    """A backup with other bytes at some places, of what is packed or of the packing."""
+    damage, packed = parts
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.tar.gz")
+        content = COPY if packed else gzip.decompress(COPY)
+        content = damaged(content, damage)
+        path.write_bytes(content if packed else gzip.compress(content, 1))
+        (place := Path(folder, "unpacked")).mkdir()
+        unpack(path, place)
+
+
+def of_import(value: Any) -> None:
+    """Two lines of an export of a bank."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.jsonl")
+        line = {"id": "a", "question": "Why?", "rubrics": "a", "takeaways": "b", "score": 1.0,
+                "trajectory_id": "t", "policy": "p", "policy_version": "1",
+                "written_at": "2026-01-01T00:00:00Z"}  # fmt: skip
+        line |= value if isinstance(value, dict) else {"question": value, "takeaways": value}
+        lines = ({"rubricem_bank": 1, "items": 1}, line)
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
+        _read_export(path, 10)
+
+
+def damaged(content: bytes, damage: list[tuple[int, bytes]]) -> bytes:
+    changed = bytearray(content)
+    for at, piece in damage:
+        place = at % len(changed)
+        changed[place : place + len(piece)] = piece
+    return bytes(changed)
 
 
 def of_head(each: str) -> None:
@@ -331,6 +428,17 @@ READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "head": (of_head, TEXTS.map(lambda each: each[:4000])),
     "event": (of_event, VALUES),
     "tool": (of_reply, VALUES),
+    "service": (
+        of_service,
+        VALUES
+        | st.dictionaries(
+            st.sampled_from(["results", "data", "web", "query", "pages", "unresponsive_engines"]),
+            VALUES | st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6)),
+        ),
+    ),
+    "gguf": (of_gguf, GGUF),
+    "copy": (of_copy, st.tuples(PLACES, st.booleans())),
+    "import": (of_import, VALUES | st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=6)),
 }
 
 
