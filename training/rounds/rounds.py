@@ -65,6 +65,7 @@ from rubricem.training.rows.credit import (
     reflection_rows,
     trainable,
 )
+from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import (
     OF_HELD_OUT,
     OF_ROUNDS,
@@ -217,8 +218,11 @@ def usable(
     """
     stale = f"older than {max_staleness} updates"
     lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
-    told = (stale if lags[r.policy_version] > max_staleness else r for r in found.rows)
-    kept = trainable(told, max_row_tokens, scaled) + Compiled(dropped=found.dropped)
+
+    def barred(row: TrainRow) -> str:
+        return stale if lags[row.policy_version] > max_staleness else ""
+
+    kept = trainable(found.rows, max_row_tokens, scaled, barred) + Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, tuple(lags[r.policy_version] for r in kept.rows))
 
 

@@ -32,7 +32,7 @@ the one with it (RuscaRL, arXiv:2508.16949, appendix D.5), the ratio is
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Literal, Self, get_args
@@ -297,29 +297,35 @@ def unfit(row: TrainRow) -> str:
 
 
 def trainable(
-    results: Iterable[TrainRow | str], max_row_tokens: int, scaled: bool | None = None
+    results: Iterable[TrainRow | str],
+    max_row_tokens: int,
+    scaled: bool | None = None,
+    barred: Callable[[TrainRow], str] = lambda row: "",
 ) -> Compiled:
     """The rows that can be trained on, and the reasons of the others.
 
-    What is left of a group of which a row is too long is normalised again, without it: dropped from
-    among the others, the longest answers would leave them all below, or above, the mean that is 0.
-    `scaled`: of the rule that made policy rows; None: it is not known, and is told by their sizes.
+    What is left of a group of which a row is too long, or barred, is normalised again, without it:
+    dropped from among the others, the longest answers would leave them all below, or above, the
+    mean that is 0. `scaled`: of the rule that made policy rows; None: it is not known, and is told
+    by their sizes. `barred`: why a row that could be trained is not to be, or "".
     """
     found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
+    too_long, why = longer_than(max_row_tokens), dict[str, str]()
     for result in results:
-        found.append(result if isinstance(result, str) else unfit(result) or result)
-        if isinstance(row := found[-1], TrainRow):
-            groups.setdefault(row.group, []).append(row)
-    too_long = longer_than(max_row_tokens)
+        if isinstance(result, str) or (fault := unfit(result)):
+            found.append(result if isinstance(result, str) else barred(result) or fault)
+            continue
+        why[result.id] = barred(result) or (too_long if len(result.ids) > max_row_tokens else "")
+        groups.setdefault(result.group, []).append(result)
+        found.append(result)
     left: dict[str, TrainRow | str] = {}
     for members in groups.values():
-        short = [row for row in members if len(row.ids) <= max_row_tokens]
-        left |= {row.id: too_long for row in members}
-        left |= {row.id: row for row in short}
-        if short and len(short) < len(members) and short[0].objective != "sft":
+        kept = [row for row in members if not why[row.id]]
+        left |= {row.id: why[row.id] or row for row in members}
+        if kept and len(kept) < len(members) and kept[0].objective != "sft":
             # Reflections and verdicts are in deviations always.
-            by_rule = scaled if short[0].objective == "policy" else True
-            left |= _normalised_again(members, short, by_rule)
+            by_rule = scaled if kept[0].objective == "policy" else True
+            left |= _normalised_again(members, kept, by_rule)
     return compiled(one if isinstance(one, str) else left[one.id] for one in found)
 
 

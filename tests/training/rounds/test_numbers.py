@@ -99,10 +99,25 @@ def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted
 
 
 def test_rows_of_one_round_lag_each_by_the_weights_that_wrote_their_first_turn():
-    rows = tuple(row(n, "policy", policy_version="new" if n else "old") for n in range(3))
+    rows = tuple(
+        row(n, "policy", group=f"g{n}", policy_version="new" if n else "old") for n in range(3)
+    )
     kept = usable(Compiled(rows), {"old": 2, "new": 1}.__getitem__, 1, 100)
     assert (kept.rows, kept.lags) == (rows[1:], (1, 1))
     assert kept.dropped == {"older than 1 updates": 1}
+
+
+def test_a_group_is_normalised_without_its_rows_that_are_too_old():
+    values = (1.5, 0.5, -0.5, -1.5)
+    rows = tuple(
+        row(n, "policy", group="g", policy_version="old" if n == 0 else "new").model_copy(
+            update={"advantages": (0.0,) * 4 + (value,) * 20}
+        )
+        for n, value in enumerate(values)
+    )
+    kept = usable(Compiled(rows), {"old": 2, "new": 1}.__getitem__, 1, 100, scaled=True)
+    told = [one.advantages[-1] for one in kept.rows]
+    assert told == pytest.approx([1.2247, 0.0, -1.2247], abs=1e-3)
 
 
 def test_the_lag_goes_by_the_version_that_the_policy_names():
