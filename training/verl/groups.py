@@ -225,6 +225,7 @@ class RolloutGroups:
             floor=self._setup.similarity_floor,
             generation=generation,
             own=own,
+            kinds=self._setup.memory_items,
             tell=_LOG.warning,
         )
 

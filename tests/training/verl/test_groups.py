@@ -49,9 +49,14 @@ class Given(ReflectionJudge):
         return tuple(candidate(trajectory, score) for score in SCORES[: len(candidates)])
 
 
-def groups(folder: Path, judge: Any = None, **told: Any) -> RolloutGroups:
-    """Over a data directory, with a bank."""
-    settings = load_settings({"data_dir": folder, "memory": "on", "base_url": "http://127.0.0.1:9"})
+def groups(folder: Path, judge: Any = None, items: str = "both", **told: Any) -> RolloutGroups:
+    """Over a data directory, with a bank of which `items` are recalled."""
+    settings = load_settings(
+        {
+            "data_dir": folder, "memory": "on", "memory_items": items,
+            "base_url": "http://127.0.0.1:9",
+        }
+    )  # fmt: skip
     options = GroupOptions(**told)
     judge = judge or LengthJudge()
     return RolloutGroups(setup_of(settings), options, judge, Given(), bank_in(folder))
@@ -118,6 +123,8 @@ async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_b
     assert [item.record.question for item in kept] == ["question 0", "question 1"]
     again = await found.begin(replace(member(1, step=2, place=0), fresh=True))
     assert not again.recall.own, "what a window asks again is met with what others taught"
+    other = await groups(tmp_path, items="episodes").begin(member(1, step=2, place=0))
+    assert not other.recall.block, "only what the settings name"
 
 
 async def test_what_is_held_out_is_shown_nothing_and_teaches_nothing(tmp_path: Path) -> None:
