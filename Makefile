@@ -35,6 +35,9 @@ HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 unexport Q
 export QUESTION := $(value Q)
 
+# What Python compiles is kept: the tests' workers and the programs they start are many.
+unexport PYTHONDONTWRITEBYTECODE
+
 setup: $(VENV)/dev.stamp
 
 $(VENV)/base.stamp:
@@ -91,7 +94,12 @@ ask: question $(VENV)/ask.stamp
 loop: setup
 	@$(BIN)/rubricem loop $(ARGS)
 
-test: setup
+# Of a fresh checkout, once, where each worker would compile all of it at the same time.
+tests/__pycache__: | setup
+	@$(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
+	@mkdir -p $@
+
+test: setup | tests/__pycache__
 	$(BIN)/python -m pytest -m 'not slow' $(SHARED) $(HANGS) $(ARGS)
 
 test-all: setup

@@ -147,40 +147,48 @@ def bridges(row: Row) -> set[str]:
     return {thing for _, _, thing in triples(row)} & subjects(row)
 
 
-def made(rows: Sequence[Row], filling: Row) -> Iterator[EvalQuestion]:
-    """Questions of two steps over a bridge of `filling`, of which no row asks both.
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the evidence of all rows tells."""
 
-    The first step starts from another subject, or the second asks another relation.
-    """
-    asked = {
-        frozenset({one, other}) for row in rows for one in _heads(row) for other in _heads(row)
-    }
-    facts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    titles = {title for row in rows for title in row["gold"] or ()}
-    for subject, relation, thing in dict.fromkeys(t for row in rows for t in triples(row)):
-        facts[subject][relation].append(thing)
-    for bridge in sorted(bridges(filling) & titles):
-        reached = [
-            (s, r) for s in sorted(facts) for r in REACHED_BY if bridge in facts[s].get(r, ())
-        ]
-        for relation in (r for r in facts[bridge] if r in ASKED_OF):
-            for subject, first in reached:
-                if (
-                    subject not in titles
-                    or frozenset({(subject, first), (bridge, relation)}) in asked
-                ):
-                    continue
-                words = ASKED_OF[relation].format(REACHED_BY[first].format(subject))
-                yield EvalQuestion(
-                    question=words,
-                    id=hashlib.sha256(words.encode()).hexdigest()[:16],
-                    answers=tuple(facts[bridge][relation]),
-                    gold=(subject, bridge),
-                )
+    asked: frozenset[frozenset[tuple[str, str]]]
+    """pairs of subject and relation that a row asks together"""
+    facts: Mapping[str, Mapping[str, list[str]]]
+    """subject -> relation -> objects"""
+    titles: frozenset[str]
 
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Told":
+        facts: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for subject, relation, thing in dict.fromkeys(t for row in rows for t in triples(row)):
+            facts[subject][relation].append(thing)
+        heads = [{(subject, relation) for subject, relation, _ in triples(row)} for row in rows]
+        return cls(
+            frozenset(frozenset({one, other}) for each in heads for one in each for other in each),
+            {subject: facts[subject] for subject in sorted(facts)},
+            frozenset(title for row in rows for title in row["gold"] or ()),
+        )
 
-def _heads(row: Row) -> set[tuple[str, str]]:
-    return {(subject, relation) for subject, relation, _ in triples(row)}
+    def made(self, filling: Row) -> Iterator[EvalQuestion]:
+        """Questions of two steps over a bridge of `filling`, of which no row asks both.
+
+        The first step starts from another subject, or the second asks another relation.
+        """
+        facts = self.facts
+        for bridge in sorted(bridges(filling) & self.titles):
+            reached = [(s, r) for s in facts for r in REACHED_BY if bridge in facts[s].get(r, ())]
+            for relation in (r for r in facts[bridge] if r in ASKED_OF):
+                for subject, first in reached:
+                    both = frozenset({(subject, first), (bridge, relation)})
+                    if subject not in self.titles or both in self.asked:
+                        continue
+                    words = ASKED_OF[relation].format(REACHED_BY[first].format(subject))
+                    yield EvalQuestion(
+                        question=words,
+                        id=hashlib.sha256(words.encode()).hexdigest()[:16],
+                        answers=tuple(facts[bridge][relation]),
+                        gold=(subject, bridge),
+                    )
 
 
 def blocks(count: int, size: int = BLOCK) -> list[Block]:
@@ -192,10 +200,10 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
     known = [row for row in every if row["gold"]]
     train, dev = ([row for row in known if row["split"] == split] for split in ("train", "dev"))
     partners: dict[str, list[EvalQuestion]] = {}
-    taken = set[str]()
+    taken, told = set[str](), Told.of(every)
     for row in train:
         near = [OwnRow.model_validate(r).asked() for r in dev if bridges(r) & bridges(row)]
-        near += made(every, row)
+        near += told.made(row)
         if fresh := [question for question in near if question.id not in taken]:
             partners[row["id"]] = fresh
             taken |= {name for q in fresh for name in (q.id, *(set(q.gold) - bridges(row)))}

@@ -26,16 +26,18 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.hostile.attacks import KINDS, Attack, Obedient, Outcome, Web, attacked, attacks
-from benchmarks.hostile.inputs import INPUTS, Input
 from benchmarks.report import RESULTS, emit
 from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import RubricemError
 from tests.end_to_end.test_foreign_text import READERS, read_all
 from tests.support.scripted_server import ScriptedServer
+
+if TYPE_CHECKING:
+    from benchmarks.hostile.inputs import Input
 
 MOST_SECONDS, MOST_MB, MOST_DELAY_MS = 5.0, 300.0, 200.0
 BEAT = 0.01
@@ -114,7 +116,7 @@ async def watched_memory(most: list[float]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def cost_of(each: Input) -> Cost:
+async def cost_of(each: "Input") -> Cost:
     """Reading it once, in a folder of its own, after a small page was read."""
     asked = {"address": "https://a.test/", "declared": "text/html", "packing": "", "most": 1000}
     await readers().read(Job("page", "The page", asked, b"<p>Text."))
@@ -141,7 +143,7 @@ async def cost_of(each: Input) -> Cost:
                 round(1000 * max(delays), 1))  # fmt: skip
 
 
-async def all_costs(chosen: list[Input]) -> list[Cost]:
+async def all_costs(chosen: "list[Input]") -> list[Cost]:
     costs = []
     for heavy in ("mcp", "openai"):  # a run that asks has imported them
         import_module(heavy)
@@ -187,6 +189,9 @@ def main() -> None:
     if chosen.fuzz:
         fuzz(60 * chosen.fuzz, chosen.out)
         return
+    # Some are packed or are large, which takes a second and 300 MB.
+    from benchmarks.hostile.inputs import INPUTS
+
     out = chosen.out or (RESULTS / "hostile.json" if chosen.full else None)
     inputs = [each for each in INPUTS if chosen.full or any(one in each.name for one in SMALL)]
     named = {"model": chosen.model} if chosen.model else {}

@@ -15,10 +15,10 @@ from benchmarks.bank_effect import (
     BlockRecaller,
     EffectRow,
     Study,
+    Told,
     blocks,
     bridges,
     entities,
-    made,
     values_of,
 )
 from benchmarks.bank_effect import holds as effect_holds
@@ -52,11 +52,14 @@ from tests.agent.research.test_forced import CHAIN, DIRECTED
 from tests.support.banks import bank_in, episode
 from tests.support.slots import Filling, SmallModel
 
-BLOCKS = blocks(99)
+
+@pytest.fixture(scope="module")
+def every_block() -> list[Block]:
+    return blocks(99)
 
 
-def test_the_filling_and_each_part_are_as_many_as_the_targets_ask_for():
-    asked = {part: [q for b in BLOCKS[:30] for p, q in b.parts() if p == part]
+def test_the_filling_and_each_part_are_as_many_as_the_targets_ask_for(every_block: list[Block]):
+    asked = {part: [q for b in every_block[:30] for p, q in b.parts() if p == part]
              for part in ("again", "bridge", "other")}  # fmt: skip
     assert [len(asked[part]) for part in asked] == [150, 63, 60]
     every = [q for questions in asked.values() for q in questions]
@@ -65,15 +68,17 @@ def test_the_filling_and_each_part_are_as_many_as_the_targets_ask_for():
     assert all(q.answers and q.gold and set(q.gold) <= titles for q in every)
 
 
-def test_a_bridge_question_stands_in_the_block_whose_run_came_upon_its_bridge():
+def test_a_bridge_question_stands_in_the_block_whose_run_came_upon_its_bridge(
+    every_block: list[Block],
+):
     rows = {row["id"]: row for row in rows_of("questions")}
-    for block in BLOCKS:
+    for block in every_block:
         filled = [rows[question.id] for question in block.again]
         for question in block.bridge:
             known = {name for row in filled for name in bridges(row)}
             assert known & set(question.gold), question.question
             assert question.id not in rows or rows[question.id]["split"] == "dev"
-        met = {name for each in BLOCKS for q in each.again for name in entities(rows[q.id])}
+        met = {name for each in every_block for q in each.again for name in entities(rows[q.id])}
         assert not any(met & entities(rows[question.id]) for question in block.other)
 
 
@@ -84,7 +89,8 @@ def test_a_made_question_asks_another_relation_or_begins_elsewhere():
 
     first = row("train", ("Kite", "director", "Mira"), ("Mira", "place of death", "Turin"))
     other = row("dev", ("Iris", "director", "Mira"), ("Mira", "date of birth", "4 May 1894"))
-    assert {q.question: (q.answers, q.gold) for q in made([first, other], first)} == {
+    told = Told.of([first, other])
+    assert {q.question: (q.answers, q.gold) for q in told.made(first)} == {
         "When was the director of film Kite born?": (("4 May 1894",), ("Kite", "Mira")),
         "Where did the director of film Iris die?": (("Turin",), ("Iris", "Mira")),
     }

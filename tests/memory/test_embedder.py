@@ -3,7 +3,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
 from rubricem.agent.weights.store import weights_dir
 from rubricem.memory import bert
@@ -57,6 +56,8 @@ def test_what_is_not_of_minilms_kind_is_left_to_torch(other: dict[str, str], tmp
 
 
 def _hold_against_torch(folder: Path, texts: Sequence[str]) -> None:
+    from sentence_transformers import SentenceTransformer
+
     theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     expected = theirs.encode(list(texts), normalize_embeddings=True)
     found = SentenceEmbedder(folder).embed(texts)

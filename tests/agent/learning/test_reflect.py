@@ -270,7 +270,7 @@ def test_the_run_closes_none_of_the_tags_around_it():
 
 @pytest.mark.model
 async def test_the_real_model_writes_a_valid_form_under_the_grammar(weights_05b: Path):
-    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096, threads=2))
+    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096, threads=1))
     try:
         found = await reflect(TokenWriter(model), RUN, None, reflection_judge(model), 0)
     finally:

@@ -142,7 +142,7 @@ def test_the_same_claim_on_the_same_source_is_one_question():
 
 @pytest.mark.model
 async def test_the_real_model_holds_what_is_said_likelier_than_what_is_not(weights_05b: Path):
-    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(context_tokens=2048))
+    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(2048, threads=1))
     checker = ChoiceChecker(model)
     try:
         said, _ = await checker.probability(claim_pair("The cache can grow without any limit."))
