@@ -5,6 +5,7 @@ collects or trains is killed at one of the moments at which it opens or renames 
 model; calls that were answered are noted, so that a test can count those that were made twice.
 """
 
+import gc
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.conftest import ENVIRONMENT, ROOT
 
@@ -117,6 +119,9 @@ def kill_at_moments(
         at.mkdir(parents=True, exist_ok=True)
         return ended_well(forked(do))
 
+    with TemporaryDirectory() as warm:  # what the work imports, once, and not in each fork
+        work(Path(warm), Moments(None))
+    gc.freeze()
     if not attempt(folder / "whole", None):
         raise SystemExit("the uninterrupted run failed")
     moments, draw = int((folder / "whole" / MOMENTS).read_text()), random.Random(seed)

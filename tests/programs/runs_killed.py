@@ -26,9 +26,8 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from tests.programs.killing import CALLS, Moments, kill_at_moments, note
-from tests.support.collected import Failing, LengthJudge, Opened, two_turns
+from tests.support.collected import Failing, LengthJudge, ManyReflections, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
-from tests.support.rows import ManyReflections, Parts
 
 ROUNDS = 3
 
@@ -102,25 +101,6 @@ class PinnedBank(RubricBank):
         return await super().put(reflection.model_copy(update={"id": reflection.question}))
 
 
-class KilledParts(Parts):
-    """Parts of rounds whose calls are written down, and whose bank is on disk."""
-
-    def __init__(self, folder: Path, moments: Moments) -> None:
-        log = folder / CALLS
-        super().__init__(
-            folder,
-            ROUNDS,
-            per_round=1,
-            policy=lambda number: LoggedPolicy(log, moments),
-            memory=PinnedBank(folder / "data"),
-        )
-        self._model = LoggedChat(log, moments)
-
-    def journaled(self, calls: JournaledCalls) -> None:
-        self.judge = AskingJudge(JournaledChat(self._model, calls))
-        self.reflecting = AskingReflections(JournaledChat(self._model, calls))
-
-
 def collect(folder: Path, moments: Moments) -> None:
     with Opened(folder, LoggedPolicy(folder / CALLS, moments)) as opened:
         calls = JournaledCalls(opened.journal)
@@ -130,7 +110,26 @@ def collect(folder: Path, moments: Moments) -> None:
 
 
 def do_rounds(folder: Path, moments: Moments) -> None:
-    asyncio.run(KilledParts(folder, moments).rounds().run())
+    from tests.support.rows import Parts  # torch with it, which collecting does without
+
+    log = folder / CALLS
+    model = LoggedChat(log, moments)
+
+    class KilledParts(Parts):
+        """Parts of rounds whose calls are written down."""
+
+        def journaled(self, calls: JournaledCalls) -> None:
+            self.judge = AskingJudge(JournaledChat(model, calls))
+            self.reflecting = AskingReflections(JournaledChat(model, calls))
+
+    parts = KilledParts(
+        folder,
+        ROUNDS,
+        per_round=1,
+        policy=lambda number: LoggedPolicy(log, moments),
+        memory=PinnedBank(folder / "data"),
+    )
+    asyncio.run(parts.rounds().run())
 
 
 if __name__ == "__main__":

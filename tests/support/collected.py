@@ -221,6 +221,17 @@ class FixedReflections:
         )
 
 
+class ManyReflections(FixedReflections):
+    """Two candidates that differ in their score, the better one for the bank."""
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected:
+        found = await super().__call__(trajectory, judgement, seed)
+        worse = candidate(trajectory, 0.2).model_copy(update={"accepted": False})
+        return found.model_copy(update={"candidates": (*found.candidates, worse)})
+
+
 class ListMemory:
     """A bank in a list, which remembers at which generations it was pinned."""
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import JournaledCalls, Policy
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import GroupJudge, Judgement, Reflection, Trajectory
+from rubricem.memory.schema import GroupJudge, Reflection
 from rubricem.training.collect.collector import Collector, Memory, Reflecting
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
@@ -35,10 +34,9 @@ from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.row import Objective, TrainRow
 from rubricem.training.show.console import PlainTraining
 from tests.support.collected import (
-    FixedReflections,
     LengthJudge,
     ListMemory,
-    candidate,
+    ManyReflections,
     manifest,
     researcher_of,
     two_turns,
@@ -165,17 +163,6 @@ class FileUpdates:
 
     def keep_best(self) -> None:
         raise NotImplementedError("no best is chosen here")
-
-
-class ManyReflections(FixedReflections):
-    """Two candidates that differ in their score, the better one for the bank."""
-
-    async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
-    ) -> Reflected:
-        found = await super().__call__(trajectory, judgement, seed)
-        worse = candidate(trajectory, 0.2).model_copy(update={"accepted": False})
-        return found.model_copy(update={"candidates": (*found.candidates, worse)})
 
 
 class NamedMemory(ListMemory):

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -419,15 +419,6 @@ async def test_a_training_that_is_cancelled_ends_with_its_step(tiny: Path, tmp_p
     assert TrainingFolder(config.out).step() == saved, "nothing goes on behind"
 
 
-def begun(folder: Path, log: IO[str]) -> Process:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = Process((*COMMAND, folder / "train.toml"), env=environment, stderr=log)
-    out = TrainingFolder(folder / "out")
-    wait_for(lambda: out.step() >= 1 or process.poll() is not None)
-    assert process.poll() is None
-    return process
-
-
 def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     tiny: Path, tmp_path: Path
 ) -> None:
@@ -435,25 +426,29 @@ def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     settings = {"out": "out", "rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 500,
                 "rank": 4, "threads": 1, "dtype": "float32"}  # fmt: skip
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-    (tmp_path / "train.toml").write_text(text, encoding="utf-8")
+    path, out = tmp_path / "train.toml", TrainingFolder(tmp_path / "out")
+    path.write_text(text, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "log").open("w+") as log:
-        process = begun(tmp_path, log)
+        process = Process((*COMMAND, path), env=environment, stderr=log)
+        wait_for(lambda: out.step() >= 1 or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
         log.seek(0)
         said = log.read()
     assert "Finishing the step under way; ^C again stops at once." in said
     assert "are saved. The same command goes on" in said and "Traceback" not in said
-    saved = TrainingFolder(tmp_path / "out").step()
-    assert [line["step"] for line in TrainingFolder(tmp_path / "out").metrics()][-1] == saved
-    with (tmp_path / "out" / "lock").open() as lock:
+    saved = out.step()
+    assert [line["step"] for line in out.metrics()][-1] == saved
+    with (out.folder / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with (tmp_path / "log").open("w+") as log:
-        process = begun(tmp_path, log)
-        out = TrainingFolder(tmp_path / "out")
-        wait_for(lambda: out.step() > saved)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+    config = RoundsJob.read(path, "sft").config
+    assert isinstance(config, TrainConfig)
+    stop, told = asyncio.Event(), list[int]()
+    with pytest.raises(RunStopped):
+        asyncio.run(train(config, "sft", quiet, watch=stopping(stop, saved + 1, told), stop=stop))
+    assert told[0] == saved + 1 and out.step() == told[-1], "what is saved is gone on with"
 
 
 async def test_rounds_that_are_stopped_in_an_update_keep_it(tmp_path: Path) -> None:

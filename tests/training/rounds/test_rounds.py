@@ -72,12 +72,18 @@ from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
 from tests.programs.tiny_loop import judging
 from tests.support.banks import WordEmbedder, bank_in, chroma_server, reflection
-from tests.support.collected import Failing, FixedReflections, LengthJudge, judgement, two_turns
+from tests.support.collected import (
+    Failing,
+    FixedReflections,
+    LengthJudge,
+    ManyReflections,
+    judgement,
+    two_turns,
+)
 from tests.support.policies import ScriptedPolicy
 from tests.support.rows import (
     ASKED,
     FileUpdates,
-    ManyReflections,
     NamedMemory,
     Parts,
     config_of,
