@@ -51,6 +51,7 @@ from rubricem.agent.research.reading import (
     Slots,
     fuller,
     may_say,
+    the_one,
 )
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import PYTHON
@@ -273,7 +274,9 @@ class ForcedDecoder:
         # Nothing is read out of it, and reading costs most.
         away = {s.id for s in found.sources if not self._speaks(run, s)}
         near = [s for s in found.sources if s.id not in away]
-        lookups.told = told_by(near, asked) or run.evidence.remembered.read(asked, near)
+        lookups.told = told_by(near, asked)
+        if not the_one([said for each in lookups.told.values() for said in each]):
+            lookups.told = run.evidence.remembered.read(asked, near) or lookups.told
         if lookups.told:
             away |= {s.id for s in found.sources} - {*lookups.told}
         shown = tuple(source for source in found.sources if source.id not in away)

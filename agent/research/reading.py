@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -622,6 +622,12 @@ def whole_list(said: str, text: str) -> str:
     return told if len(heads) > 1 and heads[0] == item.strip(" .") else said
 
 
+def the_one(texts: Collection[str]) -> str:
+    """The only one of these texts, or the whole of "New York" and "New York, New York"; or ""."""
+    whole = max(texts, key=len, default="")
+    return whole if all(whole.startswith(each) for each in texts) else ""
+
+
 class AnswerReader:
     """Reads what answers a look-up; with an embedder also by the meaning of sentences."""
 
@@ -669,9 +675,7 @@ class AnswerReader:
         offered = [
             f" {neutralise(s)}" for s in dict.fromkeys(s for each in fit.values() for s in each)
         ]
-        whole = max(offered, key=len, default="")
-        if sure and all(whole.startswith(each) for each in offered):
-            # "New York", and "New York, New York".
+        if sure and (whole := the_one(offered)):
             await run.prompt(Stage.RESEARCH, whole)
             return Finding(whole.strip(), next(iter(fit)))
         text = await self._found_of(run, offered, sure=sure)

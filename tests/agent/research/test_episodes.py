@@ -336,6 +336,16 @@ async def test_a_second_asking_has_the_model_read_nothing_that_stands_unchanged(
     assert {"think", "reading"} <= {spent.slot for spent in off.spent}
 
 
+async def test_of_two_that_a_page_tells_the_one_that_was_chosen_is_taken_again(tmp_path: Path):
+    two = page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt and Abel Quist.")
+    kept = Kept(tmp_path, [two, MIRA])
+    first = await kept.ask(plan=DIRECTED)
+    second = await kept.ask(plan=DIRECTED)
+    assert "reading" in {spent.slot for spent in first.spent}
+    assert "reading" not in {spent.slot for spent in second.spent}
+    assert first.lookups[0].answer == second.lookups[0].answer == "Mira Holt"
+
+
 async def test_the_page_of_a_name_that_was_read_in_vain_is_found_and_not_read_again(tmp_path: Path):
     town = page("Holt", "Of Mira Holt it is told in Holt, where others were born and died.")
     kept = Kept(tmp_path, [KITE, MIRA, town])
