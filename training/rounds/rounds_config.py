@@ -315,7 +315,7 @@ PRESETS: Mapping[str, Mapping[Method, Mapping[str, Any]]] = {
             "max_row_tokens": 26_624,
             "gradient_checkpointing": True,
             "batch": 32,
-            "objective": {"beta": 0.001, "clip": (0.2, 0.2), "aggregation": "token-mean"},
+            "objective": {"beta": 0.001, "clip": (0.2, 0.2)},
             TABLE: {
                 "questions_per_round": 32,
                 "group_size": 8,
@@ -351,10 +351,12 @@ def with_preset(values: Mapping[str, Any], method: Method) -> dict[str, Any]:
     if name not in PRESETS:
         raise SettingsError(f"There is no {PRESET} {name!r}.", f"Use {', '.join(PRESETS)}.")
     given = dict(PRESETS[name][method])
-    rounds = given.pop(TABLE, {})
+    rounds = dict(given.pop(TABLE, {}))
     if TABLE in told:
         del given["batch"]  # a round is a step
         if isinstance(told[TABLE], Mapping):
+            if told[TABLE].get("reflections") == 0:
+                del rounds["windows"]  # there is nothing to ask again with
             told[TABLE] = {**rounds, **told[TABLE]}
     if _LORA & told.keys():
         del given["adaptation"]

@@ -435,6 +435,13 @@ def test_a_preset_is_what_the_paper_trained_with_where_the_file_says_nothing(tmp
     assert table is not None
     assert (table.group_size, table.windows, table.reflections) == (4, 3, 8)
     assert table.questions_per_round == 32
+    # The paper's ablations: without reflections, by the answer alone, or unscaled.
+    for credit, aggregation in (("answer-only", "token-mean"), ("dr-grpo", "token-sum")):
+        arm = {**told, "credit": credit, "rounds": {**ROUNDS, "reflections": 0}}
+        found = build_job(arm, tmp_path, "ss-grpo")
+        assert found.rounds is not None
+        assert (found.rounds.windows, found.rounds.group_size) == (0, 8)
+        assert (found.rule.name, found.config.objective.aggregation) == (credit, aggregation)
     of_rows = {"out": "x", "preset": "rubricem", "rows": ["r.jsonl"]}
     plain: Any = build_job(of_rows, tmp_path, "ss-grpo").config
     assert (plain.learning_rate, plain.batch) == (5e-7, 32)
