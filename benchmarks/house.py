@@ -273,13 +273,12 @@ def tests_of(root: Path) -> tuple[int, int, int]:
     return lines, len(files), max(folders.values())
 
 
-def measure(root: Path) -> dict[str, float | int]:
+def measure(house: House) -> dict[str, float | int]:
     """The table, by the keys of `TARGETS`."""
-    house = House(root)
     lengths = sorted(module.lines for module in house.counted)
     lines = sum(module.lines for module in house.modules.values())
     narrow, public = house.narrow_functions()
-    test_lines, test_files, test_folder = tests_of(root)
+    test_lines, test_files, test_folder = tests_of(house.root)
     functions = sorted(
         (f.end_lineno or f.lineno) - f.lineno + 1
         for module in house.modules.values()
@@ -327,11 +326,12 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
     parser.add_argument("--why", action="store_true", help="also name what counts against it")
     options = parser.parse_args()
-    found = measure(options.root)
+    house = House(options.root)
+    found = measure(house)
     for name, value in found.items():
         print(f"{name:24} {value:>10}   {TARGETS.get(name, '')}")
     if options.why:
-        _explain(House(options.root))
+        _explain(house)
     emit("house", found, TARGETS, holds(found), f"{found['files']} files read as text")
 
 

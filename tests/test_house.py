@@ -98,7 +98,7 @@ def test_folders_names_circles_and_edges_keep_to_the_rules():
     assert {name: n for name, n in HOUSE.folders().items() if n > MOST_ENTRIES} == {}
     assert HOUSE.file_circles() == HOUSE.folder_circles() == []
     assert HOUSE.repeated_classes() == HOUSE.repeated_files() == {}
-    found = measure(ROOT)
+    found = measure(HOUSE)
     assert found["files"] <= MOST_FILES
     assert found["edges_per_1000_lines"] <= MOST_EDGES
     assert found["imported_once_share"] <= MOST_SINGLE
