@@ -233,6 +233,9 @@ class Episode(Kept):
 ItemKind = Literal["reflection", "episode"]
 
 
+FORMED = "asked in the same words but for the names"
+
+
 class Recollection(Value):
     """What a run was given of the bank, as it stood then; earlier versions kept the id alone."""
 

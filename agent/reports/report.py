@@ -43,6 +43,7 @@ from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
 from rubricem.agent.transcript.words import content_words
 from rubricem.memory.language import STOP_WORDS, sentences
 from rubricem.memory.schema import (
+    FORMED,
     Recollection,
     Source,
     Stage,
@@ -242,7 +243,9 @@ def contributed(trajectory: Trajectory, item: Recollection) -> str:
     led = [c for c in told if c.use == "pointer"]
     offered = [c.what for c in led if c.outcome == "offered"]
     lost = Counter(_LOST[c.outcome] for c in led if c.outcome in _LOST)
-    parts = ["gave its plan"] if any(c.use == "plan" for c in told) else []
+    whole = item.own or item.why == FORMED
+    gave = "gave its plan" if whole else "gave the plan its first look-up"
+    parts = [gave] if any(c.use == "plan" for c in told) else []
     parts += [f"led to {', '.join(offered)}"] if offered else []
     read = dict.fromkeys(c.what for c in told if c.use == "reading")
     parts += [f"read {', '.join(read)} as before"] if read else []

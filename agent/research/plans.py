@@ -453,20 +453,26 @@ def carried(plan: Sequence[str], other: str, question: str) -> list[str]:
 def through_known(question: str, asked: Sequence[str]) -> list[str]:
     """The plan through whom a question names by another thing, by a look-up that found somebody so.
 
-    [] where none of those that were asked before is a look-up for them, where the question names
-    nobody so, and where it compares.
+    In the words of the one that found them, or else of the question, where one found somebody else
+    who is the same to another thing. [] where there is neither, where the question names nobody so,
+    and where it compares.
     """
     bridge = None if _COMPARES.search(question) else _bridge(question)
     if bridge is None:
         return []
     role, person, rest = bridge
     stem, named = re.compile(rf"\b(?:{_STEMS[role]})", re.I), names(person)
-    for text in asked:
-        whole = f" {phrase(text)} "
-        of_it = bool(named) and all(f" {phrase(name)} " in whole for name in named)
-        if of_it and text.startswith("Who ") and stem.search(text) and covered(text, [person]):
-            return [text, rest.replace(_THEM, "[1]")]
-    return []
+    alike = [
+        text
+        for text in asked
+        if text.startswith("Who ") and stem.search(text) and covered(text, [person, *names(text)])
+    ]
+    if not named or not alike:
+        return []
+    phrases = [f" {phrase(name)} " for name in named]
+    of_it = [t for t in alike if all(each in f" {phrase(t)} " for each in phrases)]
+    first = next((text for text in of_it if covered(text, [person])), person)
+    return [first, rest.replace(_THEM, "[1]")]
 
 
 def _whole(name: str) -> str:

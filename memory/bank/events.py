@@ -35,7 +35,7 @@ from pydantic import ValidationError, model_validator
 
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import append_whole, sync, writable
-from rubricem.memory.schema import Episode, ItemKind, Recollection, Reflection, Value
+from rubricem.memory.schema import FORMED, Episode, ItemKind, Recollection, Reflection, Value
 
 _BLOCK = 2**20
 
@@ -372,9 +372,6 @@ class Match:
     def reflection(self) -> Reflection:
         assert isinstance(self.record, Reflection), "episodes are asked for what they are"
         return self.record
-
-
-FORMED = "asked in the same words but for the names"
 
 
 @dataclass(frozen=True, slots=True)

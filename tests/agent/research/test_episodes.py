@@ -258,6 +258,7 @@ async def test_whom_another_run_found_begins_the_plan_of_what_is_asked_of_them(t
     ]
     assert "think" not in {spent.slot for spent in run.spent}
     assert [c.use for c in run.contributions if c.use == "plan"] == ["plan"]
+    assert any("gave the plan its first look-up" in line for line in recalled_lines(run))
 
 
 READ = "Where did Mira Holt die?"
