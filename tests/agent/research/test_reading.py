@@ -564,6 +564,24 @@ async def test_what_the_model_doubts_is_shown_as_the_nearest_and_not_as_the_answ
     assert told.startswith(shown) and ("Nearest" in told) is ("Nearest" in shown)
 
 
+@pytest.mark.parametrize("asked", [UNDOING, PHARE], ids=["English", "French"])
+async def test_where_no_answer_could_be_drafted_a_sentence_must_be_sure_in_any_language(
+    asked: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def doubts(run: Run, stage: Stage, messages: object, slot: str) -> float:
+        return 0.4
+
+    monkeypatch.setattr(Run, "chance", doubts)
+    question, text = asked
+    policy = SmallModel(Filling(reading=" not found", expects=" reset"))
+    policy.reader = GivenModel(text="not found")
+    run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question=question)
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert run.status is Status.NO_EVIDENCE
+    assert "Nearest to it: " in cited_answer(run.trajectory("t")).text(lambda _: "")
+
+
 @pytest.mark.parametrize(
     ("title", "question", "taken"),
     [
