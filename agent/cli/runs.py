@@ -255,4 +255,4 @@ def _line(run: ListedRun) -> str:
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.labels.title or run.question, 80)
     tags = "".join(f" #{each}" for each in run.labels.tags)
-    return f"{run.thread:<14}{when}  {run.status:<12}{cost:>22}  {question}{tags}"
+    return f"{run.thread:<14}{when}  {run.status.replace('_', ' '):<12}{cost:>22}  {question}{tags}"

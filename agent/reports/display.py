@@ -347,7 +347,7 @@ def _outcome(call: Call) -> str:
 
 def _totals(progress: StageProgress, seconds: float) -> str:
     read = f"{progress.usage.prompt_tokens:,} tokens read, " if progress.status else ""
-    state = f"{progress.status.value}: " if progress.status else ""
+    state = f"{progress.status.value.replace('_', ' ')}: " if progress.status else ""
     return f"{state}{read}{progress.tokens:,} tokens written, {duration(seconds)}"
 
 

@@ -280,6 +280,9 @@ def _line(item: Recollection, changed: str = "") -> str:
 
 
 NO_ANSWER = "No answer was written."
+NOTHING_ANSWERS = (
+    "nothing that was read answers it; other words, another source or a larger model may find it"
+)
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
 
@@ -361,7 +364,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
     said = []
     if trajectory.status is not Status.FINISHED:
-        reason = one_line(trajectory.reason) or "no reason was given."
+        reason = ended_because(trajectory) or "no reason was given."
         if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
             reason = f"{reason}; what follows rests on no source."
         said.append(f"{_ENDED[trajectory.status]}: {reason}")
@@ -372,6 +375,12 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     return [*said, *doubts(trajectory, answer), *conflict_notes(trajectory, answer)]
 
 
+def ended_because(trajectory: Trajectory) -> str:
+    """Why a run ended as it did, for its reader: what was not found stands in the answer."""
+    missed = trajectory.status is Status.NO_EVIDENCE and trajectory.reason.startswith("not found: ")
+    return NOTHING_ANSWERS if missed else one_line(trajectory.reason)
+
+
 def facts(trajectory: Trajectory) -> list[str]:
     """Numbers of the run, each as a short phrase."""
     usage, calls = trajectory.usage, trajectory.tool_calls
@@ -379,7 +388,7 @@ def facts(trajectory: Trajectory) -> list[str]:
     recalled = len(trajectory.recalled) - kinds["episode"]
     led = kinds["episode"]
     phrases = [
-        trajectory.status.value,
+        trajectory.status.value.replace("_", " "),
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
         checked(trajectory),

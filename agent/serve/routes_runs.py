@@ -21,7 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
-from rubricem.agent.reports.report import contributed, markdown, notes, quotes, stage_texts
+from rubricem.agent.reports.report import (
+    contributed,
+    ended_because,
+    markdown,
+    notes,
+    quotes,
+    stage_texts,
+)
 from rubricem.agent.research.conversations import LONGEST_TITLE, Conversation
 from rubricem.agent.research.history import PastRun, dependents, remove
 from rubricem.agent.serve.desk import RunDesk, Work
@@ -276,7 +283,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "question": trajectory.question,
         "status": trajectory.status.value,
-        "reason": trajectory.reason,
+        "reason": ended_because(trajectory),
         "notes": notes(trajectory, answer),
         "html": answer_html(answer),
         "markdown": markdown(trajectory),

@@ -6,6 +6,7 @@ import { badge, button, stateOf } from "./parts.js";
 import { t } from "./texts.js";
 
 const STAGES = ["plan", "research", "review", "answer"];
+const WENT_THROUGH = ["finished", "no_evidence"];
 const COUNTS = ["time", "left", "searches", "tokens", "cost"];
 const RESUMED = ["partial", "failed", "unfinished"];
 
@@ -20,7 +21,11 @@ export class RunHead {
     this.resume = button(t("Go on"), goOn, { kind: "small primary" });
     this.steps = STAGES.map(step);
     // Of a run that had finished all are done: they say nothing, and take room from the report.
-    const stages = { class: "stages", "aria-label": t("Stages"), hidden: run.status === "finished" };
+    const stages = {
+      class: "stages",
+      "aria-label": t("Stages"),
+      hidden: WENT_THROUGH.includes(run.status),
+    };
     this.kicker = el("p", { class: "kicker" });
     this.place(run, nested);
     this.element = el(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from rubricem.training.collect.directory import RunDirectory
 from tests.agent.page.conftest import faults
@@ -33,6 +33,19 @@ def report(page: Page, site: pages.Site, run: str) -> Page:
 def test_a_run_that_had_finished_leaves_its_stages_room_to_the_report(report: Page):
     expect(report.get_by_text("Finished", exact=True).first).to_be_visible()
     expect(report.get_by_role("list", name="Stages", include_hidden=True)).to_be_hidden()
+
+
+def test_so_does_one_that_went_through_all_of_them_and_found_nothing(
+    page: Page, site: pages.Site, run: str
+):
+    def found_nothing(route: Route) -> None:
+        told = route.fetch()
+        route.fulfill(response=told, json=told.json() | {"status": "no_evidence"})
+
+    page.route(re.compile(rf"/api/runs/{run}$"), found_nothing)
+    page.goto(f"{site.url}{pages.run_address(run)}")
+    expect(page.get_by_text("No evidence", exact=True).first).to_be_visible()
+    expect(page.get_by_role("list", name="Stages", include_hidden=True)).to_be_hidden()
 
 
 def test_citations_open_doubts_are_counted_and_found_and_sources_are_listed(report: Page):

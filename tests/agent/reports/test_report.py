@@ -23,6 +23,7 @@ from rubricem.agent.reports.report import (
     link,
     literal,
     markdown,
+    notes,
     prose,
     recalled_lines,
     web_address,
@@ -155,6 +156,16 @@ def test_json_holds_exactly_what_programs_are_promised():
     assert report["stages"][1]["text"].startswith("<call_tool>lru</call_tool>\n<tool_output>")
     assert (report["trajectory_id"], report["thread"]) == ("run-1", "thread-1")
     assert json.loads(json.dumps(report)) == report
+
+
+def test_a_run_that_found_nothing_says_what_may_help_and_not_its_question_again():
+    missed = trajectory("Not found: What is eaten?").model_copy(
+        update={"status": Status.NO_EVIDENCE, "reason": "not found: What is eaten?"}
+    )
+    (note,) = notes(missed, cited_answer(missed))
+    assert note.startswith("No evidence: nothing that was read answers it; other words,")
+    assert facts(missed)[0] == "no evidence"
+    assert as_json(missed)["reason"] == "not found: What is eaten?", "programs are told which"
 
 
 def test_what_costs_nothing_has_no_price_in_its_report():
