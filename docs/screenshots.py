@@ -167,6 +167,7 @@ def main() -> None:
         with website(Path(folder)) as site, opened(browser, options.theme, options.phone) as page:
             wanted = options.views or [view.__name__ for view in VIEWS]
             for view in (each for each in VIEWS if each.__name__ in wanted):
+                page.goto("about:blank")  # what a view waits for may stand in the one before
                 view(page, site)
                 take(page, options.folder / f"{view.__name__}.png")
         browser.close()
