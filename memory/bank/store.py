@@ -170,15 +170,14 @@ class BankUses:
         self._state = state
         for offset, line in self.file.lines(self._offset):
             self._take(line)
-            self._offset = offset + len(line)
+            self._offset, self._lines = offset + len(line), self._lines + 1
 
     def _take(self, line: bytes) -> None:
-        self._lines += 1
         try:
             told = _LINE.validate_json(line)
         except ValidationError as error:
             raise StoreError(
-                f"line {self._lines} of the bank's uses {self.file.path} is damaged",
+                f"line {self._lines + 1} of the bank's uses {self.file.path} is damaged",
                 "Remove that line, or move the file away to count from nought.",
             ) from error
         if isinstance(told, Used):

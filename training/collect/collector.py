@@ -319,7 +319,8 @@ class Collector:
         thread = thread_of(group, member)
         branch = await self._branch(group, trunk)
         if isinstance(branch, Rollout):
-            return replace(branch, thread=thread)
+            self._progress.pace.advance()
+            return replace(branch, thread=thread, usage=NO_USAGE)  # what it cost was its trunk's
         ask = replace(
             self.rollouts.template,
             question=question.question,

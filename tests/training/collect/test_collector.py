@@ -171,6 +171,16 @@ async def test_branches_of_a_trunk_that_failed_go_on_with_it_from_the_journal(
     assert all(t.transcript() == expected[t.thread] for t in after)
 
 
+async def test_what_a_trunk_that_failed_had_cost_is_lost_once(open_run: Open):
+    failing = Failing(ScriptedPolicy(by_seed), lambda asked: asked == 4)
+    opened = open_run(failing, branch=True, group_size=3, step_size=3, reflections=0)
+    collector = opened.collector(judge=None, reflecting=None, memory=None, at_once=1)
+    await collector.collect()
+    [failed] = [group for group in opened.run.groups() if group.failures]
+    assert len(failed.failures) == 3 and failed.lost.calls == 1, "the trunk's first turn"
+    assert collector._progress.pace.done == collector._progress.pace.of == 9
+
+
 def test_seeds_differ_between_members_groups_and_runs():
     seeds = {seed_of(s, g, m) for s in (0, 1) for g in ("a", "b") for m in (0, 1)}
     assert len(seeds) == 8
