@@ -404,6 +404,9 @@ async def test_a_use_cut_by_a_crash_is_passed_over_and_a_damaged_one_is_told(
     assert (await bank.items())[0].recalled == 2
     with (tmp_path / "bank" / "uses.jsonl").open("a") as file:
         file.write("{}\n")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="line 3 of the bank's uses"):
+            await bank.stats()
     with pytest.raises(StoreError, match="line 3 of the bank's uses"):
         await bank_in(tmp_path).items()
     assert (await bank_in(tmp_path).recall("cache")).own is not None
