@@ -17,7 +17,7 @@ What answers a question is imported by the first one, so that importing this is 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from weakref import WeakKeyDictionary
@@ -99,7 +99,7 @@ class Report:
 
     text: str
     """the answer with its marks, as in `It never evicts [1].`; "" where none was written"""
-    markdown: str
+    markdown: str = field(repr=False)
     """the whole report: notes, answer, sources with the sentences cited, numbers of the run"""
     citations: "tuple[Citation, ...]"
     """in order of appearance: claim, source, quote, verdict and why"""
@@ -109,7 +109,7 @@ class Report:
     """FINISHED, or PARTIAL or NO_EVIDENCE with a reason"""
     reason: str
     usage: Usage
-    trajectory: Trajectory
+    trajectory: Trajectory = field(repr=False)
     """the whole run; its `thread` is the name to go on with"""
 
 
@@ -173,7 +173,8 @@ async def _unless_stopped(
 
 
 async def learnt() -> "tuple[Lesson, ...]":
-    """Wait until the runs of this event loop that are to be learnt from were; what came of them.
+    """Wait until the runs of this event loop that are to be learnt from were; what came of the
+    latest twenty.
 
     A run that is still waiting when the event loop ends is left to `rubricem learn`.
     """

@@ -314,6 +314,17 @@ class LLMJudge(Rubric):
         self.score_pattern = score_pattern
 
     @property
+    def scale(self) -> float:
+        """Above 0."""
+        return self._scale
+
+    @scale.setter
+    def scale(self, scale: float) -> None:
+        if not 0 < scale < math.inf:
+            raise ValueError(f"scale must be a number above 0, not {scale}")
+        self._scale = scale
+
+    @property
     def score_pattern(self) -> str | None:
         return self._score_pattern.pattern if self._score_pattern else None
 

@@ -107,6 +107,14 @@ async def test_the_score_by_the_options(options: dict[str, Any], reply: str, sco
     assert judge.last_score == pytest.approx(score)
 
 
+@pytest.mark.parametrize("scale", [0, -10, math.inf, math.nan])
+def test_a_best_score_that_is_none_is_refused(scale: float):
+    judge = LLMJudge("{action}", Said("8"), scale=10)
+    with pytest.raises(ValueError, match="scale must be a number above 0"):
+        judge.load_state_dict({"scale": scale})
+    assert judge.scale == 10
+
+
 async def test_a_reply_without_a_score_can_be_unknown_rather_than_zero():
     judge = LLMJudge("{action}", Said("I refuse."), default_score=math.nan)
     assert math.isnan(await judge("a", "o"))
