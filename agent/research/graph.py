@@ -34,7 +34,7 @@ from typing_extensions import TypedDict
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.conversations import quote_conversation
-from rubricem.agent.research.run import Run, reply_of
+from rubricem.agent.research.run import CallsBeside, Run, reply_of
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
@@ -284,21 +284,22 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     """Every citation against the text it names; the transcript stays as it was written.
 
-    It is done within the run's budgets, and by rules alone where one of them is spent.
+    It is done within the run's budgets, and by rules alone what none of them allows any more.
     """
     if run.verifier is None:
         return
     trajectory = run.trajectory("")
     by = run.ended_by if run.cut_in else run.spending.out()
     if not by:
-        began = run.spending.seconds
-        verifying = run.verifier.verify(trajectory, JournaledCalls(run.journal), run.listener)
+        began, beside = run.spending.seconds, CallsBeside(run.spending)
+        calls = JournaledCalls(run.journal, beside)
         try:
-            run.verification, used = await run.spending.bounded(verifying)
+            run.verification, used = await run.spending.bounded(
+                run.verifier.verify(trajectory, calls, run.listener)
+            )
         except OutOfTime as end:
-            by = end.by
-        else:
-            run.count(used, run.spending.seconds - began, "verify")
+            by, used = end.by, beside.used
+        run.count(used, run.spending.seconds - began, "verify")
     if by:
         why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
         run.verification = run.verifier.by_rules(trajectory, why)

@@ -16,7 +16,7 @@ beginning, and is a source of this run once it is shown or brought again, under 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -54,8 +54,8 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.words import folded, phrase
-from rubricem.memory.asking import chance_of_yes
-from rubricem.memory.errors import SourceError, boundary
+from rubricem.memory.asking import chance_of_yes, spent
+from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -212,6 +212,38 @@ def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
     if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
         return list(found)
     return [passage for passage in found if passage.title == name]
+
+
+@dataclass
+class CallsBeside:
+    """Makes calls of the policy's model beside a transcript, as far as the run's budgets go.
+
+    Raises PolicyError for one that they do not allow beside those in flight.
+    """
+
+    spending: Spending
+    used: Usage = NO_USAGE
+    """by calls that have ended here"""
+    _in_flight: int = 0
+
+    async def __call__(self, make: Callable[[], Awaitable[Reply]]) -> Reply:
+        if by := self.spending.out(self._in_flight):
+            raise PolicyError(reason_of(by, self.spending.budgets))
+        self._in_flight += 1
+        try:
+            reply = await make()
+            self._count(Usage.model_validate(reply.get("usage") or NO_USAGE))
+        except RubricemError as error:
+            self._count(spent(error))
+            raise
+        finally:
+            self._in_flight -= 1
+        return reply
+
+    def _count(self, usage: Usage) -> None:
+        if usage.calls:
+            self.used += usage
+            self.spending.count(usage, 0.0)
 
 
 _COMPLETION = TypeAdapter(Completion)

@@ -134,10 +134,10 @@ class Spending:
                 return name
         return None
 
-    def out(self) -> Limited | None:
-        """The budget that does not allow another call of the policy."""
+    def out(self, in_flight: int = 0) -> Limited | None:
+        """The budget that does not allow another call of the policy, beside those `in_flight`."""
         for name, limit in self._limits():
-            coming = 0.0 if name == "seconds" else self._last[name]
+            coming = 0.0 if name == "seconds" else self._last[name] * (1 + in_flight)
             if self._used(name) >= limit or self._used(name) + coming > limit:
                 return name
         return None

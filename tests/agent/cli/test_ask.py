@@ -254,6 +254,17 @@ async def test_a_run_whose_tokens_are_spent_is_checked_by_rules(tmp_path: Path):
     assert found.note == "no model checked the citations, since the budget of 470 tokens ran out"
 
 
+async def test_no_more_citations_are_checked_at_once_than_a_budget_allows(tmp_path: Path):
+    cites = "\n".join(f'<cite id="S1">An unbounded cache: {"x" * i}.</cite>' for i in range(40))
+    verdicts = [{"number": n, "reason": "", "verdict": "unsupported"} for n in range(1, 9)]
+    checked = [json.dumps({"verdicts": verdicts})] * 5
+    # Its three calls take 360 tokens, and three of these five as many more.
+    with ScriptedServer([*RUN[:2], policies.answer(cites), *checked]) as server:
+        found = await checking(server, tmp_path, tokens=800)
+        assert len(server.requests) == 3 + 3
+    assert "the budget of 800 tokens ran out" in found.note and len(found.checks) == 40
+
+
 async def test_a_check_that_outlasts_the_seconds_is_left_to_rules(tmp_path: Path):
     with ScriptedServer([*RUN, Hang()]) as server:
         found = await checking(server, tmp_path, seconds=1.5)
