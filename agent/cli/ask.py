@@ -36,7 +36,7 @@ async def _answer(
 ) -> "Trajectory":
     """Answer it; ^C once gives what there is, twice raises CancelledError.
 
-    `best_of`: it is run so often, and a judge picks one; ^C then ends the run it is at.
+    `best_of`: it is run so often, and a judge picks one; ^C then ends it all at once.
     `announced`: the question stands on the terminal.
     """
     import asyncio
@@ -63,7 +63,10 @@ async def _answer(
             running = interrupts.running()
             return await answer(setup, question, thread, listener, running, person)
     except asyncio.CancelledError:
-        click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
+        again = f"with: rubricem ask --resume {thread}"
+        if best_of > 1:  # THREAD-1, THREAD-2, ... are its runs, and it is none itself
+            again = f"by the same command with --thread {thread}"
+        click.echo(f"\nStopped. Go on {again}", err=True)
         raise
 
 

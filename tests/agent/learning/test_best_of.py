@@ -1,6 +1,7 @@
 """`ask --best-of N`: N runs, one judge, one answer."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ import pytest
 
 from rubricem.agent.learning.best_of import choose
 from rubricem.memory.schema import Judgement, Stage, StageScore, Status
-from tests.agent.cli.test_ask import where
+from tests.agent.cli.test_ask import begun, where
 from tests.conftest import refusal, rubricem
 from tests.support.policies import RUN
-from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.support.values import run_of, varied
+from tests.support.waiting import wait_for
 
 RUNS = [varied("a", "one"), varied("b", "two"), varied("c", "three")]
 pytestmark = pytest.mark.usefixtures("data")
@@ -99,6 +101,24 @@ def test_a_judge_that_fails_leaves_an_answer(documents: Path):
     assert done.exit_code == 0
     assert "boundless" not in done.stdout and "unbounded cache" in done.stdout
     assert "was taken unjudged" in done.stderr
+
+
+def test_an_interrupt_ends_all_runs_and_says_how_to_go_on(
+    documents: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_VERIFY", "off")
+    several = ("--best-of", "2", "--thread", "t")
+    with ScriptedServer([*RUN, RUN[0], Hang(), *RUN[1:], *[FIRST] * 3]) as server:
+        with begun(server, documents, *several[:2]) as process:
+            wait_for(lambda: len(server.requests) == 5)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate()
+        assert process.returncode == 130 and "the same command with --thread t" in errors
+        done = rubricem("ask", *where(server, documents, *several))
+        assert done.exit_code == 0, done.stderr
+        asked = [str(request.body["messages"]) for request in server.requests]
+        written = [text for text in asked if "Attempt 1:" not in text]
+        assert len(written) == 5 + 2, "what had finished is not repeated"
 
 
 def test_several_runs_are_not_resumed(documents: Path):
