@@ -278,11 +278,12 @@ def write_windows(path: Path, questions: Sequence[Question], size: int, windows:
         raise SettingsError(
             "A question stands twice among those of one batch.", "Leave the second one out."
         )
-    places = {question.id: number for number, question in enumerate(questions)}
+    # By their words, since two questions of a file may have one id.
+    places = {question.question: number for number, question in enumerate(questions)}
     return _write_verl(
         path,
         (
-            _verl_row(places[question.id], question, fresh=batch.fresh)
+            _verl_row(places[question.question], question, fresh=batch.fresh)
             for batch in batches
             for question in batch.questions
         ),
