@@ -218,6 +218,8 @@ def _criteria(written: Any) -> Any:
     written = _of_cell(written)
     if not isinstance(written, list):
         return written or ()
+    if any(isinstance(one, str) and not one.strip() for one in written):
+        raise SettingsError("one of its criteria is empty.", "Say what a good answer says.")
     return [storable(one) if isinstance(one, str) else one for one in written]
 
 

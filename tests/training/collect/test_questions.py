@@ -118,6 +118,7 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
             '{"question": "a?", "answer_format": "haiku"}',
             "answer_format 'haiku' is none of long, short, exact",
         ),
+        ("q.jsonl", '{"question": "a?", "criteria": ["b", " "]}', "one of its criteria is empty"),
         ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
         (
             "q.jsonl",
