@@ -38,13 +38,11 @@ from tests.support.pages import (
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192
 COLUMNS = 100
-NOTES = """# Caches in Python
+NOTES = """# Heating
 
-functools.lru_cache keeps the results of a function. When maxsize results are kept, the least
-recently used one is evicted. If maxsize is None, nothing is evicted and the cache grows without
-bound.
-
-functools.cached_property keeps one value for each object, and that until it is deleted.
+The boiler in the cellar was serviced on 12 March 2025; the next service is due in March 2027.
+If the display shows F5, the water pressure is too low: open the blue tap until the gauge reads
+1.5 bar, then press reset.
 """
 QUESTION = "What does lru_cache do when maxsize is None, and what does a bound cost?"
 
@@ -113,8 +111,9 @@ VIEWS: tuple[Callable[[Page, Site], None], ...] = (
 def terminal(folder: Path, path: Path) -> None:
     """Ask the embedded model on the command line over a folder of notes, and draw what it said."""
     (folder / "notes").mkdir()
-    (folder / "notes" / "caches.md").write_text(NOTES, encoding="utf-8")
-    command = ["rubricem", "ask", "How does lru_cache choose what goes?", "--source", "notes"]
+    (folder / "notes" / "house.md").write_text(NOTES, encoding="utf-8")
+    asked = "The heating shows F5, what do I do?"
+    command = ["rubricem", "ask", asked, "--source", "notes"]
     environment = os.environ | {"RUBRICEM_DATA_DIR": str(folder / "asked")}
     done = subprocess.run(
         [*COMMAND, *command[1:]],
