@@ -488,15 +488,20 @@ class Collector:
 
 @contextmanager
 def _seldom_swept() -> Iterator[None]:
-    """Garbage is looked for seldom, and never among what is loaded by now: it stays."""
-    before = gc.get_threshold()
+    """Garbage is looked for seldom, and never among what is loaded by now: it stays.
+
+    A process that has frozen what it loaded keeps it so.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     if before[0] == SWEPT_EVERY:  # another run in this process has seen to it
         yield
         return
-    gc.freeze()
+    if not frozen:
+        gc.freeze()
     gc.set_threshold(SWEPT_EVERY, *before[1:])
     try:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()

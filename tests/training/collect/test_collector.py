@@ -39,6 +39,23 @@ from tests.training.collect.conftest import Open
 from tests.training.rows.test_credit import rollout
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_what_a_process_had_frozen_stays_so_and_else_nothing_does(
+    opened: Opened, frozen: bool
+):
+    during = set[bool]()
+    try:
+        gc.unfreeze()  # what the tests have imported
+        if frozen:
+            gc.freeze()
+        made = opened.collector(reached=lambda *told: during.add(gc.get_freeze_count() > 0))
+        await made.collect()
+        assert (during, gc.get_freeze_count() > 0) == ({True}, frozen)
+    finally:
+        gc.collect()
+        gc.freeze()
+
+
 async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_its_step(
     opened: Opened,
 ):
@@ -67,8 +84,7 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
         assert score == pytest.approx({"r0": 0.0, "r1": 0.1}[thread[-2:]])
     assert {g.reflected for g in groups} <= {t.id for t in runs}
     # Garbage is sought seldom meanwhile, and as before afterwards.
-    assert during == {SWEPT_EVERY}
-    assert gc.get_threshold() == before and not gc.get_freeze_count()
+    assert during == {SWEPT_EVERY} and gc.get_threshold() == before
     with pytest.raises(StoreError, match="in use"):
         opened.run.journal()
     policy = opened.policy
