@@ -178,6 +178,8 @@ def judge_flags(command: Command) -> Command:
 def open_text(file: Path, remedy: str = "Save it as UTF-8.") -> Iterator[TextIO]:
     """A file that a person named, and its lines; raises SettingsError where it is no text."""
     try:
+        if file.is_char_device():  # it has no end
+            raise OSError("it is no plain file")
         with file.open(encoding="utf-8") as lines:
             yield lines
     except (OSError, UnicodeDecodeError) as error:

@@ -76,6 +76,8 @@ def decoded(written: bytes, place: str) -> str:
 
 def content(path: Path) -> bytes:
     try:
+        if path.is_char_device():  # it has no end
+            raise OSError("it is no plain file")
         return path.read_bytes()
     except OSError as cause:
         raise SettingsError(

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import HUB
@@ -417,7 +418,7 @@ def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
 def _rows_of(path: Path) -> list[TrainRow]:
     file = path / "rows.jsonl" if path.is_dir() else path
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = plain_bytes(file).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."

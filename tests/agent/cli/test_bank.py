@@ -717,7 +717,7 @@ def test_more_items_are_brought_in_where_they_are_allowed(data: Path):
 
 
 def test_a_file_without_an_end_is_read_no_further_than_its_first_line():
-    assert "does not begin with the header" in bank("import", "/dev/zero", exit_code=2).stderr
+    assert "it is no plain file" in bank("import", "/dev/zero", exit_code=2).stderr
 
 
 @pytest.mark.parametrize(

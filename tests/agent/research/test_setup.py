@@ -14,13 +14,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from rubricem.agent.research.graph import NODES
 from rubricem.agent.research.researcher import open_saver
@@ -33,7 +34,7 @@ from rubricem.agent.sources.choice import web_answers
 from rubricem.agent.transcript.question import Ask, Budgets
 from rubricem.memory.errors import SettingsError, SourceError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat
+from rubricem.memory.schema import AnswerFormat, Passage
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, RUN, SUPPORTED, FixedSearch, answer, plan, researching
 from tests.support.scripted_server import Fault, ScriptedServer
@@ -271,6 +272,13 @@ async def test_a_run_leaves_its_way_in_postgresql_and_can_be_asked_again(
     assert run.status == "finished"
     assert (state.values["path"][-1], state.next) == ("verify", ())
     assert QUESTION not in str(state.values), "the transcript is the journal's"
+
+
+async def test_a_database_of_checkpoints_names_no_class_that_is_imported(database: str):
+    page = Passage("A page", "a.md", "", "Its text.")
+    written = JsonPlusSerializer().dumps_typed({"held": page})
+    async with open_saver(database) as saver:
+        assert saver.serde.loads_typed(written) == {"held": asdict(page)}
 
 
 async def test_a_database_that_is_none_or_silent_is_one_sentence_without_its_password():

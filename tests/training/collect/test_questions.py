@@ -162,6 +162,13 @@ def test_what_is_not_there_is_told(
     assert remedy in raised.value.remedy
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv"])
+def test_a_file_without_an_end_is_not_read(tmp_path: Path, name: str):
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(SettingsError, match="it is no plain file"):
+        read(str(tmp_path / name))
+
+
 @pytest.mark.parametrize("name", ["bad.txt", "bad.jsonl", "bad.csv"])
 def test_another_encoding_is_told_with_its_line(tmp_path: Path, name: str):
     (tmp_path / name).write_bytes("\nfür?".encode("latin-1"))

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.transcript.scaffold import Rule
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -431,3 +432,9 @@ def test_scaffolds_make_no_other_prompt_but_other_words_do():
 
 def test_of_equal_ones_the_first_is_named():
     assert best_and_worst([0.5, 0.9, math.nan, 0.9, 0.5]) == (1, 0)
+
+
+def test_rows_without_an_end_are_not_read(tmp_path: Path):
+    (tmp_path / "rows.jsonl").symlink_to("/dev/zero")
+    with pytest.raises(SettingsError, match="it is no plain file"):
+        read_rows([tmp_path / "rows.jsonl"])
