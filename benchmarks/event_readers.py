@@ -30,12 +30,18 @@ class Reader:
     delays: list[float] = field(default_factory=list)
     """seconds from there to here, of what was told while it was connected"""
     reconnects: int = 0
+    dropped: int = 0
+    """connections that the server ended without a reply"""
     ended: bool = False
 
     async def read(self, http: aiohttp.ClientSession, address: str) -> None:
         """Read to the end of the run."""
         while True:
-            await self._connected(http, f"{address}api/runs/{self.run}/events")
+            try:
+                await self._connected(http, f"{address}api/runs/{self.run}/events")
+            except aiohttp.ServerDisconnectedError:
+                self.dropped += 1
+                await asyncio.sleep(1.0)  # as a browser does, which comes back by itself
             if self.ended:
                 return
             self.reconnects += 1

@@ -61,6 +61,7 @@ class Look:
     doubled: int
     events: int
     reconnects: int
+    dropped: int
     delays_ms: list[float]
     most_in_a_second: int
     server_cpu: float
@@ -117,6 +118,8 @@ async def look(
         beside.cancel()
         took = asyncio.get_running_loop().time() - start
         used = (cpu_seconds(pid) - before) / took
+    # Of connections that lie idle by the hundred the server ends some.
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         ends = [await status_of(http, address, run) for run, _ in runs]
     await asyncio.sleep(SETTLING)
     return counted(readers, ends, used, [*held, holding(pid)], watchers)
@@ -148,6 +151,7 @@ def counted(
         doubled=sum(len(r.numbers) - len(set(r.numbers)) for r in readers),
         events=sum(len(r.numbers) for r in readers),
         reconnects=sum(r.reconnects for r in readers),
+        dropped=sum(r.dropped for r in readers),
         delays_ms=[delay * 1e3 for r in readers for delay in r.delays],
         most_in_a_second=max(most_in_a_second(r.births) for r in readers[::watchers]),
         server_cpu=cpu,
@@ -251,6 +255,7 @@ def report(looks: list[Look], seconds: float, runs: int, watchers: int) -> None:
         "most_events_of_a_run_in_a_second": max(each.most_in_a_second for each in looks),
         "events_received": sum(each.events for each in looks),
         "reconnects": sum(each.reconnects for each in looks),
+        "connections_dropped": sum(each.dropped for each in looks),
         "server_cores": median("server_cpu"),
         "server_mb": median("server_mb"),
         "server_mb_most": median("most_mb"),
