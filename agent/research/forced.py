@@ -208,7 +208,8 @@ class ForcedDecoder:
         """Write the plan and return the query of its first look-up."""
         alone = run.evidence.alone(run.ask.question)
         await run.prompt(Stage.PLAN, "<think>\n1.")
-        if expects_words(alone) and asks_one_thing(alone):
+        own = expects_words(alone) and asks_one_thing(alone)
+        if own:
             thoughts = read_plan("", alone)
             await run.prompt(Stage.PLAN, f" {neutralise(thoughts[0].text)}")
         elif known := run.evidence.remembered.plan(alone):
@@ -220,8 +221,10 @@ class ForcedDecoder:
         steps = complete(thoughts, alone)
         lead = f"\n</think>\n<structured_plan>\n<deep_analysis>{outline(steps)}</deep_analysis>"
         await run.prompt(Stage.PLAN, f"{lead}\n<rubric>\n-")
-        if run.ask.answer_format is AnswerFormat.EXACT:
-            # Of a bare answer nothing can be asked but that it was found, step by step.
+        drafted = own and run.policy.reader is not None
+        if drafted or run.ask.answer_format is AnswerFormat.EXACT:
+            # Of a bare answer, and of one sentence, it can be asked but that it was found. Items in
+            # a model's words have it read the whole transcript, to be searched for in vain.
             items = (f" Answers: {neutralise(s.text)}" for s in steps if not s.compares)
             await run.prompt(Stage.PLAN, "\n-".join(items))
         else:

@@ -38,6 +38,7 @@ from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
     dotted_names,
+    is_made_up,
     main_clause,
     overlap,
     worded_defaults,
@@ -83,6 +84,8 @@ class Slot:
 
 READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
 DRAFT = Slot("draft", Stage.RESEARCH, 72, GREEDY)
+AGAIN = Sampling(temperature=0.8, min_p=0.05, seed=1)
+"""how it is drafted where nothing was"""
 
 OnSlot = Callable[[Slot, str, Completion], None]
 """Told what a slot holds after trimming, and what the model wrote for it."""
@@ -250,12 +253,19 @@ def new_words(text: str, question: str) -> frozenset[str]:
     return content_words(text, language) - content_words(question) - content_words("yes no")
 
 
+def headed(source: Source) -> str:
+    """A source's title, and the heading that its text stands under where that says more."""
+    heading = source.place.rpartition(" > ")[2]
+    more = content_words(heading) - content_words(source.title)
+    return f"{source.title} > {heading}" if more else source.title
+
+
 def states(source: Source, text: str, question: str) -> bool:
     """Whether a source holds what an answer says beside its question's words, and every name of it.
 
     A person asks for "which commit broke my program" where the manual has no word of programs.
     """
-    there, new = f"{source.title}\n{source.text}", new_words(text, question)
+    there, new = f"{headed(source)}\n{source.text}", new_words(text, question)
     exact = [word.strip(".") for word in WORD.findall(text) if _EXACT.search(word)]
     stand = all(stands(word, there) or stands(word, question) for word in exact)
     held = new & content_words(there, language_of(question))
@@ -664,7 +674,7 @@ class AnswerReader:
         told = [(s, said) for s in sources for said in told_sentences(s.text) if not bids(said)]
         if self._embedder is None or not told:
             return []
-        texts = [f"{source.title}: {said}" for source, said in told]
+        texts = [f"{headed(source)}: {said}" for source, said in told]
         hoped = [question, f"{question} {guess}"]
         order = await asyncio.to_thread(by_meaning, self._embedder, hoped, texts)
         return run.lookups.ranked.setdefault(key, [told[at] for at, _ in order])
@@ -734,17 +744,23 @@ class AnswerReader:
         best = {source.id: said for source, said in reversed(nearest)}
         sources = [*dict.fromkeys(source for source, _ in nearest)] or [*about]
         passages = [
-            f"[{at}] {s.title}\n{part_about(s.text, DRAFTED_WORDS, best.get(s.id, question))}"
+            f"[{at}] {headed(s)}\n{part_about(s.text, DRAFTED_WORDS, best.get(s.id, question))}"
             for at, s in enumerate(sources[:DRAFTED_FROM], start=1)
         ]
         told = neutralise("\n\n".join([*passages, f"Question: {question}"]))
         messages = [Message("system", template("draft")), Message("user", told)]
-        sampling = replace(DRAFT.sampling, max_tokens=DRAFT.cap)
-        written = await run.aside(DRAFT.stage, messages, sampling, DRAFT.name)
-        if written is None:
-            return None
-        text = trim(neutralise(written.text), capped=written.stop_reason == "length")
-        return _NUMBERED.sub("", " ".join(text.split()))
+        text = ""
+        # Asked anew, it finds in the same passages what it did not at first.
+        for sampling in (DRAFT.sampling, AGAIN):
+            sampling = replace(sampling, max_tokens=DRAFT.cap)
+            written = await run.aside(DRAFT.stage, messages, sampling, DRAFT.name)
+            if written is None:
+                return None
+            text = trim(neutralise(written.text), capped=written.stop_reason == "length")
+            text = _NUMBERED.sub("", " ".join(text.split()))
+            if NOT_FOUND not in text.casefold():
+                break
+        return text
 
     async def _resting(
         self, run: Run, about: Sequence[Source], question: str, drafted: str
@@ -755,13 +771,14 @@ class AnswerReader:
         """
         found = NOT_FOUND not in drafted.casefold() and _may_count(drafted, question)
         standing = [s for s in about if found and states(s, drafted, question)]
-        if not standing:
+        read = "\n".join(f"{headed(s)}\n{s.text}" for s in about)
+        if not standing or is_made_up(drafted, read):
             return None
         source, basis = standing[0], ""
         if ranked := await self.nearest(run, standing, question, drafted):
             source, basis = _basis(ranked, drafted, question)
         passage = (
-            f"Passage: {source.title}\n{part_about(source.text, DRAFTED_WORDS, basis or drafted)}"
+            f"Passage: {headed(source)}\n{part_about(source.text, DRAFTED_WORDS, basis or drafted)}"
         )
         told = f"{passage}\n\nQuestion: {question}\nAnswer: {drafted}"
         messages = [

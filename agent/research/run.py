@@ -30,8 +30,7 @@ from rubricem.agent.research.conversations import NOTHING, Background, standalon
 from rubricem.agent.research.episodes import Remembered, Search, Ways
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
-from rubricem.agent.sources.choice import is_beyond
-from rubricem.agent.sources.index import in_turn
+from rubricem.agent.sources.choice import is_beyond, search_any
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
@@ -562,9 +561,10 @@ class Run:
         return self.ask.passages + drafted
 
     def _searching(self, query: str) -> Search:
-        """The search; of a query with what the model expects also of the query without it.
+        """The search; of a query with what the model expects also of each of both by itself.
 
-        What it expects may be wrong, and then finds its own pages alone ("git rm --cached").
+        What it expects may be wrong, and then finds its own pages alone ("git rm --cached"); or
+        right, and lost behind a long question ("git add --patch").
         """
         tool, guess = self.search_tool, self.lookups.guesses.get(self.lookups.at, "")
         alone = query.removesuffix(guess).rstrip()
@@ -572,8 +572,8 @@ class Run:
             return tool.search
 
         async def search(asked: str, limit: int) -> list[Passage]:
-            both = [asked, alone] if asked == query else [asked]
-            return in_turn([await tool.search(each, limit) for each in both], limit)
+            each = [asked, alone, guess] if asked == query else [asked]
+            return await search_any(tool, each, limit)
 
         return search
 

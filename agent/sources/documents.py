@@ -92,7 +92,7 @@ def checked_out(address: str, cache: Path, seconds: float = GIT_SECONDS) -> Path
     return place
 
 
-READERS_VERSION = 3
+READERS_VERSION = 4
 PART_FILES = 1000
 """about so many files share a segment of the index, at most"""
 BATCH_FILES = 32

@@ -54,7 +54,7 @@ from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Embedder, Passage
 
-DOCS_VERSION = 5
+DOCS_VERSION = 6
 """Part of each key: raise it when other passages are made of the same libraries."""
 STANDARD = "the standard library"
 READING = "Reading the documentation of the installed libraries"

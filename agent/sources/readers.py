@@ -344,7 +344,10 @@ def _lay_out(root: html.HtmlElement) -> None:
 
 
 def _gap_before(element: html.HtmlElement, usual: str) -> str:
-    """Nothing before the first paragraph of a definition, one line between terms of one."""
+    """Nothing before the first paragraph of a definition, one line between terms of one.
+
+    All paragraphs of a definition are indented.
+    """
     above = element.getparent()
     if element.tag == "dt" and (earlier := element.getprevious()) is not None:
         return "\n" if earlier.tag == "dt" else usual
@@ -354,7 +357,8 @@ def _gap_before(element: html.HtmlElement, usual: str) -> str:
         if above.tag == "dd":
             return ""
         element, above = above, above.getparent()
-    return usual
+    within = element.tag in ("p", "div") and above is not None and above.tag == "dd"
+    return f"{usual}    " if within else usual
 
 
 def _read_html(path: Path) -> Document:
@@ -790,47 +794,87 @@ _LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", r
 """Lists, tables, code and fields, whose line breaks mean something."""
 
 
+MOST_TERM = 12
+"""words of the term of an entry that is said anew before a later part of it"""
+_RULE = re.compile(r"[-=~^]{3,}\s*$")
+
+
 def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
     """Pieces of the text in order, each of at most `max_words` words, none empty.
 
-    None is longer than `MOST_CHARACTERS` either: a word can be as long as its page.
+    None is longer than `MOST_CHARACTERS` either: a word can be as long as its page. A piece that
+    begins within an entry (a term, and below it, indented, what it means) begins with its term, and
+    none ends with a term alone: of an option it is told nowhere else what it does.
     """
     passages: list[str] = []
     passage, size = "", 0
-    for joint, piece in _short_pieces(text, max_words):
+    for joint, piece, term in _short_pieces(text, max_words):
         count = length(piece)
         long = len(passage) + len(joint) + len(piece) > MOST_CHARACTERS
         if passage and (long or size + count > max_words):
             passages.append(passage.strip("\n"))
             passage, size = "", 0
+        if not passage and term and count + length(term) <= max_words:
+            piece, count = f"{term}\n{piece}", count + length(term)
         if count:
             passage = passage + joint + piece if passage else piece
             size += count
     return [*passages, passage.strip("\n")] if passage.strip() else passages
 
 
-def _short_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
-    for joint, piece in _small_pieces(text, max_words):
+Piece = tuple[str, str, str]
+"""what joins a piece to the one before, the piece, and the term of the entry that it goes on in"""
+
+
+def _short_pieces(text: str, max_words: int) -> Iterator[Piece]:
+    for joint, piece, term in _small_pieces(text, max_words):
         for at in range(0, len(piece) or 1, MOST_CHARACTERS):
-            yield joint if not at else "", piece[at : at + MOST_CHARACTERS]
+            yield joint if not at else "", piece[at : at + MOST_CHARACTERS], term
 
 
-def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
-    """(what joins it to the piece before, piece), no piece longer than `max_words`."""
+def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
+    """The pieces of a text, none longer than `max_words`."""
+    term = ""
     for paragraph in _PARAGRAPH_END.split(text):
         paragraph = paragraph.strip("\n").rstrip()
         if length(paragraph) <= max_words:
-            yield "\n\n", paragraph
+            yield "\n\n", paragraph, term if paragraph[:1].isspace() else ""
+            term = [(term, ""), *_by_term(paragraph.splitlines(), term)][-1][0]
             continue
         prose = not _LAID_OUT.search(paragraph)
         joint = "\n\n"
-        for line in [" ".join(paragraph.split())] if prose else paragraph.splitlines():
-            short = length(line) <= max_words
-            for sentence in [line] if short else _SENTENCE_END.split(line):
-                for piece in _cut(sentence, max_words):
-                    yield joint, piece
-                    joint = "" if "\u2e80" <= piece[-1:] <= "\uffef" else " "
-            joint = "\n"
+        lines = [" ".join(paragraph.split())] if prose else paragraph.splitlines()
+        for own, line in [*_by_term(lines, term)]:
+            lead = f"{own}\n" if own and line.startswith(f"{own}\n") else ""
+            led, room = line[len(lead) :], max_words - length(own)
+            for sentence in [led] if length(led) <= room else _SENTENCE_END.split(led):
+                for piece in _cut(sentence, room):
+                    yield joint, lead + piece, "" if lead else own
+                    joint, lead = "" if "\u2e80" <= piece[-1:] <= "\uffef" else " ", ""
+            joint, term = "\n", own
+
+
+def _by_term(lines: Sequence[str], before: str) -> Iterator[tuple[str, str]]:
+    """Each line with the term of the entry that it is in; the first of an entry behind its term.
+
+    `before`: of the entry that the lines before them end in. A term is the lines at the margin that
+    lead to an indented one; "" where it is long, and of a line in no entry.
+    """
+    term, held = before, list[str]()
+    for line in lines:
+        if not line[:1].isspace():
+            held.append(line)
+            continue
+        if held:
+            at = max((n for n, each in enumerate(held, 1) if _RULE.match(each)), default=0)
+            yield from (("", each) for each in held[:at])
+            term = "\n".join(held[at:])
+            if length(term) > MOST_TERM:
+                yield from (("", each) for each in held[at:])
+                term = ""
+            line, held = f"{term}\n{line}" if term else line, []
+        yield term, line
+    yield from (("", each) for each in held)
 
 
 def _cut(sentence: str, max_words: int) -> Iterator[str]:

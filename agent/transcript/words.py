@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from rubricem.memory.language import (
     LETTER,
@@ -121,6 +121,39 @@ def closest_sentence(claim: str, passage: str) -> str:
         if rank[0] and rank > best_rank:
             best, best_rank = sentence, rank
     return best
+
+
+OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+"""of a command: `-f`, `--force`"""
+_ENTERED = re.compile(r"^[ \t]*(--?[A-Za-z][\w-]*(?:[ =\[<,|].*)?)$", re.MULTILINE)
+_TYPED = re.compile(r"`([^`\n]+)`")
+_PLAIN = re.compile(r"[a-z][a-z-]*")
+
+
+def entered_options(text: str) -> set[str]:
+    """The options of which a text has the entry: those of lines that begin with one."""
+    return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
+
+
+def is_made_up(claim: str, passage: str) -> bool:
+    """Whether a command in the claim is put together of what stands apart in the passage, or not.
+
+    An option that is not there, or a word behind another one that it never follows there, although
+    it is there: `git remote delete`, where `git push --delete` is told. What stands nowhere is the
+    reader's own: a branch, a file. A command is what stands between backticks.
+    """
+    there = passage.replace("`", " ")
+    options, known = {*OPTION.findall(there)}, {*_PLAIN.findall(there)}
+    for option in OPTION.findall(claim):
+        each = [option] if option[1] == "-" else [f"-{letter}" for letter in option[1:]]  # -fd
+        if option not in options and not options.issuperset(each):
+            return True
+    for command in _TYPED.findall(claim):
+        for before, word in pairwise(takewhile(_PLAIN.fullmatch, command.split())):
+            follows = rf"(?<!\w){re.escape(before)}[\s-]+{re.escape(word)}(?!\w)"
+            if word in known and not re.search(follows, there):
+                return True
+    return False
 
 
 MOST_RESTED = 3

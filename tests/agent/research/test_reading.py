@@ -28,6 +28,7 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Decoding,
     Message,
+    Passage,
     Source,
     Stage,
     Status,
@@ -485,6 +486,44 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
     assert run.status is status and shown.startswith(told)
     assert shown.count("With reset --soft git takes back") <= 1, "nothing is said twice"
     assert ("Nearest" in shown) is ("Nearest" in told)
+
+
+async def test_what_was_not_found_in_the_passages_at_first_is_drafted_once_more(tmp_path: Path):
+    class Doubting(GivenModel):
+        async def complete(self, prefix, sampling, *rest):  # type: ignore[no-untyped-def]
+            said = await super().complete(prefix, sampling, *rest)
+            return replace(said, text="Not found.") if not sampling.temperature else said
+
+    reader = Doubting(text=DRAFTED)
+    run = await draft_undoing(tmp_path, reader)
+    assert run.lookups.found[1].text == DRAFTED
+    assert reader.read[0] == reader.read[1], "nothing is read anew for it"
+
+
+async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
+    reader = GivenModel(text="The function highlight() sets it in bold.")
+    policy = SmallModel(Filling(expects=" bold"))
+    policy.reader = reader
+    text = "It returns a copy of the text with each match that was found in it set in bold."
+    found = Passage("Search", "a.html", "Search > 5.1 The highlight() function", text)
+    run = new_run(tmp_path, policy, FixedSearch([found]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I show a match in bold?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert "[1] Search > 5.1 The highlight() function\nIt returns" in reader.read[0]
+    assert run.lookups.found[1].text == reader.text, "its name stands in the heading alone"
+
+
+async def test_an_answer_of_one_sentence_has_the_question_as_its_rubric(tmp_path: Path):
+    run = await draft_undoing(tmp_path, GivenModel(text=DRAFTED))
+    assert "<rubric>\n- Answers: How do I undo a commit?\n</rubric>" in run.text
+    assert not {"rubric", "rubric_review"} & run.spent.keys(), "no model is asked for it"
+
+
+async def test_a_command_that_is_put_together_of_what_stands_apart_is_not_shown(tmp_path: Path):
+    for made_up in ("`git undo --hard`", "`git reset commit --soft`"):
+        drafted = f"To undo it, git takes back the last commit with {made_up}."
+        run = await draft_undoing(tmp_path / made_up[5:9], GivenModel(text=drafted))
+        assert made_up not in answer_of(run)
 
 
 async def test_a_draft_names_no_passage_by_its_place_and_rests_on_no_link(tmp_path: Path):

@@ -18,6 +18,7 @@ from rubricem.agent.sources.choice import (
     is_folder,
     kept_name,
     open_source,
+    search_any,
 )
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.libraries import PythonDocs
@@ -152,6 +153,31 @@ async def test_what_words_find_is_put_in_order_by_its_meaning() -> None:
     meaning.embedder = None
     with pytest.raises(AssertionError):
         await ranked.search("an old ship", 2)
+
+
+async def test_what_several_wordings_find_is_ranked_together_by_the_meaning_of_two() -> None:
+    class Words:
+        name = "words"
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            found = {"row it": "list of cars", "row it oars": "list of vans", "oars": "my boat"}
+            return [Passage(query, f"{query}.md", "", found[query])]
+
+    queries = ["row it", "row it oars", "oars"]
+    for tool in (ranked := Reranked(Words(), Meaning(Near())), Combined([ranked])):
+        found = await search_any(tool, queries, 3)
+        assert [p.text for p in found] == ["list of cars", "list of vans", "my boat"]
+    meant = await search_any(Reranked(Words(), Meaning(Near())), ["row it", "row it oars"], 2)
+    assert [p.title for p in meant] == queries[:2]
+
+    class Boats(Near):
+        def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+            return super().embed([f"{text} boat" if query else text for text in texts])
+
+    found = await search_any(Reranked(Words(), Meaning(Boats())), queries, 3)
+    assert found[0].text == "my boat", "found by what is expected alone"
+    found = await search_any(Reranked(Words(), Meaning()), queries, 3)
+    assert [p.title for p in found] == queries[:2], "without meaning it would take a third"
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,40 @@ def test_text_is_cut_where_it_can_be_read_by_itself(
     assert split_passages(text, most) == pieces
 
 
+LONG = "Words of an entry that go on and on until there are many more than fit into one."
+ENTRIES = f"""Kinds
+-----
+--keep
+--no-keep
+    Keeps it.
+
+    {LONG}
+
+--drop=<what>
+    {LONG} {LONG}
+
+    Drops it.
+
+Afterwards.
+
+    {LONG}"""
+
+
+def test_a_passage_within_an_entry_begins_with_its_term_and_none_ends_with_one() -> None:
+    pieces = split_passages(ENTRIES, 20)
+    assert pieces == [
+        "Kinds\n-----\n--keep\n--no-keep\n    Keeps it.",
+        f"--keep\n--no-keep\n    {LONG}",
+        f"--drop=<what>\n    {LONG}",
+        f"--drop=<what>\n{LONG}",
+        "--drop=<what>\n    Drops it.\n\nAfterwards.",
+        f"    {LONG}",
+    ]
+    assert max(len(piece.split()) for piece in pieces) <= 20
+    long = "A term of so many words that it would take the room of all that it means here"
+    assert split_passages(f"{long}\n    {LONG}", 20) == [long, f"    {LONG}"]
+
+
 def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
     text = "\n\n".join(f"Word {i} stands here. It has a sentence.\n- item {i}" for i in range(90))
     pieces = split_passages(text, 20)

@@ -91,7 +91,7 @@ def test_a_term_and_its_definition_are_one_paragraph(tmp_path: Path) -> None:
     (section,) = Document.read(tmp_path / "a.html").sections
     assert re.split(r"\n\s*\n", section.text) == [
         "core.bare\ncore.naked\n    Whether there is no working tree.",
-        "It is guessed.",
+        "    It is guessed.",
         "advice.*\n    Hints.",
         "inner\n    One hint.",
     ]
