@@ -488,16 +488,28 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
     assert ("Nearest" in shown) is ("Nearest" in told)
 
 
-async def test_what_was_not_found_in_the_passages_at_first_is_drafted_once_more(tmp_path: Path):
-    class Doubting(GivenModel):
+async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_from_others(
+    tmp_path: Path,
+):
+    class Seeing(GivenModel):
         async def complete(self, prefix, sampling, *rest):  # type: ignore[no-untyped-def]
             said = await super().complete(prefix, sampling, *rest)
-            return replace(said, text="Not found.") if not sampling.temperature else said
+            there = "--soft" in self.read[-1]
+            return replace(said, text=DRAFTED if there else "not found")
 
-    reader = Doubting(text=DRAFTED)
-    run = await draft_undoing(tmp_path, reader)
+    first = [
+        page("undo one", "What it is to undo a commit is told below, in all that follows of it."),
+        page("undo two", "Others undo commits by hand, which this manual speaks of nowhere else."),
+    ]
+    policy = SmallModel(Filling(expects=" undo a commit"))
+    policy.reader = reader = Seeing()
+    run = new_run(tmp_path, policy, FixedSearch([*first, page("git", RESETS)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder())
     assert run.lookups.found[1].text == DRAFTED
-    assert reader.read[0] == reader.read[1], "nothing is read anew for it"
+    drafts = [read for read in reader.read if "[1] " in read]
+    assert not any("[3] " in read for read in drafts)
+    assert ["--soft" in read for read in drafts] == [False, True]
 
 
 async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
