@@ -23,6 +23,7 @@ from rubricem.agent.transcript.words import (
     IDENTIFIER,
     content_words,
     dotted_names,
+    main_clause,
     name_spans,
     names,
     phrase,
@@ -78,12 +79,17 @@ def asks_for(question: str) -> Asked:
     return "name" if first or called else "words"
 
 
+_HOW_I = re.compile(r"\W*(?:how|where|can|what) (?:(?:do|can|could|should|must) )?(?:I|to)\b", re.I)
+
+
 def expects_words(question: str) -> bool:
     """Whether the answer is something that manuals say, which a model may know the words of.
 
-    Not what is asked of somebody or of a work, where it would name another.
+    Not what is asked of somebody or of a work, where it would name another. "How do I tell a
+    Hugging Face tokenizer" asks nothing of anybody.
     """
-    return asks_for(question) == "words" and not any(" " in name for name in names(question))
+    of_nobody = _HOW_I.match(main_clause(question)) or not any(" " in n for n in names(question))
+    return asks_for(question) == "words" and bool(of_nobody)
 
 
 def candidates(text: str, asked: Asked, question: str) -> list[str]:

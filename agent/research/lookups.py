@@ -99,6 +99,8 @@ class Lookups:
     """number of a look-up -> sentences read for it, with how likely each answers it, 0 to 1"""
     ranked: dict[tuple[str, ...], list[tuple[Source, str]]] = field(default_factory=dict)
     """what was asked of which sources -> their sentences, the nearest in meaning first"""
+    named: dict[int, str] = field(default_factory=dict)
+    """number of a look-up -> what a draft of its answer names that no passage has"""
     near: dict[int, Finding] = field(default_factory=dict)
     """number of a look-up -> what of that comes nearest, and may not answer it"""
     at: int = 0
@@ -118,7 +120,7 @@ class Lookups:
 
     def begin(self, steps: Sequence[Lookup]) -> None:
         self.steps, self.found, self.queries, self.read = list(steps), {}, {}, {}
-        self.guesses, self.likely, self.near = {}, {}, {}
+        self.guesses, self.likely, self.near, self.named = {}, {}, {}, {}
         self.at = self.steps[0].number
 
     def show(self, ids: Iterable[str]) -> None:
@@ -260,6 +262,7 @@ class Lookups:
     def retry(self, step: Lookup, question: str) -> str | None:
         """Another query for a look-up that found nothing: its names alone, or the question.
 
+        Before them what a draft named in vain: a model knows `pytest.approx`, though nothing else.
         The question first where the look-up rests on no other, as it says the same in other words;
         and where it is the question, what of it the model put in other words.
         """
@@ -269,4 +272,5 @@ class Lookups:
         queries = [named, whole] if step.refers else [whole, named]
         if folded(whole) in asked:
             queries = [*sorted(self.others, key=lambda q: -overlap(whole, q)), *queries]
+        queries = [self.named.get(step.number, ""), *queries]
         return next((query for query in queries if query and folded(query) not in asked), None)

@@ -777,6 +777,8 @@ class AnswerReader:
         standing = [s for s in about if found and states(s, drafted, question)]
         read = "\n".join(f"{headed(s)}\n{s.text}" for s in about)
         if not standing or is_made_up(drafted, read):
+            if missing := [name for name in dotted_names(drafted) if not stands(name, read)]:
+                run.lookups.named.setdefault(run.lookups.at, missing[0])
             return None
         source, basis = standing[0], ""
         if ranked := await self.nearest(run, standing, question, drafted):

@@ -7,6 +7,7 @@ from rubricem.agent.research.candidates import (
     Asked,
     asks_for,
     candidates,
+    expects_words,
     may_tell,
     moment,
     names_stand,
@@ -39,6 +40,20 @@ def test_what_was_found_stands_in_the_place_of_its_reference():
     lookups = begun(DIRECTORS, FILMS, _1="Ada [2] Bergstrom")
     assert lookups.resolved(lookups.step(3)) == "When was Ada [2] Bergstrom born?"
     assert lookups.resolved(lookups.step(4)) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "expects"),
+    [
+        ("How do I tell a Hugging Face tokenizer to cut off long texts?", True),
+        ("With Apache Spark, how can I read a file?", True),
+        ("How do ships turn?", True),
+        ("How did Ada Bergstrom make her films?", False),
+        ("How do Summer Of Kites and The Glass Orchard end?", False),
+    ],
+)
+def test_words_of_a_manual_are_expected_where_nobody_is_asked_about(question: str, expects: bool):
+    assert expects_words(question) is expects
 
 
 def test_words_that_only_look_like_a_reference_stay():

@@ -512,6 +512,20 @@ async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_f
     assert ["--soft" in read for read in drafts] == [False, True]
 
 
+async def test_what_a_draft_names_that_no_passage_has_is_searched_for(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" undo a commit"))
+    policy.reader = GivenModel(
+        text="Undo the last commit with `undoing.approx` and keep all files."
+    )
+    told = "undoing.approx()\n\nKeep all files and undo the last commit of them that was made."
+    search = Library([page("undo", "It is to undo a commit."), page("undoing.approx", told)])
+    run = new_run(tmp_path, policy, search, Decoding.FORCED, passages=1)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert run.lookups.queries[1][-1] == "undoing.approx"
+    assert run.lookups.found[1].text.startswith("Undo the last commit with")
+
+
 async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
     reader = GivenModel(text="The function highlight() sets it in bold.")
     policy = SmallModel(Filling(expects=" bold"))
