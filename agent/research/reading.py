@@ -783,6 +783,8 @@ class AnswerReader:
         source, basis = standing[0], ""
         if ranked := await self.nearest(run, standing, question, drafted):
             source, basis = _basis(ranked, drafted, question)
+            if contradiction(drafted, basis):
+                return None  # a false premise is said again over what denies it
         passage = (
             f"Passage: {headed(source)}\n{part_about(source.text, DRAFTED_WORDS, basis or drafted)}"
         )

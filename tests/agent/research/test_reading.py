@@ -526,6 +526,13 @@ async def test_what_a_draft_names_that_no_passage_has_is_searched_for(tmp_path: 
     assert run.lookups.found[1].text.startswith("Undo the last commit with")
 
 
+async def test_a_draft_that_denies_what_it_rests_on_is_not_shown(tmp_path: Path):
+    reader = GivenModel(text="With --soft git takes back the last commit, not the files.")
+    text = "Of the last commit git takes back the files with --soft, and it keeps nothing else."
+    run = await draft_undoing(tmp_path, reader, text)
+    assert reader.text not in run.text
+
+
 async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
     reader = GivenModel(text="The function highlight() sets it in bold.")
     policy = SmallModel(Filling(expects=" bold"))
