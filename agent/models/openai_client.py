@@ -253,7 +253,8 @@ class _Client(AsyncOpenAI):
         self._built: dict[tuple[Any, ...], httpx2.Request] = {}
 
     def _build_request(self, options: Any, *, retries_taken: int = 0) -> httpx2.Request:
-        plain = isinstance(options.json_data, dict) and not (options.params or options.extra_json)
+        plain = isinstance(options.json_data, dict) and isinstance(options.timeout, httpx2.Timeout)
+        plain = plain and not (options.params or options.extra_json)
         if not plain or retries_taken or self._client.cookies:
             return super()._build_request(options, retries_taken=retries_taken)
         seconds = options.timeout.read

@@ -608,6 +608,9 @@ class Mirror:
     def _take(self) -> None:
         """Hold the lease, once nobody else does."""
         found, until = self._lease(), time.monotonic() + EXPIRED
+        if found is not None and not _is_gone(found):
+            where = f"the mirror {self._address} was left by a session on {found.get('host')}"
+            self._tell(f"{where}, or that goes on: it is waited for {EXPIRED:g} s")
         while found is not None and not _is_gone(found) and time.monotonic() < until:
             time.sleep(min(RENEWED, EXPIRED) / 10)
             if (now := self._lease()) != found and now is not None:

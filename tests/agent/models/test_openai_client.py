@@ -5,10 +5,17 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import AT_ONCE, MOST_HEADS, AttemptError, connector
+from rubricem.agent.models.limits import (
+    AT_ONCE,
+    MOST_HEADS,
+    AttemptError,
+    Endpoint,
+    Server,
+    connector,
+)
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.replies import Reading
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Answering, LoopbackServer, ScriptedServer
 from tests.support.sites import ANNOUNCED, for_ever
 from tests.support.sites import sending as announcing
 from tests.support.token_servers import http_to
@@ -138,6 +145,44 @@ async def test_calls_that_end_share_one_connection_whoever_makes_them():
             stream = http.stream("/chat/completions", body)
             await http.hear(Values(), stream, lambda event: event, PATIENCE)
         assert (len(server.requests), server.connections) == (3, 1)
+
+
+class Leading(Answering):
+    """Answers with what it was sent; sets a cookie, and leads from one path to another."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.read_json()
+        if self.path == "/old":
+            self.send(307, b"", {"Location": "/set"})
+            return
+        cookie = {"Set-Cookie": "place=7"} if self.path == "/set" else {}
+        names = ("Authorization", "Cookie", "Content-Length")
+        told = {name: self.headers.get(name) for name in names}
+        self.send_json(200, {"path": self.path, "body": body, **told}, cookie)
+
+
+async def test_requests_that_are_alike_differ_in_body_key_and_the_cookies_that_came_meanwhile():
+    with LoopbackServer(Leading) as server:
+        mine, yours = (
+            ModelServer(Server(Endpoint.parse(server.root), "m", "KEY", key)) for key in ("a", "b")
+        )
+        replies = [
+            await mine.beside("/plain", {"n": 1}),
+            await mine.beside("/plain", {"n": [1, 2], "text": "\u00fc"}),
+            await yours.beside("/plain", {"n": 3}),
+            await mine.beside("/old", {"n": 4}),
+            await mine.beside("/plain", {"n": 5}),
+        ]
+    assert [reply["body"]["n"] for reply in replies] == [1, [1, 2], 3, 4, 5]
+    assert replies[1]["body"]["text"] == "\u00fc"
+    assert [reply["Content-Length"] for reply in replies[:2]] == ["7", "23"]
+    assert [reply["Authorization"] for reply in replies] == [
+        "Bearer a", "Bearer a", "Bearer b", "Bearer a", "Bearer a"
+    ]  # fmt: skip
+    assert [reply["path"] for reply in replies] == ["/plain"] * 3 + ["/set", "/plain"]
+    assert [reply["Cookie"] for reply in replies] == [None, None, None, None, "place=7"]
 
 
 async def test_a_client_for_https_is_opened_with_certificates():
