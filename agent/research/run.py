@@ -88,7 +88,7 @@ MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 _FIELDS = tuple(each.name for each in fields(Passage))
 
 
-def _fields_of(passage: Passage) -> dict[str, str]:
+def _fields_of(passage: Passage) -> dict[str, Any]:
     """As `asdict`, which looks for what a text may hold and takes a hundred times as long."""
     return {name: getattr(passage, name) for name in _FIELDS}
 
