@@ -794,10 +794,13 @@ class AnswerReader:
             Message("user", f"{neutralise(told)}\nIs this answer right, by what the passage says?"),
         ]
         chance = await run.chance(DRAFT.stage, messages, DRAFT.name)
+        quote = Finding(cut_quote(basis), source.id, quoted=True)
         if chance is not None and chance < BORNE_OUT:
+            if basis:  # a reader may see in it what the model doubts, so it can be the nearest
+                known = run.lookups.likely.setdefault(run.lookups.at, {})
+                known[quote] = min(chance, SURE)
             return None
         await run.keep_edited(DRAFT.stage, f" {drafted}")
-        quote = Finding(cut_quote(basis), source.id, quoted=True)
         needed = basis and overlap(basis, drafted) < REPEATED
         return Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())
 
@@ -836,7 +839,7 @@ class AnswerReader:
                 break
         # What the search before brought may still be the best.
         known = run.lookups.likely.setdefault(run.lookups.at, {})
-        known |= chances
+        known |= {f: max(chance, known.get(f, 0.0)) for f, chance in chances.items()}
         order = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
         likely = SURE if drafted else LIKELY_ABROAD if is_foreign(question) else LIKELY
         best = [

@@ -488,6 +488,14 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
     assert ("Nearest" in shown) is ("Nearest" in told)
 
 
+async def test_what_a_doubted_draft_rests_on_is_shown_as_the_nearest(tmp_path: Path):
+    reader = GivenModel(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
+    run = await draft_undoing(tmp_path, reader)
+    shown = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert run.status is Status.NO_EVIDENCE and "To undo" not in shown
+    assert shown.startswith(f"{MISSED}\nNearest to it: With reset --soft")
+
+
 async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_from_others(
     tmp_path: Path,
 ):
