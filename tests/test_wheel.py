@@ -105,7 +105,7 @@ def test_the_wheel_works_beside_packages_of_the_same_names(installed: Path, name
     check_both(python(installed, namesakes, BOTH), installed / "rubricem")
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
     told = python(namesakes, namesakes, code, "--help", more=installed)
-    assert "Commands:" in told
+    assert "What it learns:" in told
 
 
 def test_an_editable_install_works_beside_packages_of_the_same_names(
@@ -118,12 +118,12 @@ def test_an_editable_install_works_beside_packages_of_the_same_names(
     assert sources == ROOT / "src"
     check_both(python(sources, namesakes, BOTH), ROOT)
     code = (target / "bin" / "rubricem").read_text(encoding="utf-8")
-    assert "Commands:" in python(namesakes, namesakes, code, "--help", more=sources)
+    assert "What it learns:" in python(namesakes, namesakes, code, "--help", more=sources)
 
 
 def test_the_command_runs_from_a_foreign_directory(installed: Path, tmp_path: Path):
     code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
-    assert "Commands:" in python(installed, tmp_path, code, "--help")
+    assert "What it learns:" in python(installed, tmp_path, code, "--help")
     assert "doctor" in python(installed, tmp_path, code, "doctor", "--help")
 
 
