@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ from rubricem.training.rounds.rollouts import (
 )
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import RoundFolders
-from tests.support.rows import config_of, policy_rows, quiet
+from rubricem.training.statistics import meaning_apart
+from tests.support.banks import WordEmbedder, bank_in, reflection
+from tests.support.rows import Parts, config_of, policy_rows, quiet
 from tests.support.token_servers import Engine
 from tests.support.waiting import wait_for
 
@@ -225,3 +228,49 @@ async def test_calls_end_before_weights_are_replaced_and_each_tells_by_which_it_
         )
         await newest.replace(checkpoint, 2)
         assert newest.updates_of(version) == 1, "a round that trained nothing replaces nothing"
+
+
+async def test_a_server_that_was_not_refreshed_is_found_by_its_version(tmp_path: Path):
+    parts = Parts(tmp_path, 4)
+    open_round = parts.open_round
+
+    def same(number: int, batch: Any) -> Any:
+        # Its policy names itself as in the first round, whatever it was given.
+        (parts.folders.policy(number) / "weights").unlink(missing_ok=True)
+        return open_round(number, batch)
+
+    parts.open_round = same  # type: ignore[method-assign]
+    await parts.rounds().run()
+    lines = parts.updates.lines
+    assert [line["staleness/max"] for line in lines[:3]] == [0, 1, 2]
+    assert [line["rows/policy"] for line in lines] == [4, 4, 4, 0], "three updates old"
+    assert lines[3]["dropped/older than 2 updates"] == 8
+
+
+def sampled(folder: Path, **rounds: Any) -> Sampled:
+    config = RoundsConfig(questions="q.jsonl", rounds=2, **rounds)
+    return Sampled(config, EngineConfig(out=folder), RoundFolders(folder, folder / "data"), print)
+
+
+async def test_the_banks_model_is_used_once_it_is_loaded_and_no_other(tmp_path: Path):
+    one, model = sampled(tmp_path), WordEmbedder()
+    assert await one.embedder() is None, "no bank is open"
+    one.bank = bank_in(tmp_path, model)
+    assert await one.embedder() is None, "nothing was looked up by meaning"
+    await one.bank.put(reflection("What is a cache?", "r"))
+    assert await one.bank.search("heap")
+    assert await one.embedder() is model
+
+
+@pytest.mark.model
+async def test_a_model_that_is_asked_for_is_opened_once_without_a_bank(
+    tmp_path: Path, minilm: Path
+):
+    one = sampled(tmp_path, embed_answers=True, reflections=0)
+    embedder = await one.embedder()
+    assert embedder is not None and await one.embedder() is embedder
+    near = meaning_apart(
+        ["Caches evict the oldest entry.", "A cache drops what is oldest."], embedder
+    )
+    far = meaning_apart(["Caches evict the oldest entry.", "Rome is a city in Italy."], embedder)
+    assert near is not None and far is not None and 0 <= near < far <= 2

@@ -51,7 +51,6 @@ from rubricem.training.collect.directory import RunDirectory, StepMemory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Selected
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds.rollouts import (
     GIVEN,
@@ -66,12 +65,11 @@ from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdate
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.card import CARD
-from rubricem.training.statistics import meaning_apart
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
 from tests.programs.tiny_loop import judging
-from tests.support.banks import WordEmbedder, bank_in, chroma_server, reflection
+from tests.support.banks import chroma_server
 from tests.support.collected import (
     Failing,
     FixedReflections,
@@ -887,23 +885,6 @@ async def test_more_rounds_go_on_where_fewer_ended(tmp_path: Path):
     assert [len(line["taken"][0]) for line in parts.updates.lines] == [0, 4, 4, 4]
 
 
-async def test_a_server_that_was_not_refreshed_is_found_by_its_version(tmp_path: Path):
-    parts = Parts(tmp_path, 4)
-    open_round = parts.open_round
-
-    def same(number: int, batch: Any) -> Any:
-        # Its policy names itself as in the first round, whatever it was given.
-        (parts.folders.policy(number) / "weights").unlink(missing_ok=True)
-        return open_round(number, batch)
-
-    parts.open_round = same  # type: ignore[method-assign]
-    await parts.rounds().run()
-    lines = parts.updates.lines
-    assert [line["staleness/max"] for line in lines[:3]] == [0, 1, 2]
-    assert [line["rows/policy"] for line in lines] == [4, 4, 4, 0], "three updates old"
-    assert lines[3]["dropped/older than 2 updates"] == 8
-
-
 class AlikeAtFirst(LengthJudge):
     """Three rounds whose members all score alike, so that they teach nothing."""
 
@@ -926,35 +907,6 @@ async def test_rounds_that_trained_nothing_age_no_rows(tmp_path: Path):
     assert [line["rows/policy"] for line in lines] == [0, 0, 0, 2, 2]
     assert lines[3]["staleness/max"] == 0, "no update came between: the policy is the first still"
     assert lines[4]["staleness/max"] == 1
-
-
-def sampled(folder: Path, **rounds: Any) -> Sampled:
-    config = RoundsConfig(questions="q.jsonl", rounds=2, **rounds)
-    return Sampled(config, EngineConfig(out=folder), RoundFolders(folder, folder / "data"), print)
-
-
-async def test_the_banks_model_is_used_once_it_is_loaded_and_no_other(tmp_path: Path):
-    one, model = sampled(tmp_path), WordEmbedder()
-    assert await one.embedder() is None, "no bank is open"
-    one.bank = bank_in(tmp_path, model)
-    assert await one.embedder() is None, "nothing was looked up by meaning"
-    await one.bank.put(reflection("What is a cache?", "r"))
-    assert await one.bank.search("heap")
-    assert await one.embedder() is model
-
-
-@pytest.mark.model
-async def test_a_model_that_is_asked_for_is_opened_once_without_a_bank(
-    tmp_path: Path, minilm: Path
-):
-    one = sampled(tmp_path, embed_answers=True, reflections=0)
-    embedder = await one.embedder()
-    assert embedder is not None and await one.embedder() is embedder
-    near = meaning_apart(
-        ["Caches evict the oldest entry.", "A cache drops what is oldest."], embedder
-    )
-    far = meaning_apart(["Caches evict the oldest entry.", "Rome is a city in Italy."], embedder)
-    assert near is not None and far is not None and 0 <= near < far <= 2
 
 
 KILLS = 4
