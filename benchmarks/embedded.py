@@ -41,7 +41,8 @@ CLOSED_BOOK = "Answer the question about Python in two or three sentences."
 class Slots:
     """What became of the slots of one run."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=lambda: Counter(slots=0))
+    """none, where code makes the plan and what answers is drafted beside the transcript"""
     seen: list[frozenset[str]] = field(default_factory=list)
 
     def note(self, slot: Slot, text: str, written: Completion) -> None:
@@ -126,7 +127,7 @@ def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
         "claims_overlapping_60_share": sum(o >= 0.6 for o in overlaps) / max(len(overlaps), 1),
         "slots": slots,
         **{
-            f"slots_{kind}_share": sum(row.get(kind, 0) for row in rows) / slots
+            f"slots_{kind}_share": sum(row.get(kind, 0) for row in rows) / max(slots, 1)
             for kind in ("empty", "capped", "repeated")
         },
         "completion_tokens_mean": statistics.mean(row["tokens"] for row in rows),

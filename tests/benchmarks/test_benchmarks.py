@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
+from benchmarks.embedded import Slots
+from benchmarks.embedded import summary as summary_of
 from benchmarks.faults.__main__ import FULL as KILLS
 from benchmarks.faults.asking import CALLS, PIECES, points, repetitions
 from benchmarks.hops import questions_of
@@ -419,3 +421,13 @@ def test_figures_are_sums_over_the_questions():
     assert (values["plain_facts"], values["plain_cites_supported_share"]) == (1, 0.5)
     assert (values["plain_answers_without_cite"], values["plain_tokens_mean"]) == (1, 15.0)
     assert values["plain_seconds_median"] == 2.0
+
+
+def test_embedded_sums_up_runs_whose_model_filled_no_slot():
+    one = {
+        "seconds": 2.0, "fact": True, "closed_fact": False, "retrieved": True, "cites": 2,
+        "dropped": 0, "overlap": [1.0, 0.5], "tokens": 40, **Slots().counts,
+    }  # fmt: skip
+    told = summary_of("m", [one, one | {"fact": False}])
+    assert told["fact_share_m"] == 0.5 and told["slots_m"] == told["slots_empty_share_m"] == 0
+    assert told["cites_resolved_share_m"] == 1.0 and told["claims_overlapping_60_share_m"] == 0.5
