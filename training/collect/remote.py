@@ -18,6 +18,7 @@ Above 600 lines, since the two ends of the line are one conversation.
 """
 
 import asyncio
+import logging
 import math
 import os
 import secrets
@@ -707,8 +708,9 @@ async def _rested(worker: Worker) -> Any:
     assert isinstance(worker, _RayWorker)
     try:
         await asyncio.wait_for(worker.close(), REST_SECONDS)
-    except Exception:
-        # A new one is begun in its place; what became of this one matters to nobody.
+    except Exception as error:  # of Ray, of the worker's own code, or of a connection
+        # A new one is begun in its place, so no run ends by it.
+        logging.getLogger(__name__).warning("A worker of Ray is not kept: %r", error)
         return None
     return worker.actor
 
