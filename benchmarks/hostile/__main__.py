@@ -68,10 +68,11 @@ class Cost:
 
 def processes() -> list[int]:
     """This one, and its readers; a program that is about to be started has our memory as yet."""
-    held = Path(f"/proc/self/task/{os.getpid()}/children")
-    threads = Path("/proc/self/task").iterdir()
-    found = {int(pid) for each in threads for pid in (each / "children").read_text().split()}
-    return [os.getpid(), *filter(_reads, found)] if held.exists() else [os.getpid()]
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread may end meanwhile
+            found.update(map(int, thread.read_text().split()))
+    return [os.getpid(), *filter(_reads, found)]
 
 
 def _reads(process: int) -> bool:
