@@ -9,9 +9,9 @@ Code finds for a judge the sentence nearest to a criterion, which says where to 
 nothing.
 
 A stage that the policy left out scores 0 and counts as missing. One that was cut off by others,
-that has no criterion, or that the judge failed on is unscored: that is no 0. A judge of whole
-answers reads a run's answer and nothing else; the other stages have no criteria then, and are left
-out of every sum.
+that has no criterion, that a branch is not about, or that the judge failed on is unscored: that is
+no 0. A judge of whole answers reads a run's answer and nothing else; the other stages have no
+criteria then, and are left out of every sum.
 """
 
 import re
@@ -29,6 +29,7 @@ from rubricem.memory import text as texts
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.language import language_with, sentences, words_in
 from rubricem.memory.schema import (
+    ANOTHER_STAGE,
     NO_CRITERIA,
     NO_USAGE,
     Author,
@@ -221,7 +222,7 @@ def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
         return StageScore(stage=stage, unscored_reason=reason)
     if not written(trajectory, stage):
         if trajectory.shared:
-            return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
+            return StageScore(stage=stage, unscored_reason=ANOTHER_STAGE)
         said = "The policy ended without this stage."
         return StageScore(stage=stage, score=0.0, missing=True, justification=said)
     return None

@@ -31,7 +31,6 @@ from typing import Protocol
 
 from rubricem.judge.base import (
     FAILED,
-    cut_off,
     failure_notes,
     outcome,
     unread,
@@ -98,9 +97,10 @@ def stage_reward(verdicts: Sequence[Verdict]) -> float:
 
 def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
     """The score of a stage that no scorer has to read, or None where one has to."""
-    if not cut_off(trajectory, stage) and not buffer.criteria(stage):
+    known = unread(trajectory, stage)
+    if (known is None or known.missing) and not buffer.criteria(stage):
         return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
-    return unread(trajectory, stage)
+    return known
 
 
 def stage_scores(

@@ -588,8 +588,8 @@ class Verdict(Value):
     """`code`: a span of the trajectory that code found for it; the judge gave no words"""
 
 
-NO_CRITERIA = "no criteria"
-"""the reason of a stage that is left out of every sum it would enter, rather than unknown"""
+NO_CRITERIA, ANOTHER_STAGE = "no criteria", "the branch is about another stage"
+"""the reasons of a stage that is left out of every sum it would enter, rather than unknown"""
 
 
 class StageScore(Value):
@@ -609,9 +609,14 @@ class StageScore(Value):
     """what each rubric below a composed one gave, by its dotted name; unknown ones are left out"""
 
 
-def without_criteria(score: StageScore | None) -> bool:
-    """Whether the stage has no score because its rubric says nothing: nobody failed at it."""
-    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
+def left_out(
+    score: StageScore | None, reasons: Sequence[str] = (NO_CRITERIA, ANOTHER_STAGE)
+) -> bool:
+    """Whether the stage has no score because there was nothing to score: nobody failed at it.
+
+    Its rubric says nothing, or a branch is not about it.
+    """
+    return score is not None and score.score is None and score.unscored_reason in reasons
 
 
 class Judgement(Value):

@@ -18,6 +18,7 @@ import numpy as np
 from rubricem.agent.transcript.scaffold import rejected, tool_error
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     NO_USAGE,
     Author,
     Embedder,
@@ -26,7 +27,7 @@ from rubricem.memory.schema import (
     StageScore,
     Status,
     Trajectory,
-    without_criteria,
+    left_out,
 )
 from rubricem.training.collect.directory import member_of
 from rubricem.training.rounds.update import RoundGroup, RoundRows
@@ -103,12 +104,12 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
         numbers |= share_interval(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
-    asked = [score for score in every if not without_criteria(score)]
+    asked = [score for score in every if not left_out(score)]
     seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
         **share_interval("unscored_share", (s is None or s.score is None for s in asked)),
-        **share_interval("no_criteria_share", map(without_criteria, every)),
+        **share_interval("no_criteria_share", (left_out(s, (NO_CRITERIA,)) for s in every)),
         **share_interval("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
         **spread("seconds/judge_group", seconds, ("mean", "max")),
@@ -227,7 +228,7 @@ def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
         if one.judged:
-            values, _ = rule.advantages(one.judged)
+            values, _ = rule.advantages(one.group.trajectories, one.judged)
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
+from rubricem.judge.base import written
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Decoding,
@@ -51,7 +52,7 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
     Value,
-    without_criteria,
+    left_out,
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
@@ -86,36 +87,47 @@ class Dependence(Value):
         """The weights, (K, K)."""
         return np.array(self.weights, dtype=np.float64)
 
-    def returns(self, scores: Floats, absent: Flags | None = None) -> Floats:
+    def returns(
+        self, scores: Floats, absent: Flags | None = None, own: Flags | None = None
+    ) -> Floats:
         """The return of every stage of every trajectory of a group, (n, K).
 
         `scores` is (n, K), NaN where a stage is unscored. `absent`, (n, K), marks a stage whose
         rubric had no item, or that a branch is not about: it is left out of every sum (a score that
         stands there is not read), and out of those of every member that is compared with it, since
         sums of different stages say nothing of one another. With nothing left to sum the return is
-        unknown. Every other return that gives weight to an unscored stage is NaN. Raises ValueError
-        for wrong shapes or an infinite score.
+        unknown. Every other return that gives weight to an unscored stage is NaN. `own`, (n, K):
+        the stages that a member has a return of, None: all; one that is not about a stage has none
+        there, whatever followed, and is in no baseline of it. Raises ValueError for wrong shapes or
+        an infinite score.
         """
-        weights = self.array()
-        left_out = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
-        if scores.ndim != 2 or scores.shape[1] != len(weights) or left_out.shape != scores.shape:
-            raise ValueError(
-                f"need (n, {len(weights)}) scores and flags; got {scores.shape}, {left_out.shape}"
-            )
-        if np.isinf(scores).any():
-            raise ValueError("a stage score is infinite")
-        # (K, K): some member that has the stage of the row lacks that of the column.
-        apart = (~left_out).T.astype(np.int64) @ left_out.astype(np.int64) > 0
-        weights = np.where(apart, 0.0, weights)
-        unscored = np.isnan(scores) & ~left_out
-        needs = (weights > 0).astype(np.int64)
-        returns = np.where(unscored | left_out, 0.0, scores) @ weights.T
-        unknown = (unscored @ needs.T > 0) | (~left_out @ needs.T == 0)
-        return np.where(unknown, np.nan, returns)
+        return _returns(self.array(), scores, absent, own)
 
     def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
         """The returns of a group, (n, K); NaN where one is not known."""
         return self.returns(stage_scores(judged), absent_stages(judged))
+
+
+def _returns(
+    weights: Floats, scores: Floats, absent: Flags | None = None, own: Flags | None = None
+) -> Floats:
+    """As `Dependence.returns`; `weights` is (K, K), and need not be causal."""
+    lacks = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
+    has = np.ones(scores.shape, dtype=np.bool_) if own is None else own
+    shapes = {scores.shape, lacks.shape, has.shape}
+    if scores.ndim != 2 or scores.shape[1] != len(weights) or len(shapes) > 1:
+        told = ", ".join(map(str, (scores.shape, lacks.shape, has.shape)))
+        raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
+    if np.isinf(scores).any():
+        raise ValueError("a stage score is infinite")
+    # (K, K): some member that has the stage of the row lacks that of the column.
+    apart = has.T.astype(np.int64) @ lacks.astype(np.int64) > 0
+    weights = np.where(apart, 0.0, weights)
+    unscored = np.isnan(scores) & ~lacks
+    needs = (weights > 0).astype(np.int64)
+    returns = np.where(unscored | lacks, 0.0, scores) @ weights.T
+    unknown = (unscored @ needs.T > 0) | (~lacks @ needs.T == 0) | ~has
+    return np.where(unknown, np.nan, returns)
 
 
 PAPER = Dependence(
@@ -197,11 +209,14 @@ class RowRule(Value):
         plain = self.model_copy(update={"ratio": SS_GRPO.ratio})
         return next((name for name, one in CREDITS.items() if one == plain), "matrix")
 
-    def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
+    def advantages(
+        self, runs: Sequence[Trajectory], judged: Sequence[Judgement | None]
+    ) -> tuple[Floats, Flags]:
         """The advantages of a group, and where their returns are known, each (n, K)."""
-        returns = self.dependence.group_returns(judged)
+        weights = self.dependence.array()
         if self.pooled:
-            returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
+            weights = np.repeat(weights[:1], len(weights), axis=0)
+        returns = _returns(weights, stage_scores(judged), absent_stages(judged), own_stages(runs))
         return stage_advantages(returns, scaled=self.scaled), ~np.isnan(returns)
 
 
@@ -394,7 +409,7 @@ def policy_rows(
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]
     if not judged:
         return Compiled()
-    advantages, known = rule.advantages(judged)
+    advantages, known = rule.advantages(group.trajectories, judged)
     if not advantages.any():
         known = np.zeros_like(known)  # nothing is to be learnt from the group
     return compiled(
@@ -416,8 +431,17 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
     """(n, K): stages whose rubric had no item, and which are therefore left out of every sum."""
-    rows = [[without_criteria(stage) for stage in _in_order(judgement)] for judgement in judged]
+    rows = [[left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
+
+
+def own_stages(runs: Sequence[Trajectory]) -> Flags:
+    """(n, K): of a branch the stages that it wrote itself, of a whole run all.
+
+    A whole run that left a stage out chose to: what followed is a return of that, too.
+    """
+    rows = [[not run.shared or written(run, stage) for stage in Stage] for run in runs]
+    return np.array(rows, dtype=np.bool_).reshape(len(runs), len(STAGES))
 
 
 def reflection_rows(

@@ -28,7 +28,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
     Usage,
-    without_criteria,
+    left_out,
 )
 from rubricem.training.collect.directory import (
     GroupRecord,
@@ -113,9 +113,7 @@ def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
         fault=fault.rule if fault else None,
         scores=tuple(one.judgement.score(s) if one.judgement else None for s in Stage),
         unscored=tuple(
-            score.unscored_reason
-            for score in stages
-            if score.score is None and not without_criteria(score)
+            score.unscored_reason for score in stages if score.score is None and not left_out(score)
         ),
         missing=sum(score.missing for score in stages),
         judged=one.judgement is not None,

@@ -45,7 +45,7 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
     TrajectoryGroup,
-    without_criteria,
+    left_out,
 )
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
@@ -304,7 +304,7 @@ def told(judgement: Judgement) -> Told:
 
     Every rollout has the same names, as verl wants them.
     """
-    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
+    absent = (stage.value for stage in Stage if left_out(judgement.at(stage)))
     scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
     return scores | {ABSENT: ",".join(absent)}
 
