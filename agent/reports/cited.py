@@ -79,6 +79,9 @@ DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "n
 REMOVED = "[claim removed]"
 """what stands for a claim that repair took out of the middle of a text"""
 
+NOT_CERTAIN = "Not certain:"
+"""stands before a claim that the model itself doubts"""
+
 _STOPS = ".!?,;:"
 
 
@@ -134,6 +137,8 @@ class Cited:
 
     text: str
     citations: tuple[Citation, ...]
+    certain: bool = True
+    """False: it is said of it that the model itself doubts it"""
 
 
 Piece = Text | Uncited | Cited
@@ -171,6 +176,12 @@ class CitedAnswer:
     def sources(self) -> tuple[Source, ...]:
         """The cited sources, in the order of their numbers from 1."""
         return tuple({c.number: c.source for c in self.citations}.values())
+
+    @property
+    def doubted(self) -> frozenset[str]:
+        """The claims that the model itself doubts."""
+        cited = (p for p in self.pieces if isinstance(p, Cited) and not p.certain)
+        return frozenset(c.claim for piece in cited for c in piece.citations)
 
     def of(self, source: Source) -> tuple[Citation, ...]:
         """The citations that stand on a source."""
@@ -402,15 +413,18 @@ class _Reading:
         self.pieces.append((blank.rstrip(" "), None))
 
     def numbered(self) -> Iterator[Piece]:
-        numbers: dict[str, int] = {}
+        numbers, before = dict[str, int](), ""
         for text, ids in self.verdicts.repaired(self.pieces):
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
-                cited = [self.citation(i, numbers[i], text) for i in ids]
-                yield Cited(text, tuple(sorted(cited, key=lambda c: c.number)))
+                cited = sorted(
+                    (self.citation(i, numbers[i], text) for i in ids), key=lambda c: c.number
+                )
+                yield Cited(text, tuple(cited), not before.rstrip().endswith(NOT_CERTAIN))
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
+            before = text
 
     def citation(self, identifier: str, number: int, text: str) -> Citation:
         source = self.sources[identifier]

@@ -192,7 +192,9 @@ _ENDED = {
     Status.FAILED: ("\u2717", "red"),
 }
 _MARK = re.compile(r"(?<!\w)(?:\[\d+(?::\s+in\s+part)?\])+")
-_DOUBT = re.compile(r"\[\d+:\s+not\s+supported\]|\[no\s+source\]|\[claim\s+removed\]")
+_DOUBT = re.compile(
+    r"(?m:^Not\s+certain:)|\[\d+:\s+not\s+supported\]|\[no\s+source\]|\[claim\s+removed\]"
+)
 
 
 @contextmanager

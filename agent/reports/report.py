@@ -283,6 +283,9 @@ NO_ANSWER = "No answer was written."
 NOTHING_ANSWERS = (
     "nothing that was read answers it; other words, another source or a larger model may find it"
 )
+NOT_CERTAIN = (
+    "the model itself doubts what is marked so below; hold it against the sentence that it rests on"
+)
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
 
@@ -367,7 +370,8 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         reason = ended_because(trajectory) or "no reason was given."
         if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
             reason = f"{reason}; what follows rests on no source."
-        said.append(f"{_ENDED[trajectory.status]}: {reason}")
+        how = "Not certain" if reason == NOT_CERTAIN else _ENDED[trajectory.status]
+        said.append(f"{how}: {reason}")
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
@@ -377,6 +381,8 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
 
 def ended_because(trajectory: Trajectory) -> str:
     """Why a run ended as it did, for its reader: what was not found stands in the answer."""
+    if trajectory.status is Status.PARTIAL and trajectory.reason.startswith("not certain: "):
+        return NOT_CERTAIN
     missed = trajectory.status is Status.NO_EVIDENCE and trajectory.reason.startswith("not found: ")
     return NOTHING_ANSWERS if missed else one_line(trajectory.reason)
 

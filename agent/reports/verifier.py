@@ -339,11 +339,12 @@ class AnswerVerifier:
             await work.check(pairs)
             repairs = await self._repaired(trajectory, work)
         checker = work.checker.name
-        return self._outcome(checker, work.note, work.found, repairs), work.usage
+        return self._outcome(checker, work.note, _held(work.found, answer), repairs), work.usage
 
     def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
         """By lexical rules, without any call; claims that repair cannot rewrite are removed."""
-        found = {pair: lexical_finding(pair) for pair in pairs_of(cited_answer(trajectory))}
+        answer = cited_answer(trajectory)
+        found = _held({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
         failed = _failed(trajectory, found) if self._repairing(trajectory) else ()
         repairs = tuple(Repair(claim=pairs[0].claim) for pairs in failed)
         return self._outcome(NAME, why, found, repairs)
@@ -377,6 +378,16 @@ class AnswerVerifier:
             Repair(claim=old[0].claim, became=new[0].claim if any(map(work.holds, new)) else "")
             for old, new in zip(failed, anew, strict=True)
         )
+
+
+DOUBTED = "the model that wrote it is not certain of it"
+
+
+def _held(found: Found, answer: CitedAnswer) -> Found:
+    """The findings, where a claim is supported in part at most that its own model doubts."""
+    doubted = ClaimFinding("partial", DOUBTED)
+    held = (pair for pair, one in found.items() if one.verdict == "supported")
+    return {**found, **{pair: doubted for pair in held if pair.claim in answer.doubted}}
 
 
 def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:

@@ -20,9 +20,11 @@ grammar holds it to a whole call, or to what would have come without one.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
+from rubricem.agent.reports.cited import NOT_CERTAIN
 from rubricem.agent.research.candidates import (
     asks_for,
     expects_words,
@@ -32,7 +34,7 @@ from rubricem.agent.research.candidates import (
     speaks_of,
     told_by,
 )
-from rubricem.agent.research.lookups import Lookups, SideBySide
+from rubricem.agent.research.lookups import Finding, Lookups, SideBySide
 from rubricem.agent.research.plans import (
     Lookup,
     asks_one_thing,
@@ -461,25 +463,49 @@ class ForcedDecoder:
             told = compared.note if plain else f"{compared.note} So it is {compared.answer}."
             await run.prompt(Stage.ANSWER, f"\n{neutralise(told)}")
         # What rests on another that was not found needs no word of its own.
-        left = [neutralise(text) for s in lookups.open() if (text := lookups.resolved(s))]
+        asked = {s.number: neutralise(t) for s in lookups.open() if (t := lookups.resolved(s))}
+        unsure = lookups.unsure()
+        left = [text for number, text in asked.items() if number not in unsure]
         if not run.sources and run.search_error:
             await run.prompt(Stage.ANSWER, "\nThe search failed.")
-        elif left or not said:
-            missing = left or [neutralise(question)]
-            await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
-            for number, near in lookups.near.items():
-                if number not in lookups.found:
-                    quote = await self._reader.quote(run, number, near)
-                    told = f'\nNearest to it: <cite id="{near.source}">{quote}</cite>'
-                    await run.prompt(Stage.ANSWER, told)
+        else:
+            await self._tell_unsure(run, unsure)
+            missing = left or ([] if said or unsure else [neutralise(question)])
+            await self._tell_missing(run, missing)
         answered = said and all(not step.planned for step in lookups.open())
         if not answered and not run.search_error:
-            status = Status.PARTIAL if said else Status.NO_EVIDENCE
-            run.end_early(f"not found: {[*left, question][0]}", status, by=run.ended_by)
+            status = Status.PARTIAL if said or unsure else Status.NO_EVIDENCE
+            why = "not certain" if unsure and not left else "not found"
+            about = [*left, *asked.values(), question][0]
+            run.end_early(f"{why}: {about}", status, by=run.ended_by)
         if run.ask.answer_format is AnswerFormat.EXACT:
             await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE.strip()}")
             await self._exact(run, compared, answered=answered)
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
+
+    async def _tell_unsure(self, run: Run, unsure: Mapping[int, Finding]) -> None:
+        """What may answer, as what it is, each with the sentence that it rests on."""
+        for number, finding in unsure.items():
+            await run.prompt(Stage.ANSWER, f'\n{NOT_CERTAIN} <cite id="{finding.source}">')
+            if finding.worded:
+                await run.keep_edited(Stage.ANSWER, finding.text)
+            else:
+                await run.prompt(Stage.ANSWER, await self._reader.quote(run, number, finding))
+            await run.prompt(Stage.ANSWER, "</cite>")
+            for more in finding.more:
+                quote = await self._reader.quote(run, number, more)
+                told = f'\nIt rests on: <cite id="{more.source}">{quote}</cite>'
+                await run.prompt(Stage.ANSWER, told)
+
+    async def _tell_missing(self, run: Run, missing: Sequence[str]) -> None:
+        """What was not found, and what comes nearest to it."""
+        lookups = run.lookups
+        await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
+        for number, near in lookups.near.items():
+            if number not in lookups.found and number not in lookups.doubted:
+                quote = await self._reader.quote(run, number, near)
+                told = f'\nNearest to it: <cite id="{near.source}">{quote}</cite>'
+                await run.prompt(Stage.ANSWER, told)
 
     async def _exact(self, run: Run, compared: SideBySide | None, *, answered: bool) -> None:
         """The bare answer: what code compared or the plan led to, else one of the things found."""

@@ -103,6 +103,8 @@ class Lookups:
     """number of a look-up -> what a draft of its answer names that no passage has"""
     near: dict[int, Finding] = field(default_factory=dict)
     """number of a look-up -> what of that comes nearest, and may not answer it"""
+    doubted: dict[int, tuple[Finding, float]] = field(default_factory=dict)
+    """number of a look-up -> what may answer it, not certainly, and how likely it is, 0 to 1"""
     at: int = 0
     """number of the look-up that is being searched"""
     shown: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ class Lookups:
 
     def begin(self, steps: Sequence[Lookup]) -> None:
         self.steps, self.found, self.queries, self.read = list(steps), {}, {}, {}
-        self.guesses, self.likely, self.near, self.named = {}, {}, {}, {}
+        self.guesses, self.likely, self.near, self.named, self.doubted = {}, {}, {}, {}, {}
         self.at = self.steps[0].number
 
     def show(self, ids: Iterable[str]) -> None:
@@ -241,6 +243,17 @@ class Lookups:
                 if len(run) > len(best) and f" {plain} " not in f" {others} ":
                     best = run
         return best or self.found[number].text
+
+    def doubt(self, finding: Finding, chance: float) -> None:
+        """Keep what may answer the present look-up: a draft before a quote, else the likelier."""
+        kept = self.doubted.get(self.at)
+        if kept is None or (finding.worded, chance) > (kept[0].worded, kept[1]):
+            self.doubted[self.at] = (finding, chance)
+
+    def unsure(self) -> dict[int, Finding]:
+        """What may answer those for which nothing is certain, by their numbers."""
+        left = [s.number for s in self.open()]
+        return {number: self.doubted[number][0] for number in left if number in self.doubted}
 
     def past(self) -> tuple[PastLookup, ...]:
         """The look-ups as they were searched, and what was found; not those that compare."""

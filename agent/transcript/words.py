@@ -135,6 +135,14 @@ def entered_options(text: str) -> set[str]:
     return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
 
 
+def options_stand(claim: str, *passages: str) -> bool:
+    """Whether the options of a claim stand in the passages, letters also together: `-fd`."""
+    known = {option for passage in passages for option in OPTION.findall(passage)}
+    asked = OPTION.findall(claim)
+    each = ([o] if o[1] == "-" else [f"-{letter}" for letter in o[1:]] for o in asked)
+    return all(o in known or known.issuperset(parts) for o, parts in zip(asked, each, strict=True))
+
+
 def is_made_up(claim: str, passage: str) -> bool:
     """Whether a command in the claim is put together of what stands apart in the passage, or not.
 
@@ -143,11 +151,9 @@ def is_made_up(claim: str, passage: str) -> bool:
     reader's own: a branch, a file. A command is what stands between backticks.
     """
     there = passage.replace("`", " ")
-    options, known = {*OPTION.findall(there)}, {*_PLAIN.findall(there)}
-    for option in OPTION.findall(claim):
-        each = [option] if option[1] == "-" else [f"-{letter}" for letter in option[1:]]  # -fd
-        if option not in options and not options.issuperset(each):
-            return True
+    known = {*_PLAIN.findall(there)}
+    if not options_stand(claim, there):
+        return True
     for command in _TYPED.findall(claim):
         for before, word in pairwise(takewhile(_PLAIN.fullmatch, command.split())):
             follows = rf"(?<!\w){re.escape(before)}[\s-]+{re.escape(word)}(?!\w)"

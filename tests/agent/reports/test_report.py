@@ -28,6 +28,7 @@ from rubricem.agent.reports.report import (
     recalled_lines,
     web_address,
 )
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.memory.schema import AnswerFormat, Contribution, Recollection, Status, Trajectory
 from tests.agent.reports.runs import (
     CITED,
@@ -166,6 +167,26 @@ def test_a_run_that_found_nothing_says_what_may_help_and_not_its_question_again(
     assert note.startswith("No evidence: nothing that was read answers it; other words,")
     assert facts(missed)[0] == "no evidence"
     assert as_json(missed)["reason"] == "not found: What is eaten?", "programs are told which"
+
+
+def test_what_is_not_certain_is_told_apart_in_every_form():
+    cited = [f'<cite id="S1">{text}</cite>' for text in ("It grows.", "It is not bounded.")]
+    reason = {"status": Status.PARTIAL, "reason": "not certain: What is eaten?"}
+    run = trajectory(f"Not certain: {cited[0]}\nIt rests on: {cited[1]}")
+    found = AnswerVerifier("mark", None).by_rules(run, "")
+    run = run.model_copy(update={**reason, "verification": found})
+    (note,) = notes(run, cited_answer(run))
+    assert note.startswith("Not certain: the model itself doubts what is marked so below")
+    body = "Not certain: It grows [1: in part]."
+    assert note in markdown(run) and body in markdown(run) and body in printed(run, True)
+    assert f'<p class="note">{note}</p>' in page(run) and 'class="partial"' in page(run)
+    told = as_json(run)
+    assert told["status"] == "partial" and body in told["answer"]
+    first, second = (c["support"] for c in told["citations"])
+    assert first["verdict"] == "partial" and first["reason"] and second["verdict"] == "supported"
+    colours = StringIO()
+    print_report(run, Console(file=colours, force_terminal=True, width=120))
+    assert "\x1b[33mNot certain:\x1b[0m" in colours.getvalue()
 
 
 def test_what_costs_nothing_has_no_price_in_its_report():

@@ -310,3 +310,15 @@ async def test_each_reply_is_on_disk_before_the_next_is_asked_for(tmp_path: Path
         await AnswerVerifier("repair", ChatWriter(chat)).verify(trajectory(BAD), through)
     lines = (tmp_path / "journal.jsonl").read_text().splitlines()
     assert len(lines) == 1
+
+
+async def test_what_the_model_doubts_is_supported_in_part_at_most(tmp_path: Path):
+    grows, holds = "The cache can grow without bound.", "It holds 128 calls."
+    lines = [f'{lead} <cite id="S1">{text}</cite>'
+             for lead, text in (("Not certain:", grows), ("It rests on:", holds))]  # fmt: skip
+    run, by_rules = trajectory("\n".join(lines)), AnswerVerifier("mark", None)
+    found, _ = await verified(by_rules, run, tmp_path)
+    for checked in (found, by_rules.by_rules(run, "")):
+        said = {check.claim: (check.verdict, check.reason) for check in checked.checks}
+        assert said[grows] == ("partial", "the model that wrote it is not certain of it")
+        assert said[holds][0] == "supported"

@@ -550,3 +550,25 @@ def test_the_documentation_of_python_speaks_of_python_without_saying_so(tool: st
     text = "Recursively delete a directory tree."
     source = Source(id="S1", query="q", title="rmtree", location="c", text=text, tool=tool)
     assert speaks_of("How do I delete a directory tree in Python?", source) is speaks
+
+
+def test_of_what_is_not_certain_a_draft_is_kept_before_a_quote_and_else_the_likelier():
+    lookups = Lookups()
+    lookups.begin([Lookup(1, "How is it undone?"), Lookup(2, "Is it kept?")])
+    quote, draft, other = (
+        Finding("A quote.", "S1", quoted=True), Finding("A draft.", "S1", worded=True),
+        Finding("Another draft.", "S2", worded=True),
+    )  # fmt: skip
+    for finding, chance in (
+        (quote, 0.65),
+        (draft, 0.55),
+        (other, 0.6),
+        (quote, 0.69),
+        (draft, 0.5),
+    ):
+        lookups.doubt(finding, chance)
+    assert lookups.unsure() == {1: other}
+    lookups.found[1] = draft
+    assert not lookups.unsure(), "what is found needs none"
+    lookups.begin([Lookup(1, "How is it undone?")])
+    assert not lookups.unsure(), "a plan that was changed is begun anew"

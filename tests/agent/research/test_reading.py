@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.reading import (
     adds,
@@ -457,25 +457,32 @@ async def test_an_answer_is_drafted_from_the_passages_alone_and_shown_with_what_
 
 
 MISSED = "Not found: How do I undo a commit?"
+UNSURE = "Not certain:"
 
 
 @pytest.mark.parametrize(
     ("drafted", "yes", "status", "told"),
     [
-        ("not found", 0.6, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("not found", 0.5, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("not found", 0.6, Status.PARTIAL, f"{UNSURE} With reset --soft git takes back"),
         ("Not found.", 0.2, Status.NO_EVIDENCE, MISSED),
         ("To undo it, use git reset --mixed_up.", 0.8, Status.FINISHED, "With reset --soft git"),
         ("To undo a commit, use git with 128.", 0.8, Status.FINISHED, "With reset --soft git"),
         ("Undo the commit.", 0.8, Status.FINISHED, "With reset --soft git takes back"),
-        ("Undo the commit.", 0.6, Status.NO_EVIDENCE,
+        ("Undo the commit.", 0.5, Status.NO_EVIDENCE,
          f"{MISSED}\nNearest to it: With reset --soft"),
-        (DRAFTED, 0.65, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        (DRAFTED, 0.65, Status.PARTIAL, f"{UNSURE} {DRAFTED}\nIt rests on: With reset --soft git"),
+        (DRAFTED, 0.45, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("To undo a commit, use git reset with 128.", 0.65, Status.PARTIAL,
+         f"{UNSURE} With reset --soft git takes back"),
         ("Yes.", 0.1, Status.NO_EVIDENCE, MISSED),
         ("With reset --soft git takes back the last commit and keeps the files.", 0.75,
          Status.FINISHED, "With reset --soft git takes back"),
     ],
-    ids=["nothing, one is near", "nothing", "another name", "another number", "the question again",
-         "the question again, and unsure", "the model doubts it", "no word", "the sentence itself"],
+    ids=["nothing, one is near", "nothing, one may be it", "nothing", "another name",
+         "another number", "the question again", "the question again, and unsure", "not certain",
+         "the model doubts it", "not certain, of another number", "no word",
+         "the sentence itself"],
 )  # fmt: skip
 async def test_a_draft_that_no_passage_holds_is_not_shown(
     tmp_path: Path, drafted: str, yes: float, status: Status, told: str
@@ -489,11 +496,20 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
 
 
 async def test_what_a_doubted_draft_rests_on_is_shown_as_the_nearest(tmp_path: Path):
-    reader = GivenModel(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
+    reader = GivenModel(lambda text: 0.45 if "Is this answer right" in text else 0.1, DRAFTED)
     run = await draft_undoing(tmp_path, reader)
     shown = cited_answer(run.trajectory("t")).text(lambda _: "")
     assert run.status is Status.NO_EVIDENCE and "To undo" not in shown
     assert shown.startswith(f"{MISSED}\nNearest to it: With reset --soft")
+
+
+async def test_a_draft_that_is_not_certain_is_told_as_that(tmp_path: Path):
+    reader = GivenModel(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
+    run = await draft_undoing(tmp_path, reader)
+    assert run.reason == "not certain: How do I undo a commit?" and not run.lookups.found
+    first, second = (p for p in cited_answer(run.trajectory("t")).pieces if isinstance(p, Cited))
+    assert first.text == DRAFTED and not first.certain
+    assert second.text.startswith("With reset --soft") and second.certain
 
 
 async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_from_others(
@@ -586,6 +602,19 @@ async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: P
     drafted = "Use the command with the option --soft."
     run = await draft_undoing(tmp_path, GivenModel(text=drafted), text)
     assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
+
+
+async def test_a_draft_rests_on_a_passage_that_has_its_option(tmp_path: Path):
+    near = page("git-diff", "To undo what the commit has, the index is reset, which leaves files.")
+    told = page("git-reset", "The reset with --soft leaves all files as they are after the commit.")
+    policy = SmallModel(Filling(expects=" undo"))
+    policy.reader = GivenModel(
+        text="To undo a commit, the index is reset with `--soft`, which leaves files."
+    )
+    run = new_run(tmp_path, policy, FixedSearch([near, told]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert run.sources[run.lookups.found[1].source].title == "git-reset"
 
 
 async def test_without_an_embedder_the_transcript_is_read_on_where_no_passage_holds_a_draft(
