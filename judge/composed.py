@@ -40,6 +40,7 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
     Usage,
+    left_out,
 )
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
@@ -67,9 +68,16 @@ class StageView:
 class Judged(Rubric):
     """The stage judge's score; NaN where it gives none."""
 
+    def __init__(self, unasked: float = math.nan) -> None:
+        """`unasked`: the score of a stage of which the judge has nothing to say."""
+        super().__init__()
+        self.unasked = unasked
+
     async def forward(self, action: str, observation: StageView) -> float:
-        score = (await observation.judged()).score
-        return math.nan if score is None else score
+        given = await observation.judged()
+        if left_out(given):
+            return self.unasked
+        return math.nan if given.score is None else given.score
 
 
 @dataclass(slots=True)

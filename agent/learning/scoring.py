@@ -90,9 +90,13 @@ class Supported(Rubric):
 
 
 def gated() -> Compositions:
-    """The judge's score for a stage of whole form, and for an answer whose citations hold."""
+    """The judge's score for a stage of whole form, and for an answer whose citations hold.
+
+    A stage of whole form of which the judge has nothing to say, as one of whole answers has not, is
+    1: left out, it would be compared with none, and a broken one beside it would lose nothing.
+    """
     return {
-        **dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged())),
+        **dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged(unasked=1.0))),
         Stage.ANSWER: lambda: Sequential(Gate(Valid()), Gate(Supported(), LEAST_SUPPORT), Judged()),
     }
 

@@ -102,7 +102,8 @@ class RoundsConfig(TableConfig):
     graded: bool = False
     """an embedded stage judge is asked for points, not Yes or No"""
     gated: bool = False
-    """0 for stages of broken form and badly cited answers; the judge is asked about the rest"""
+    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
+    1 where it has nothing to say"""
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
     """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)

@@ -71,7 +71,8 @@ class GroupOptions(TableConfig):
     judge: str = "stage"
     """as `--judge` of `rubricem collect` takes it"""
     gated: bool = False
-    """0 for stages of broken form and badly cited answers; the judge is asked about the rest"""
+    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
+    1 where it has nothing to say"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one rollout of each group, as further rows of its batch"""
     scaffold: str | None = None

@@ -589,7 +589,7 @@ async def test_a_whole_run_is_judged_but_not_an_answer_that_cites_nothing(
     with ScriptedServer((*RUN[:-1], end)) as server:
         await asked(server.base_url, data, thread="mine")
     with ScriptedServer(judging) as server:
-        assert await asyncio.to_thread(scores_gated, server) == [0.5, None, None, judged]
+        assert await asyncio.to_thread(scores_gated, server) == [0.5, 1.0, 1.0, judged]
     assert len(server.requests) == 2, "one proposes, one scores"
 
 
