@@ -27,6 +27,7 @@ from typing import Any, Literal, Protocol
 from pydantic import TypeAdapter
 
 from rubricem.agent.transcript.scaffold import own_markers
+from rubricem.memory.asking import read_usage
 from rubricem.memory.runs import CallJournal, CallKey, ReplyStore, identity
 from rubricem.memory.schema import (
     Author,
@@ -273,14 +274,18 @@ class JournaledCalls:
     """The calls that are made beside the transcripts of runs.
 
     `gate` makes each call that the journal does not hold, when it sees fit; what it is given
-    asks and keeps the reply.
+    asks and keeps the reply. `found` is told of each reply that the journal holds.
     """
 
     def __init__(
-        self, journal: CallJournal, gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once
+        self,
+        journal: CallJournal,
+        gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once,
+        found: Callable[[dict[str, Any]], None] = lambda reply: None,
     ) -> None:
         self._journal = journal
         self._gate = gate
+        self._found = found
 
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journal's reply to a call, or a new one, which is on disk when this returns."""
@@ -295,6 +300,7 @@ class JournaledCalls:
             return reply
 
         if (reply := self._journal.find(key)) is not None:
+            self._found(reply)
             return reply
         return await self._gate(kept)
 
@@ -307,7 +313,8 @@ class JournaledCalls:
 
     async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
         async def asked() -> dict[str, Any]:
-            return {"weights": await read()}
+            used = read_usage(call.asked[-1])
+            return {"weights": await read(), "usage": used.model_dump(mode="json")}
 
         return tuple((await self.once(str(call), asked))["weights"])
 

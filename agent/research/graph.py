@@ -292,14 +292,14 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     by = run.ended_by if run.cut_in else run.spending.out()
     if not by:
         began, beside = run.spending.seconds, CallsBeside(run.spending)
-        calls = JournaledCalls(run.journal, beside)
+        calls = JournaledCalls(run.journal, beside, beside.found)
         try:
-            run.verification, used = await run.spending.bounded(
+            run.verification, _ = await run.spending.bounded(
                 run.verifier.verify(trajectory, calls, run.listener)
             )
         except OutOfTime as end:
-            by, used = end.by, beside.used
-        run.count(used, run.spending.seconds - began, "verify")
+            by = end.by
+        run.count_spent(beside.used, run.spending.seconds - began, "verify")
     if by:
         why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
         run.verification = run.verifier.by_rules(trajectory, why)

@@ -224,27 +224,32 @@ def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
 class CallsBeside:
     """Makes calls of the policy's model beside a transcript, as far as the run's budgets go.
 
-    Raises PolicyError for one that they do not allow beside those in flight.
+    Raises PolicyError for one that they do not allow beside those in flight. What the journal holds
+    is counted when it is `found`, so that a resume has as much left as there was at first.
     """
 
     spending: Spending
     used: Usage = NO_USAGE
-    """by calls that have ended here"""
+    """by calls that have ended, here or before"""
     _in_flight: int = 0
 
     async def __call__(self, make: Callable[[], Awaitable[Reply]]) -> Reply:
         if by := self.spending.out(self._in_flight):
             raise PolicyError(reason_of(by, self.spending.budgets))
+        self.spending.live()
         self._in_flight += 1
         try:
             reply = await make()
-            self._count(Usage.model_validate(reply.get("usage") or NO_USAGE))
+            self.found(reply)
         except RubricemError as error:
             self._count(spent(error))
             raise
         finally:
             self._in_flight -= 1
         return reply
+
+    def found(self, reply: Reply) -> None:
+        self._count(Usage.model_validate(reply.get("usage") or NO_USAGE))
 
     def _count(self, usage: Usage) -> None:
         if usage.calls:
@@ -490,9 +495,13 @@ class Run:
 
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count what a call took, now or when it was made."""
+        self.spending.count(usage, seconds)
+        self.count_spent(usage, seconds, slot)
+
+    def count_spent(self, usage: Usage, seconds: float, slot: str) -> None:
+        """Count what was taken from the budgets as it was spent."""
         self.usage += usage
         self._spend(slot, seconds, usage)
-        self.spending.count(usage, seconds)
         self.listener(UsageCounted(self.usage))
 
     def _spend(self, slot: str, seconds: float, usage: Usage = NO_USAGE) -> None:

@@ -85,7 +85,7 @@ class Meter:
 
 
 def usage_of(reply: Mapping[str, Any]) -> Usage:
-    """What a reply of the journal has cost; searches and choices have no usage."""
+    """What a reply of the journal has cost; searches have no usage, nor had choices once."""
     usage = reply.get("usage")
     return Usage.model_validate(usage) if usage else NO_USAGE
 

@@ -262,6 +262,9 @@ async def test_no_more_citations_are_checked_at_once_than_a_budget_allows(tmp_pa
     with ScriptedServer([*RUN[:2], policies.answer(cites), *checked]) as server:
         found = await checking(server, tmp_path, tokens=800)
         assert len(server.requests) == 3 + 3
+        (tmp_path / "runs" / "t" / "trajectory.json").unlink()
+        assert await checking(server, tmp_path, tokens=800) == found
+        assert len(server.requests) == 3 + 3, "what was spent before is spent in a resume"
     assert "the budget of 800 tokens ran out" in found.note and len(found.checks) == 40
 
 

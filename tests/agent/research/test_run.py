@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from rubricem.agent.models.policy import JournaledCalls, JournaledReader, call_scope
 from rubricem.agent.research.free import system_prompt
+from rubricem.agent.research.run import CallsBeside
+from rubricem.agent.transcript.question import Budgets, Spending
 from rubricem.agent.transcript.words import nearest
-from rubricem.memory.errors import SourceError
-from rubricem.memory.schema import Author, Passage, Sampling, Stage, Status
+from rubricem.memory.errors import PolicyError, SourceError
+from rubricem.memory.runs import Journal
+from rubricem.memory.schema import Author, Passage, Sampling, Stage, Status, Usage
+from tests.support.judges import FixedReader
 from tests.support.policies import (
     BROWSED,
     PASSAGES,
@@ -115,6 +120,27 @@ async def test_the_first_reason_to_end_early_stands_but_for_a_failure(run_of: Op
 async def test_room_counts_every_kept_token(run_of: Opening):
     run = await run_of(ScriptedPolicy([], context_tokens=100))
     assert run.room() == 100 - len("systemquestion")
+
+
+async def test_what_the_embedded_model_weighs_beside_a_run_keeps_to_its_tokens_also_in_a_resume(
+    tmp_path: Path,
+):
+    async def weighed() -> tuple[Usage, int]:
+        """100 tokens are read for each of three claims, and 250 may be."""
+        reader, beside = FixedReader(lambda text: (0.5, 0.5)), CallsBeside(Spending(Budgets(250)))
+        journal = Journal(tmp_path / "journal.jsonl")
+        calls = JournaledReader(reader, JournaledCalls(journal, beside, beside.found))  # type: ignore[arg-type]
+        with call_scope("checks"):
+            for claim in (1, 2):
+                await calls.weigh([claim] * 100, ("Yes", "No"))
+            with pytest.raises(PolicyError, match="the budget of 250 tokens ran out"):
+                await calls.weigh([3] * 100, ("Yes", "No"))
+        journal.close()
+        return beside.used, len(reader.texts)
+
+    used = Usage(prompt_tokens=200, cost=0.0, calls=2)
+    assert await weighed() == (used, 2)
+    assert await weighed() == (used, 0), "the journal has both, and they are spent all the same"
 
 
 async def test_a_failed_search_says_why_and_is_not_remembered_as_an_empty_one(run_of: Opening):
