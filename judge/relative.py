@@ -47,7 +47,7 @@ from rubricem.judge.base import (
     unread,
     written,
 )
-from rubricem.memory.asking import ask_json, spent, weighed
+from rubricem.memory.asking import Bill, ask_json, spent, weighed
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -580,14 +580,15 @@ class ChoiceAttemptReader:
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
         before = await self._fitted(question, text)
-        scores, usage = list[tuple[float, str]](), NO_USAGE
-        for number in range(1, len(text.attempts) + 1):
-            asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
-            messages = instructed("relative_choice", asked)
-            chances, used = await weighed(self._reader, messages, DIGITS)
-            scores.append((expected(chances) / (len(DIGITS) - 1), ""))
-            usage += used
-        return Read(tuple(scores), usage)
+        scores = list[tuple[float, str]]()
+        with Bill() as bill:
+            for number in range(1, len(text.attempts) + 1):
+                asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
+                messages = instructed("relative_choice", asked)
+                chances, used = await weighed(self._reader, messages, DIGITS)
+                scores.append((expected(chances) / (len(DIGITS) - 1), ""))
+                bill.usage += used
+        return Read(tuple(scores), bill.usage)
 
     async def _fitted(self, question: str, whole: GroupText) -> str:
         """All attempts, cut alike until they leave room. Raises JudgeError if they never do."""

@@ -45,10 +45,9 @@ from rubricem.judge.base import (
     written,
 )
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers, weighed
+from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, weighed
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import (
-    NO_USAGE,
     Author,
     ChatModel,
     ChoiceReader,
@@ -61,7 +60,6 @@ from rubricem.memory.schema import (
     Stage,
     TokenPolicy,
     Trajectory,
-    Usage,
     Verdict,
 )
 from rubricem.memory.screening import pleading
@@ -323,16 +321,18 @@ class ChoiceScorer:
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         async with self._place:
             before = await self._before(trajectory)
-            usage, verdicts = NO_USAGE, {}
-            for stage, criteria in standard.items():
-                read = [await self._verdict(before, trajectory, stage, c) for c in criteria]
-                usage = sum((used for _, used in read), usage)
-                verdicts[stage] = tuple(verdict for verdict, _ in read)
-        return Scored(verdicts, usage)
+            with Bill() as bill:
+                verdicts = {
+                    stage: tuple(
+                        [await self._verdict(before, trajectory, stage, c, bill) for c in criteria]
+                    )
+                    for stage, criteria in standard.items()
+                }
+        return Scored(verdicts, bill.usage)
 
     async def _verdict(
-        self, before: str, trajectory: Trajectory, stage: Stage, criterion: Criterion
-    ) -> tuple[Verdict, Usage]:
+        self, before: str, trajectory: Trajectory, stage: Stage, criterion: Criterion, bill: Bill
+    ) -> Verdict:
         statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
         span = closest_span(statement, stage_text(trajectory, stage))
         seen = _seen(trajectory, stage, span)
@@ -344,10 +344,10 @@ class ChoiceScorer:
         else:
             yes, used = await chance_of_yes(self._reader, instructed("choice", text))
             points = 2 * yes
-        verdict = Verdict(
+        bill.usage += used
+        return Verdict(
             criterion=criterion, points=min(points, 2.0), justification=span, justified_by="code"
         )
-        return verdict, used
 
     async def _before(self, trajectory: Trajectory) -> str:
         """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
@@ -502,22 +502,22 @@ class LineProposer:
     async def _all(
         self, question: str, material: dict[Stage, str], *, persistent: bool, step: int
     ) -> Proposed:
-        found, usage = dict[Stage, tuple[Criterion, ...]](), NO_USAGE
-        for stage, text in material.items():
-            messages = _line_messages(question, stage, text)
-            lines, used = await self._lines(messages, stage, f"{question}\0{stage}\0{step}")
-            usage += used
-            if criteria := criteria_of(lines, question, text, persistent=persistent):
-                found[stage] = criteria
-        if not found:
-            raise JudgeError("the embedded model wrote no usable criterion for any stage")
-        return Proposed(found, usage)
+        found = dict[Stage, tuple[Criterion, ...]]()
+        with Bill() as bill:
+            for stage, text in material.items():
+                messages = _line_messages(question, stage, text)
+                lines = await self._lines(messages, stage, f"{question}\0{stage}\0{step}", bill)
+                if criteria := criteria_of(lines, question, text, persistent=persistent):
+                    found[stage] = criteria
+            if not found:
+                raise JudgeError("the embedded model wrote no usable criterion")
+        return Proposed(found, bill.usage)
 
     async def _lines(
-        self, messages: Sequence[Message], stage: Stage, seed: str
-    ) -> tuple[list[Line], Usage]:
+        self, messages: Sequence[Message], stage: Stage, seed: str, bill: Bill
+    ) -> list[Line]:
         """The stage's lines one by one, each a sentence that the model goes on from."""
-        ids, lines, usage = await self._model.render(messages), list[Line](), NO_USAGE
+        ids, lines = await self._model.render(messages), list[Line]()
         for number, kind in enumerate(KINDS[stage]):
             ids = (*ids, *await self._model.encode(f"{kind}:"))
             sampling = Sampling(
@@ -531,12 +531,12 @@ class LineProposer:
             reply = await self._model.complete(
                 ids, sampling, lambda text: end.end() if (end := _END.search(text)) else None
             )
-            usage += reply.usage
+            bill.usage += reply.usage
             text = " ".join(reply.text.split())
             ids = (*ids, *await self._model.encode(f" {text}\n"))
             if reply.stop_reason in ("stop", "eos"):
                 lines.append((kind, text))
-        return lines, usage
+        return lines
 
 
 def grammar(stage: Stage) -> str:

@@ -9,7 +9,7 @@ also where no usable reply came: the error then carries it as `usage`.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -152,6 +152,20 @@ async def counted(
 def spent(error: RubricemError) -> Usage:
     """What had been paid when the error came."""
     return error.usage or NO_USAGE
+
+
+@dataclass
+class Bill:
+    """What a row of calls costs; an error that ends it inside carries what was paid before."""
+
+    usage: Usage = NO_USAGE
+
+    def __enter__(self) -> "Bill":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RubricemError):
+            error.usage = self.usage + spent(error)
 
 
 def parsed(

@@ -47,7 +47,7 @@ from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
-from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers, spent
+from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, spent
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -93,18 +93,19 @@ class ChoiceChecker:
         return f"{self._reader.name} and lexical rules"
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        found, chances, usage = [], [], NO_USAGE
-        for pair in pairs:
-            finding, probability = ClaimFinding("unsupported", pair.fault()), 0.0
-            if pair.verbatim():
-                finding, probability = ClaimFinding("supported"), 1.0
-            elif not finding.reason:
-                probability, used = await self.probability(pair)
-                finding = finding_at(pair, probability)
-                usage += used
-            found.append(finding)
-            chances.append(probability)
-        return Findings(tuple(found), usage, tuple(chances))
+        found, chances = [], []
+        with Bill() as bill:
+            for pair in pairs:
+                finding, probability = ClaimFinding("unsupported", pair.fault()), 0.0
+                if pair.verbatim():
+                    finding, probability = ClaimFinding("supported"), 1.0
+                elif not finding.reason:
+                    probability, used = await self.probability(pair)
+                    finding = finding_at(pair, probability)
+                    bill.usage += used
+                found.append(finding)
+                chances.append(probability)
+        return Findings(tuple(found), bill.usage, tuple(chances))
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
         """How likely the passage says the claim, 0 to 1, by rules and model together.

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,9 @@ import pytest
 import pytest_asyncio
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.judge.base import GroupText
 from rubricem.judge.build import stage_judge
+from rubricem.judge.relative import ChoiceAttemptReader
 from rubricem.judge.stage_readers import (
     ITEM_TOKENS,
     ChatProposer,
@@ -38,6 +40,7 @@ from rubricem.memory.schema import (
     Status,
     StopPredicate,
     Trajectory,
+    Usage,
 )
 from rubricem.memory.screening import pleading
 from tests.support.judges import FixedReader
@@ -323,7 +326,8 @@ class LineModel(ByCharacter):
         self.samplings.append(sampling)
         end = stop(self.line) if stop else None
         reason = "length" if end is None else "stop"
-        return Completion(text=self.line[:end], stop_reason=reason)  # type: ignore[arg-type]
+        written, usage = self.line[:end], Usage(calls=1)
+        return Completion(text=written, stop_reason=reason, usage=usage)  # type: ignore[arg-type]
 
 
 async def test_each_stage_is_asked_with_its_excerpts_and_goes_on_line_by_line():
@@ -364,6 +368,27 @@ async def test_lines_from_the_question_are_persistent_and_those_that_break_off_a
         QUESTION
     )
     assert all(c.persistent for criteria in proposed.criteria.values() for c in criteria)
+
+
+async def test_an_error_carries_what_was_read_and_written_before_it():
+    def third_fails(text: str) -> tuple[float, ...]:
+        if len(reader.texts) == 3:
+            raise PolicyError("the model ended")
+        return (1.0, *(0.0,) * (len(reader.options[-1]) - 1))
+
+    work: list[Callable[[FixedReader], Awaitable[Any]]] = [
+        lambda reader: ChoiceScorer(reader).score(RUNS[0], STANDARD),
+        lambda reader: ChoiceAttemptReader(reader).read("q", GroupText("", ("a", "b", "c")), 0),
+    ]
+    for ask in work:
+        reader = FixedReader(third_fails)
+        with pytest.raises(PolicyError) as failed:
+            await ask(reader)
+        read = len(reader.texts[0]) + len(reader.texts[1])
+        assert failed.value.usage == Usage(prompt_tokens=read, cost=0.0, calls=2)
+    with pytest.raises(JudgeError, match="no usable criterion") as nothing:
+        await LineProposer(LineModel(" Says that the entry which")).from_question(QUESTION)
+    assert nothing.value.usage is not None and nothing.value.usage.calls == 11
 
 
 def test_only_lines_that_can_be_checked_count_each_once():
