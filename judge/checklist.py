@@ -288,7 +288,7 @@ class ProposedChecklist:
                 "This model writes criteria from the question alone.",
                 "Leave the answer out, or use a server's model.",
             )
-        proposed = await self._proposer.from_question(question)
+        proposed = await self._proposer.from_question(question, stages=(Stage.ANSWER,))
         items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
         if not items:
             raise JudgeError(

@@ -147,8 +147,16 @@ class Proposer(Protocol):
         """Criteria that separate stronger from weaker ones of at least two runs."""
         ...
 
-    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
-        """Criteria made before any run was seen; `found` is what a search for it brought."""
+    async def from_question(
+        self,
+        question: str,
+        found: Sequence[Passage] = (),
+        stages: Sequence[Stage] = tuple(Stage),
+    ) -> Proposed:
+        """Criteria made before any run was seen; `found` is what a search for it brought.
+
+        `stages` are those that criteria are wanted for; it may bring others, too.
+        """
         ...
 
 
@@ -179,9 +187,8 @@ class StageJudge:
         if not any(buffer.persistent.values()) and (lone or self._persistent):
             # Kept for good are, beside a group, criteria of the answer alone.
             stages = tuple(Stage) if lone else (Stage.ANSWER,)
-            await grown.by(
-                self.proposer.from_question(buffer.question), "from the question", stages
-            )
+            asked = self.proposer.from_question(buffer.question, stages=stages)
+            await grown.by(asked, "from the question", stages)
         if not lone:
             asked = self.proposer.contrast(different, grown.buffer, step)
             await grown.by(asked, f"contrasting {len(different)} runs")

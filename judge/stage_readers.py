@@ -127,7 +127,13 @@ class ChatProposer:
         asked = [fenced({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
         return await self._propose("contrast", asked, persistent=False)
 
-    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+    async def from_question(
+        self,
+        question: str,
+        found: Sequence[Passage] = (),
+        stages: Sequence[Stage] = tuple(Stage),
+    ) -> Proposed:
+        """One call, which brings those of the other stages as well."""
         asked = [fenced({"question": question})]
         if found:
             asked.append(f"What a search found:\n{shown_passages(found, CHARACTERS)}")
@@ -493,10 +499,15 @@ class LineProposer:
         }
         return await self._all(buffer.question, material, persistent=False, step=step)
 
-    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+    async def from_question(
+        self,
+        question: str,
+        found: Sequence[Passage] = (),
+        stages: Sequence[Stage] = tuple(Stage),
+    ) -> Proposed:
         most = min(LINE_CHARACTERS, self._model.context_tokens * 3 // 2)
         before = f"{shown_passages(found, most)}\n\n" if found else ""
-        material = dict.fromkeys(Stage, f"{before}{FROM_QUESTION}")
+        material = dict.fromkeys(stages, f"{before}{FROM_QUESTION}")
         return await self._all(question, material, persistent=True, step=0)
 
     async def _all(

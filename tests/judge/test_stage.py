@@ -246,7 +246,8 @@ async def test_a_buffer_keeps_its_caps_with_fewer_than_two_scored_rollouts(score
 
 async def test_a_group_may_be_given_criteria_that_are_kept_before_it_is_contrasted():
     class Both(ScriptedProposer):
-        async def from_question(self, question: str, found: Any = ()) -> Any:
+        async def from_question(self, question: str, found: Any = (), stages: Any = ()) -> Any:
+            assert stages == (Stage.ANSWER,), "of the others none would be kept"
             self.criteria = KEPT
             return await super().from_question(question, found)
 
@@ -272,7 +273,7 @@ class Listening(ScriptedProposer):
 
     found: tuple[Passage, ...] = ()
 
-    async def from_question(self, question: str, found: Any = ()) -> Any:
+    async def from_question(self, question: str, found: Any = (), stages: Any = ()) -> Any:
         self.found = tuple(found)
         return await super().from_question(question, found)
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.judge.base import GroupText
 from rubricem.judge.build import stage_judge
+from rubricem.judge.checklist import ProposedChecklist
 from rubricem.judge.relative import ChoiceAttemptReader
 from rubricem.judge.stage_readers import (
     ITEM_TOKENS,
@@ -368,6 +369,12 @@ async def test_lines_from_the_question_are_persistent_and_those_that_break_off_a
         QUESTION
     )
     assert all(c.persistent for criteria in proposed.criteria.values() for c in criteria)
+
+
+async def test_a_checklist_is_proposed_without_asking_for_the_other_stages():
+    model = LineModel(" Names what lru_cache keeps.\n")
+    made = await ProposedChecklist(LineProposer(model)).make(QUESTION)
+    assert len(made.items) == 1 and len(model.asked) == 1
 
 
 async def test_an_error_carries_what_was_read_and_written_before_it():

@@ -192,7 +192,12 @@ class ScriptedProposer:
         self.contrasted.append(len(trajectories))
         return self._given()
 
-    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+    async def from_question(
+        self,
+        question: str,
+        found: Sequence[Passage] = (),
+        stages: Sequence[Stage] = tuple(Stage),
+    ) -> Proposed:
         self.asked.append(question)
         return self._given()
 
