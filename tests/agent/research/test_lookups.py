@@ -572,3 +572,28 @@ def test_of_what_is_not_certain_a_draft_is_kept_before_a_quote_and_else_the_like
     assert not lookups.unsure(), "what is found needs none"
     lookups.begin([Lookup(1, "How is it undone?")])
     assert not lookups.unsure(), "a plan that was changed is begun anew"
+
+
+@pytest.mark.parametrize(
+    ("question", "before", "source", "chance"),
+    [
+        ("How is it done?", "", "S2", 0.68),
+        ("Why is it done?", "", "S2", 0.58),
+        ("How is it done?", "Use `git reset` with --soft.", "S2", 0.78),
+        ("How is it done?", "Use `git reset` with --soft.", "S1", 0.68),
+        ("How is it done?", "Use `git stash` with --keep-index.", "S2", 0.58),
+        ("How is it done with git reset --soft?", "Use `git stash` for it.", "S2", 0.68),
+        ("How is it done?", "It cannot be done at all.", "S2", 0.68),
+    ],
+    ids=["alone", "what may not be so", "another says the same", "the same says it again",
+         "another says something else", "the question names it", "another names nothing"],
+)  # fmt: skip
+def test_a_draft_is_weighed_by_what_else_was_drafted(
+    question: str, before: str, source: str, chance: float
+):
+    lookups = Lookups()
+    lookups.begin([Lookup(1, question)])
+    if before:
+        lookups.doubt(Finding(before, "S1", worded=True), 0.6)
+    draft = Finding("The option --soft of `git reset` does it.", source, worded=True)
+    assert lookups.weigh(draft, 0.68, question) == pytest.approx(chance)

@@ -503,6 +503,26 @@ async def test_what_a_doubted_draft_rests_on_is_shown_as_the_nearest(tmp_path: P
     assert shown.startswith(f"{MISSED}\nNearest to it: With reset --soft")
 
 
+async def test_a_draft_on_why_is_not_certain_where_another_would_be(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" revert it"))
+    policy.reader = GivenModel(lambda t: 0.75 if "Is this answer right" in t else 0.1, DRAFTED)
+    for question, status in (("How do I undo it?", Status.FINISHED),
+                             ("Why do I undo a commit?", Status.PARTIAL)):  # fmt: skip
+        folder = tmp_path / str(status)
+        run = new_run(folder, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
+        run.ask = replace(run.ask, question=question)
+        assert (await walk(run, ForcedDecoder(embedder=Meanings()))).status is status
+
+
+async def test_a_draft_without_a_number_is_none_of_how_many(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" undo"))
+    policy.reader = GivenModel(text="With reset --soft git takes back what was the last commit.")
+    run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="git undo how many of them does it take")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    assert run.status is Status.NO_EVIDENCE
+
+
 async def test_a_draft_that_is_not_certain_is_told_as_that(tmp_path: Path):
     reader = GivenModel(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
     run = await draft_undoing(tmp_path, reader)
