@@ -25,6 +25,8 @@ from rubricem.agent.research.plans import (
 )
 from rubricem.agent.transcript.words import (
     folded,
+    main_clause,
+    named,
     overlap,
     phrase,
 )
@@ -59,6 +61,11 @@ class SideBySide:
     """numbers of the look-ups that found them"""
 
 
+SWAYED = 0.1
+"""by which a draft is likelier or less, by what else is known of it"""
+ALIKE, OTHER = 0.5, 0.34
+"""share of what two drafts name that both do, from which they say the same, and up to which not"""
+_WHY = re.compile(r"\W*why\b", re.I)
 _DAYS = 372
 """of a year of twelve months of 31: enough to tell which of two lives is longer"""
 
@@ -243,6 +250,22 @@ class Lookups:
                 if len(run) > len(best) and f" {plain} " not in f" {others} ":
                     best = run
         return best or self.found[number].text
+
+    def weigh(self, draft: Finding, chance: float, question: str) -> float:
+        """How likely a draft of the present look-up is right: as the model says it, and beside.
+
+        One from another source that names the same speaks for it, one that names other things
+        against it. So does a question why something is: whether it is so nobody asked.
+        """
+        chance -= SWAYED * bool(_WHY.match(main_clause(question)))
+        other = self.doubted.get(self.at)
+        mine = named(draft.text, question)
+        theirs = named(other[0].text, question) if other and other[0].worded else frozenset()
+        if other and mine and theirs:
+            share = len(mine & theirs) / len(mine | theirs)
+            agrees = share >= ALIKE and other[0].source != draft.source
+            chance += SWAYED * (agrees - (share <= OTHER))
+        return chance
 
     def doubt(self, finding: Finding, chance: float) -> None:
         """Keep what may answer the present look-up: a draft before a quote, else the likelier."""

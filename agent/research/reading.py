@@ -251,7 +251,9 @@ def holds(source: Source, claim: str) -> bool:
     return exact_stand and names_stand(claim, text) and overlap(claim, text) >= SUPPORT
 
 
-_ANSWERING = "yes no use uses used using run command option function method statement"
+_ANSWERING = (
+    "yes no use uses used using run command option function method statement parameter argument"
+)
 """words of answers, whatever is asked: in "use the command `git checkout`" two say something"""
 
 
@@ -336,7 +338,7 @@ _COUNT = re.compile(
 
 def _may_count(said: str, question: str) -> bool:
     """Whether a sentence has a number, where a question asks how many there are of something."""
-    counts = re.match(r"\W*how many\b", main_clause(question), re.I)
+    counts = re.search(r"\bhow many\b", main_clause(question), re.I)
     return not counts or bool(_COUNT.search(said))
 
 
@@ -803,7 +805,7 @@ class AnswerReader:
         quote = Finding(cut_quote(basis), source.id, quoted=True)
         needed = basis and overlap(basis, drafted) < REPEATED
         finding = Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())
-        if chance is not None and chance < BORNE_OUT:
+        if chance is not None and run.lookups.weigh(finding, chance, question) < BORNE_OUT:
             if basis:  # a reader may see in it what the model doubts, so it can be the nearest
                 known = run.lookups.likely.setdefault(run.lookups.at, {})
                 known[quote] = min(chance, SURE)

@@ -22,6 +22,7 @@ from rubricem.memory.language import (
     language_of,
     language_with,
     sentences,
+    stands,
     stop_words,
     words_in,
 )
@@ -160,6 +161,16 @@ def is_made_up(claim: str, passage: str) -> bool:
             if word in known and not re.search(follows, there):
                 return True
     return False
+
+
+def named(text: str, question: str) -> frozenset[str]:
+    """What a text names exactly, and the question does not.
+
+    That is options, numbers, identifiers, and the words of what stands between backticks.
+    """
+    typed = re.findall(r"[A-Za-z][\w.-]*", " ".join(_TYPED.findall(text)))
+    exact = {*OPTION.findall(text), *IDENTIFIER.findall(text), *re.findall(r"\d+", text), *typed}
+    return frozenset(word for word in exact if not stands(word, question))
 
 
 MOST_RESTED = 3
