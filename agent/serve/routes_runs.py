@@ -113,6 +113,8 @@ MOST_OPEN = 2000
 MOST_DIGITS = 15
 SOON = 0.2
 """seconds in which a list takes in what changed; it says how many runs it did not get to"""
+TOGETHER = 0.005
+"""seconds for which a look waits for others: a page asks for its list and for the latest at once"""
 
 
 class Labelled(RequestBody):
@@ -131,6 +133,8 @@ class _Runs:
     """streams of events that are open"""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """held by whoever looks through the runs: two at once would both take twice as long"""
+    coming: asyncio.Task[int] | None = None
+    """the next look, which has not begun: it sees all that was there when it was asked for"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
@@ -144,23 +148,41 @@ class _Runs:
         tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
     ) -> dict[str, Any]:
         """Runs that were asked before one (or all), the newest first; `q`: words to be in them."""
-        past = self.desk.history
+        past, desk = self.desk.history, self.desk
+        counts: dict[str, Any] = {"reading": await self._look()}
 
-        def looked() -> tuple[list[PastRun], dict[str, str], dict[str, Any]]:
-            counts: dict[str, Any] = {"reading": past.follow(seconds=SOON)}
+        def looked() -> list[tuple[PastRun, dict[str, Any], Trajectory | None]]:
             if before is None:
-                counts |= {"found": past.count(q, tag), "tags": past.tags()}
-            return past.page(q, tag, before, limit), conversations(self.desk), counts
+                counts.update({"found": past.count(q, tag), "tags": past.tags()})
+            told, rows = conversations(desk), []
+            for run in past.page(q, tag, before, limit):
+                # One that is deleted meanwhile is not listed.
+                with suppress(RequestRefused):
+                    rows.append((run, *_kept(desk, run.thread, told)))
+            return rows
 
-        async with self.looking:
-            runs, told, counts = await asyncio.to_thread(looked)
-        found = []
-        for run in runs:
-            # One that is deleted meanwhile is not listed.
-            with suppress(RequestRefused):
-                row = await summary(self.desk, run.thread, told)
-                found.append(row | {"preview": run.preview(q)})
+        found = [
+            await _summary(desk, head, trajectory) | {"preview": run.preview(q)}
+            for run, head, trajectory in await asyncio.to_thread(looked)
+        ]
         return {"runs": found, **counts}
+
+    async def _look(self) -> int:
+        """Take in what changed until now; how many runs were not got to.
+
+        Those that come together share one look, of which most is spent on the folders' times.
+        """
+
+        async def look() -> int:
+            await asyncio.sleep(TOGETHER)
+            async with self.looking:
+                # Whoever comes from now on may have changed something that this look has passed.
+                self.coming = None
+                return await asyncio.to_thread(self.desk.history.follow, seconds=SOON)
+
+        if self.coming is None:
+            self.coming = asyncio.create_task(look())
+        return await asyncio.shield(self.coming)
 
     def label(self, run: str, given: Labelled) -> dict[str, Any]:
         """Name a run, or set its tags."""
@@ -329,10 +351,14 @@ async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, An
 
     Raises Refused (404) where its folder is gone and nobody works on it.
     """
-    kept, trajectory = await asyncio.to_thread(_kept, desk, run)
-    work = desk.live.get(run)
-    head = {"run": run, "thread": told.get(run), **kept}
-    if work is not None:
+    return await _summary(desk, *await asyncio.to_thread(_kept, desk, run, told))
+
+
+async def _summary(
+    desk: RunDesk, head: dict[str, Any], trajectory: Trajectory | None
+) -> dict[str, Any]:
+    run: str = head["run"]
+    if (work := desk.live.get(run)) is not None:
         return head | _at_work(desk, work)
     if trajectory is not None:
         return head | _ended(trajectory)
@@ -347,14 +373,18 @@ async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, An
     return head | {"state": "ended", **said}
 
 
-def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
-    """What was asked, and how it ended if it did."""
+def _kept(
+    desk: RunDesk, run: str, told: Mapping[str, str]
+) -> tuple[dict[str, Any], Trajectory | None]:
+    """What was asked, and how it ended if it did; reads files."""
     work = desk.live.get(run)
     try:
         asked_at = work.began if work else desk.store.asked_at(run)
     except OSError as error:
         raise unknown_run(run) from error
     head: dict[str, Any] = {
+        "run": run,
+        "thread": told.get(run),
         "question": "",
         **labels_of(desk.store, run).model_dump(mode="json"),
         "status": "",

@@ -1,15 +1,20 @@
 """The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
+import asyncio
 import hashlib
+import math
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
+from rubricem.agent.research.history import History
 from rubricem.agent.serve import routes_runs
 from rubricem.agent.serve.app import (
     NOT_FOUND,
@@ -27,12 +32,14 @@ from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.runs import RunStore
 from tests.conftest import ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.pages import begun_server, served
 from tests.support.values import run_of
+from tests.support.waiting import PATIENCE
 
 STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
@@ -290,3 +297,50 @@ async def test_past_runs_are_found_named_and_deleted_for_good(
         more |= {"json": {}} if gone == client.patch else {}
         assert (await gone("/api/runs/a", **more)).status_code == 404
     assert (await client.get("/api/runs")).json()["runs"] == []
+
+
+class Watched(History):
+    """Counts its looks; each ends when it is let go."""
+
+    def __init__(self, store: RunStore) -> None:
+        super().__init__(store)
+        self.looks = 0
+        self.seen, self.go = threading.Event(), threading.Event()
+
+    def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:
+        self.looks += 1
+        left = super().follow(tell, seconds)
+        self.seen.set()
+        assert self.go.wait(PATIENCE)
+        return left
+
+
+async def test_lists_that_are_asked_for_together_share_a_look_that_sees_all_before_them(
+    tmp_path: Path,
+):
+    desk = RunDesk(Settings(data_dir=tmp_path, base_url="http://127.0.0.1:9/v1", model="m"))
+    desk.history = history = Watched(desk.store)
+    app = FastAPI()
+    app.include_router(routes_runs.router(desk, Security()))
+    transport = httpx.ASGITransport(app)
+
+    def ended(name: str) -> None:
+        desk.store.create(name, {"ask": {"question": "?"}, "choices": {}})
+        desk.store.save(run_of(name=name))
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+
+        async def listed(limit: int) -> list[str]:
+            found = (await client.get(f"/api/runs?limit={limit}")).json()
+            return [run["run"] for run in found["runs"]]
+
+        ended("a")
+        first = [asyncio.create_task(listed(limit)) for limit in (30, 12)]
+        await asyncio.to_thread(history.seen.wait, PATIENCE)
+        ended("b")
+        later = [asyncio.create_task(listed(limit)) for limit in (30, 1)]
+        await asyncio.sleep(2 * routes_runs.TOGETHER)
+        history.go.set()
+        assert all("a" in runs for runs in await asyncio.gather(*first))
+        assert await asyncio.gather(*later) == [["b", "a"], ["b"]]
+    assert history.looks == 2
