@@ -237,7 +237,7 @@ class LlamaPolicy:
             if folder is None or len(head) < LEAST_KEPT:
                 return
             # Another llama.cpp may lay its states out in another way.
-            made_by = importlib.metadata.version("xllamacpp")
+            made_by = await asyncio.to_thread(importlib.metadata.version, "xllamacpp")
             named = f"{self.version}\0{self.context_tokens}\0{made_by}\0{head}"
             name = f"state-{hashlib.sha256(named.encode()).hexdigest()[:24]}"
             state, told = folder / f"{name}.bin", folder / f"{name}.sha256"
@@ -250,11 +250,7 @@ class LlamaPolicy:
                 await asyncio.to_thread(lambda: told.write_text(_digest(state)))
             except (PolicyError, OSError):
                 return
-            # A judge's prompts and a policy's take turns; what is older than both goes.
-            kept = sorted(folder.glob("state-*.bin"), key=lambda file: -file.stat().st_mtime)
-            for other in kept[MOST_STATES:]:
-                other.with_suffix(".sha256").unlink(missing_ok=True)
-                other.unlink(missing_ok=True)
+            await asyncio.to_thread(_drop_older, folder)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self._tokenize(text, parse_special=False)
@@ -356,6 +352,14 @@ class LlamaPolicy:
 def _digest(file: Path) -> str:
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _drop_older(folder: Path) -> None:
+    """Keep the latest states: a judge's prompts and a policy's take turns."""
+    kept = sorted(folder.glob("state-*.bin"), key=lambda file: -file.stat().st_mtime)
+    for other in kept[MOST_STATES:]:
+        other.with_suffix(".sha256").unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
 
 
 def _whole(file: Path, told: Path) -> bool:

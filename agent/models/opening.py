@@ -100,7 +100,8 @@ class EmbeddedChoice:
         store = WeightsStore(self.weights_dir, shares_told(tell))
         files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")
-        states = files.path.parent if os.access(files.path.parent, os.W_OK) else None
+        folder = files.path.parent
+        states = folder if await asyncio.to_thread(os.access, folder, os.W_OK) else None
         config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter, states)
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:

@@ -301,11 +301,15 @@ _PROMISED = (
 """names of the object for programs, in order; of a trajectory's own, as they stand there"""
 
 
-def markdown(trajectory: Trajectory) -> str:
-    """The report as Markdown; in the format `exact` its last line is the bare answer."""
+def markdown(trajectory: Trajectory, *, titled: bool = True) -> str:
+    """The report as Markdown; in the format `exact` its last line is the bare answer.
+
+    `titled`: the question stands above it, as nothing else says what was asked.
+    """
     answer = cited_answer(trajectory)
     body = marked_in(answer, prose, bracketed) if answer.pieces else NO_ANSWER
-    parts = [f"# {literal(trajectory.question)}", *map(literal, notes(trajectory, answer)), body]
+    title = [f"# {literal(trajectory.question)}"] if titled else []
+    parts = [*title, *map(literal, notes(trajectory, answer)), body]
     if answer.sources:
         parts += ["## Sources", *(_source(answer, source) for source in answer.sources)]
     if recalled := recalled_lines(trajectory):

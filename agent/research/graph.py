@@ -405,7 +405,9 @@ def _node(name: str, whose: WhoseRuns) -> _Node:
             talks = state.get("messages")
             report = markdown(trajectory) if talks or "question" in state else ""
             if talks:
-                position["messages"] = [{"role": "assistant", "content": report, "id": run.thread}]
+                # Below the message that asks, the question is no heading.
+                reply = markdown(trajectory, titled=False)
+                position["messages"] = [{"role": "assistant", "content": reply, "id": run.thread}]
             return {**position, "report": report, "status": trajectory.status}
         except GraphBubbleUp:
             # A person is asked; the run stays as it is until the node begins again.

@@ -173,7 +173,7 @@ async def test_a_conversation_is_asked_after_its_last_message_and_answered_by_on
                 await chat.ainvoke(said, config, context={"tool_calls": 0})
             requests = [answering.researcher.store.request(run) for run in second["runs"]]
     assert [message.type for message in second["messages"]] == ["human", "ai"] * 2
-    assert second["messages"][1].content == first["report"] != second["report"]
+    assert f"# {QUESTION}\n\n{second['messages'][1].content}" == first["report"] != second["report"]
     assert [each["ask"]["question"] for each in requests] == [QUESTION, "And then?"]
     assert [each["ask"]["tool_calls"] for each in requests] == [2, 10]
     assert requests[1]["ask"]["earlier"] == [first["run"]]

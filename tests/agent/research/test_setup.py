@@ -316,7 +316,7 @@ def test_the_served_graph_says_what_it_takes_gives_and_may_be_told():
 
 
 @contextmanager
-def served(folder: Path, model_url: str) -> Iterator[httpx.Client]:
+def served(folder: Path, **model: str) -> Iterator[httpx.Client]:
     """A `langgraph dev` in a copy of the project, with a folder of documents beside it."""
     for name in SERVED:
         path = ROOT / name
@@ -334,9 +334,9 @@ def served(folder: Path, model_url: str) -> Iterator[httpx.Client]:
         "LANGSMITH_TRACING": "false",
         "LANGCHAIN_TRACING_V2": "false",
         "LANGGRAPH_CLI_NO_ANALYTICS": "1",
-        "RUBRICEM_BASE_URL": model_url,
         "RUBRICEM_SOURCE": "documents",
         "RUBRICEM_DATA_DIR": str(folder / "data"),
+        **model,
     }
     dev = ["-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1"]
     command = [sys.executable, *dev, "--port", str(port)]
@@ -392,7 +392,10 @@ def talked(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
 def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     turns = [*RUN, SUPPORTED, plan(), answer(), SUPPORTED, Fault(401), *RUN, SUPPORTED]
     turns += [*RUN, SUPPORTED, plan(), answer(), SUPPORTED]
-    with ScriptedServer(turns) as model, served(tmp_path, model.base_url) as http:
+    with (
+        ScriptedServer(turns) as model,
+        served(tmp_path, RUBRICEM_BASE_URL=model.base_url) as http,
+    ):
         thread = http.post("/threads", json={}).json()["thread_id"]
         first = waited(http, thread, "What does lru_cache do with maxsize None?")
         second = waited(http, thread, "And what is evicted?")
@@ -422,3 +425,17 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     assert newest["values"]["messages"] == second_told["messages"], "shown again"
     last = store.request(second_told["run"])["ask"]
     assert (last["earlier"], last["tool_calls"]) == ([store.threads()[-2]], 3)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_the_embedded_model_never_holds_up_the_loop_of_langgraph_dev(
+    tmp_path: Path, real_weights: Path
+):
+    # That refuses each call that blocks: one was `os.access` of the folder of the weights.
+    with served(tmp_path, RUBRICEM_MODEL="0.5b") as http:
+        thread = http.post("/threads", json={}).json()["thread_id"]
+        told = talked(http, thread, "What does lru_cache do with maxsize None?")
+    log = (tmp_path / "log").read_text()
+    assert "Blocking call" not in log
+    assert [said["type"] for said in told["messages"]] == ["human", "ai"], log[-3000:]
