@@ -197,28 +197,39 @@ def pleading(text: str) -> str:
     return match.group(0) if match else ""
 
 
-def orders(text: str, *, asked: bool = False) -> Iterator[str]:
+_LOWER = frozenset("a an and as at by for from in of on or the to with".split())  # noqa: SIM905
+"""words that a title writes small"""
+
+
+def orders(text: str, *, asked: bool = False, titles: bool = False) -> Iterator[str]:
     """A sentence for each thing that the text does to its reader, with the words that do it.
 
-    `asked`: it is a question, which may speak of itself and to its reader.
+    `asked`: it is a question, which may speak of itself and to its reader. `titles`: it names
+    works, which speak of I and you, all their words capital.
     """
-    told = dict(_found(folded(text)))
+    told = dict(_found(folded(text), titles))
     if asked:
         told.pop(BOND, None)
     yield from (f'It {what}: "{words}".' for what, words in told.items())
     for what, words in dict(_orders_abroad(text)).items():
         yield f'It {what}: "{words[:QUOTED]}".'
     for reading in hidden_readings(text):
-        for what, words in _found(reading):
+        for what, words in _found(reading, titles):
             if what not in told and not (asked and what == BOND):
                 yield f'Read otherwise, it {what}: "{words}".'
 
 
-def _found(plain: str) -> Iterator[tuple[str, str]]:
+def _found(plain: str, titles: bool) -> Iterator[tuple[str, str]]:
     """What a folded text does, and the first words that do it."""
     for what, pattern in _orders().items():
-        if match := pattern.search(plain):
-            yield what, match.group().strip(" .,:;!?-")[:QUOTED]
+        passed = titles and what == BOND
+        matches = (m.group() for m in pattern.finditer(plain))
+        if words := next((w for w in matches if not (passed and _is_title(w))), ""):
+            yield what, words.strip(" .,:;!?-")[:QUOTED]
+
+
+def _is_title(words: str) -> bool:
+    return all(word in _LOWER or not word[0].islower() for word in words.split())
 
 
 _LOOKALIKES = str.maketrans(
@@ -280,7 +291,7 @@ def hidden_readings(text: str) -> Iterator[str]:
 def _in_order(match: re.Match[str]) -> str:
     word = match.group().casefold()
     known = _KEYWORDS.get((word[0], word[-1], "".join(sorted(word))))
-    return known or str(match.group())
+    return known if known and known != word else str(match.group())
 
 
 def _decoded(text: str) -> Iterator[str]:
@@ -534,7 +545,7 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
 def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Flags of what code wrote down of a run, which is searched with and shown to people alone."""
     whole = ".\n".join(texts)
-    found = (*orders(question, asked=True), *orders(whole))
+    found = (*orders(question, asked=True), *orders(whole, titles=True))
     what = "It holds what looks like a password, a key or the way to one"
     return tuple(dict.fromkeys([*found, *_flag_of(_SECRET, whole, what)]))
 
