@@ -54,7 +54,7 @@ from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.learning.lessons import RunLearner, candidates_in, learn, open_learner
 from rubricem.agent.models import llama
 from rubricem.agent.research.episodes import episode_of
-from rubricem.agent.research.recall import BankRecaller, Recall
+from rubricem.agent.research.recall import BankRecaller, Recall, own_lessons
 from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.scaffold import template
 from rubricem.memory.bank import EpisodeMatch, RubricBank
@@ -372,6 +372,43 @@ class Study:
         instead = {one.id: other for one, other in next_ones} if arm == "shuffled" else {}
         return BlockRecaller(taught, led, instead)
 
+    async def lessons_of(self) -> dict[str, Value]:
+        """What was written on the filling runs and kept, what of it was recalled, what held up.
+
+        Lessons that rest on a stage are left out, since no run that was taught them is judged.
+        """
+        store, bank = self.parts.setup.stores.runs, self.bank("reflections")
+        filled = [row for row in self.rows.held.values() if (row.type, row.arm) == ("again", "off")]
+        written = [candidates_in(store.folder / row.thread) for row in filled]
+        reflected = [candidates for candidates in written if candidates]
+        every = [candidate for candidates in reflected for candidate in candidates]
+        kept = [c for c in every if c.accepted]
+        scores = [c.score.total for c in every if c.score and not c.fault]
+        values: dict[str, Value] = {
+            "reflected_on": len(reflected),
+            "reflections_written": len(every),
+            "reflections_of_valid_form": sum(not c.fault for c in every),
+            "reflections_accepted": len(kept),
+            "reflections_score": round(statistics.fmean(scores), 4) if scores else None,
+            "reflections_quarantined": (await bank.stats()).quarantined,
+            "lessons_accepted": sum(len(c.rests_on) for c in kept),
+        }
+        for arm in (arm for arm in self.arms if arm in LEARNT):
+            own = [row for row in self.rows.held.values() if row.arm == arm]
+            runs = [(row.type, store.load(row.thread)) for row in own]
+            for part in dict.fromkeys(part for part, _ in runs):
+                given = [
+                    any(item.kind == "reflection" for item in run.recollections)
+                    for kind, run in runs
+                    if kind == part
+                ]
+                values[f"{part}_{arm}_taught"] = round(statistics.fmean(given), 4)
+            told = [await own_lessons(bank, run, {}) for _, run in runs]
+            uses = [use for found in told for use in found]
+            values[f"{arm}_lessons_put_to_the_test"] = sum(use.shown for use in uses)
+            values[f"{arm}_lessons_held_up"] = sum(use.used for use in uses)
+        return values
+
 
 def tell(row: EffectRow) -> None:
     gold = "-" if row.grade.evidence is None else f"{row.grade.evidence:.2f}"
@@ -445,7 +482,10 @@ def holds(values: Mapping[str, Value]) -> bool:
     )
 
 
-async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
+async def measure(
+    arguments: argparse.Namespace, out: Path
+) -> tuple[list[EffectRow], dict[str, Value]]:
+    """Every row, and what came of the reflections."""
     arms = arguments.arms or (ARMS if arguments.full else SOON)
     setup = setup_in(out, arguments)
     asked = blocks(arguments.blocks or (FULL if arguments.full else QUICK))
@@ -468,7 +508,8 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EffectRow]:
                 await study.through(block)
                 told = values_of([*rows.held.values()])
                 print({k: v for k, v in told.items() if "evidence_gain" in k}, flush=True)
-        return [*rows.held.values()]
+            lessons = await study.lessons_of() if study.learner is not None else {}
+        return [*rows.held.values()], lessons
 
 
 async def main(arguments: argparse.Namespace) -> None:
@@ -476,12 +517,14 @@ async def main(arguments: argparse.Namespace) -> None:
         tempfile.TemporaryDirectory() as temporary,
         patch.object(llama, "EARLIER_PROMPTS_MIB", 0),
     ):
-        rows = await measure(arguments, arguments.out or Path(temporary))
-    report(arguments, rows)
+        rows, lessons = await measure(arguments, arguments.out or Path(temporary))
+    report(arguments, rows, lessons)
 
 
-def report(arguments: argparse.Namespace, rows: Sequence[EffectRow]) -> None:
-    values = values_of(rows)
+def report(
+    arguments: argparse.Namespace, rows: Sequence[EffectRow], lessons: Mapping[str, Value]
+) -> None:
+    values = values_of(rows) | lessons
     filled = len({row.id for row in rows if row.type == "again"})
     emit(
         "bank_effect",

@@ -255,8 +255,9 @@ def _why_none(
     return f"no reflection on this run was good enough to be kept: {why}{stays}"
 
 
-EMBEDDED_CANDIDATES = 2
-"""a model on a few cores writes each for a minute or more"""
+EMBEDDED_CANDIDATES = 0
+"""a model on a few cores writes each for minutes and seldom ends one in its form: it writes the one
+that is held to it"""
 OUT_OF_CONTEXT = "nothing of its thread is left, without which its question means nothing"
 
 

@@ -88,7 +88,7 @@ class Reflector:
     tokens: int
     """that a candidate may have; a model that thinks first needs more"""
     m: int = CANDIDATES
-    """candidates"""
+    """candidates of its own; 0: only the one that is held to the form"""
     minimum: float | None = None
     """total score from which the best enters the bank; None: the judge's own"""
     holds: bool = True

@@ -404,10 +404,15 @@ async def note_lessons(
     bank: RubricBank, run: Trajectory, scores: StageScores = MappingProxyType({})
 ) -> None:
     """Count what a run was taught about its own question, and whether it held up."""
+    await bank.contributed(await own_lessons(bank, run, scores))
+
+
+async def own_lessons(bank: RubricBank, run: Trajectory, scores: StageScores) -> list[ItemUse]:
+    """Of each reflection on its own question that a run was given, what of it held up."""
     own = [item.id for item in run.recollections if item.own and item.kind == "reflection"]
     found = [await bank.item(identifier) for identifier in own]
     told = [held_up(item.reflection, run, scores) for item in found if item is not None]
-    await bank.contributed([use for use in told if use is not None])
+    return [use for use in told if use is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ from benchmarks.hops import corpus, rows_of
 from rubricem.agent.evaluate.experiment import EvalFolder, EvalParts, Experiment
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.learning.lessons import save_candidates
+from rubricem.agent.research.episodes import digest_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -46,10 +48,18 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Episode, Pointer, Status
+from rubricem.memory.schema import (
+    Basis,
+    Decoding,
+    Episode,
+    Pointer,
+    ReflectionCandidate,
+    ReflectionScore,
+    Status,
+)
 from tests.agent.research.test_episodes import Kept
 from tests.agent.research.test_forced import CHAIN, DIRECTED
-from tests.support.banks import bank_in, episode
+from tests.support.banks import bank_in, episode, reflection
 from tests.support.slots import Filling, SmallModel
 
 
@@ -147,6 +157,43 @@ async def test_a_study_fills_the_bank_and_then_asks_in_every_arm_and_goes_on(tmp
             ("1", "off"): ("again", 0, 0.5), ("1", "episodes"): ("again", 0, 0.5),
             ("2", "off"): ("bridge", 0, 0.5), ("2", "episodes"): ("bridge", 0, 0.5),
         }  # fmt: skip
+
+
+async def test_lessons_that_were_kept_are_told_and_how_many_hold_up_again(tmp_path: Path):
+    kept = Kept(tmp_path)
+    kept.model = SmallModel(Filling(plan=DIRECTED, finds=("Mira Holt", "Turin")))
+    store = RunStore(tmp_path)
+    asking = Researcher(kept.model, ForcedDecoder(), Decoding.FORCED, kept.search, store, Ask(""))
+    question = EvalQuestion(id="1", question=CHAIN, answers=("Turin",), gold=("Mira Holt", "X"))
+    setup = setup_of(load_settings({"data_dir": tmp_path}))
+    experiment = Experiment(setup, QuestionSet("x", (question,)), (), tmp_path)
+    parts = EvalParts(experiment, setup, asking, None, None)
+    gone = Basis(kind="source", name="S9", mark="another text")
+    with EvalFolder(tmp_path).rows(EffectRow) as rows:
+        study = Study(parts, ("off", "reflections"), rows)
+        study.bank = lambda name: bank_in(tmp_path / name)  # type: ignore[method-assign]
+        block = Block(0, (question,), (), ())
+        filled = await study.ask(block, "again", question, "off")
+        first = store.load(filled.thread)
+        basis = Basis(kind="source", name="S1", mark=digest_of(first.sources[0].text))
+        score = ReflectionScore(diagnostic_accuracy=0.5, specificity=0.5, scope_and_balance=0.5)
+        good = ReflectionCandidate(
+            trajectory_id=first.id, question=CHAIN, segments=(), rests_on=(basis, gone),
+            score=score, accepted=True,
+        )  # fmt: skip
+        bad = good.model_copy(update={"fault": "broken", "accepted": False, "score": None})
+        save_candidates(store.folder / filled.thread, [bad, good])
+        await study.bank("reflections").put(reflection(CHAIN, "r", rests_on=good.rests_on))
+        study.lessons = 1
+        await study.through(block)
+        told = await study.lessons_of()
+    assert told == {
+        "reflected_on": 1, "reflections_written": 2, "reflections_of_valid_form": 1,
+        "reflections_score": 0.5,
+        "reflections_accepted": 1, "reflections_quarantined": 0, "lessons_accepted": 2,
+        "again_reflections_taught": 1.0,
+        "reflections_lessons_put_to_the_test": 2, "reflections_lessons_held_up": 1,
+    }  # fmt: skip
 
 
 def effect(part: str, arm: str, number: int, evidence: float, cpu: float = 1.0) -> EffectRow:

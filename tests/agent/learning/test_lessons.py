@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from rubricem.agent.learning import lessons
 from rubricem.agent.learning.lessons import LearnMark, lesson_of, queued, set_mark
 from rubricem.agent.research.conversations import (
     FILE,
@@ -27,13 +28,20 @@ from rubricem.agent.research.conversations import (
     with_conversation,
 )
 from rubricem.agent.research.setup import open_researcher, reserve
-from rubricem.agent.settings import Settings
+from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Reflection, ReflectionCandidate, ReflectionScore, Trajectory
+from rubricem.memory.schema import (
+    Judgement,
+    Reflection,
+    ReflectionCandidate,
+    ReflectionScore,
+    Trajectory,
+)
 from rubricem.memory.text import cut
-from tests.agent.learning.test_reflect import GOOD
+from tests.agent.cli.test_learn import ended
+from tests.agent.learning.test_reflect import GOOD, FixedJudge
 from tests.conftest import COMMAND, ROOT
 from tests.support.bank_cli import (
     CALLS,
@@ -49,7 +57,7 @@ from tests.support.bank_cli import (
     prepared,
 )
 from tests.support.banks import reflection
-from tests.support.policies import contents
+from tests.support.policies import ScriptedPolicy, contents
 from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
 from tests.support.values import run_of, trajectory
 from tests.support.waiting import Process
@@ -122,6 +130,29 @@ def test_lessons_are_put_to_the_test_when_their_question_is_asked_again(data: Pa
     first = next(i for i in command("bank", "list", "--every").stdout.split() if len(i) == 12)
     shown = command("bank", "show", first).stdout
     assert "stage answer" in shown and "1 of 1 held up in 1 run on its question" in shown
+
+
+async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = ended(data)
+
+    async def judged(work: Any, *, again: bool) -> Judgement:
+        return Judgement(trajectory_id=run.id, judge="j", rubric_version="1", stages=())
+
+    monkeypatch.setattr(lessons._LearningWork, "_judgement", judged)
+    monkeypatch.setattr(lessons, "reflection_judge", lambda model: FixedJudge(0.9))
+    policy = ScriptedPolicy([GOOD])
+    policy.reader = cast(Any, object())
+    setup = setup_of(load_settings({"memory": "on"}))
+    model = cast(Any, FixedJudge())
+    learner = lessons.RunLearner(setup, policy, model, setup.stores.open_bank())
+    monkeypatch.setattr(lessons, "journaled", lambda opened, calls: opened)
+    assert (await lessons.learn(learner, run.thread)).outcome == "kept"
+    [[_, sampling]] = policy.calls
+    assert sampling.grammar is not None
+    [written] = lessons.candidates_in(data / "runs" / run.thread)
+    assert written.held and written.accepted
 
 
 @pytest.mark.parametrize(("length", "lessons"), [(None, 0), ("3000", 1)])
