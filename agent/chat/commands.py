@@ -169,7 +169,11 @@ async def bank(talk: Talk, argument: str) -> None:
             talk.terminal.say("There is nothing in the bank that could be recalled.")
         return
     stats = await held.stats()
-    talk.terminal.say(f"{stats.live} reflections, {stats.quarantined} more in quarantine.")
+    lessons, left = stats.live - stats.episodes, stats.episodes
+    talk.terminal.say(
+        f"{lessons} reflection{'s' * (lessons != 1)} and {left} episode{'s' * (left != 1)} of "
+        f"earlier runs; {stats.quarantined} more in quarantine."
+    )
     last = talk.last
     lines = recalled_lines(last) if last and last.recalled else []
     for line in lines:

@@ -296,6 +296,7 @@ def list_(episodes: bool, every: bool, sort: str | None, as_json: bool) -> None:
     )
     others = ", ".join(f"{count} {what}" for count, what in hidden if count)
     said = counted(len(items), kind)
+    said += "" if items or episodes else " (`rubricem learn` writes them)"
     also = f"; with --episodes {counted(stats.episodes, 'episode')}"
     said += also if stats.episodes and not episodes else ""
     click.echo(f"{said}; with --every also {others}" if others and not every else said)

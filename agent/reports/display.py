@@ -128,7 +128,7 @@ def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
             similar = f"{count - own} of similar questions" if count > own else ""
             parts = filter(None, ("one of this very question" if own else "", similar))
             told = f"{count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
-            leads = f"{led} episode{'' if led == 1 else 's'} to search by"
+            leads = f"what {led} earlier run{'' if led == 1 else 's'} found, to search by"
             said = [told] * bool(count) + [leads] * bool(led)
             return replace(progress, recalled=f"recalled {'; '.join(said)}" if said else "")
         case events.BudgetSet(limits):
@@ -364,6 +364,7 @@ def print_report(
     console = console or Console(highlight=False)
     answer = cited_answer(trajectory)
     recalled = "".join(f"\n  - {line}" for line in recalled_lines(trajectory))
+    recalled += "\n  more of one: rubricem bank show ID" if recalled else ""
     width = min(console.width, WIDEST) if console.is_terminal else None
     body = _body(answer, console, width)
     body.highlight_regex(_MARK, "cyan")

@@ -234,26 +234,28 @@ QUESTION = 200
 def recalled_lines(trajectory: Trajectory) -> list[str]:
     """One printable line for each; of runs that kept the ids alone, these."""
     items = trajectory.recollections or [Recollection(id=name) for name in trajectory.recalled]
-    return [_line(item, contributed(trajectory, item)) for item in items]
+    return [_line(item, trajectory, contributed(trajectory, item)) for item in items]
 
 
 def contributed(trajectory: Trajectory, item: Recollection) -> str:
     """What a recalled episode changed in a run, in a phrase; "" of a reflection."""
     told = [c for c in trajectory.contributions if c.item == item.id]
-    led = [c for c in told if c.use == "pointer"]
-    offered = [c.what for c in led if c.outcome == "offered"]
-    lost = Counter(_LOST[c.outcome] for c in led if c.outcome in _LOST)
+    titles = {source.id: source.title for source in trajectory.sources}
+
+    def quoted(use: str) -> list[str]:
+        of_use = (c.what for c in told if c.use == use and c.outcome == "offered")
+        return [f'"{one_line(titles.get(what, what), 80)}"' for what in dict.fromkeys(of_use)]
+
     whole = item.own or item.why == FORMED
-    gave = "gave its plan" if whole else "gave the plan its first look-up"
-    parts = [gave] if any(c.use == "plan" for c in told) else []
-    parts += [f"led to {', '.join(offered)}"] if offered else []
-    read = dict.fromkeys(c.what for c in told if c.use == "reading")
-    parts += [f"read {', '.join(read)} as before"] if read else []
+    followed = "its plan was followed" if whole else "its look-up began the plan"
+    parts = [followed] if any(c.use == "plan" for c in told) else []
+    parts += [f"led to {', '.join(led)}"] if (led := quoted("pointer")) else []
+    parts += [f"its answer still stood in {', '.join(read)}"] if (read := quoted("reading")) else []
+    lost = Counter(_LOST[c.outcome] for c in told if c.use == "pointer" and c.outcome in _LOST)
     parts += [f"{count} of its sources {what}" for what, count in lost.items()]
-    parts += [f'searched "{one_line(c.what, 80)}"' for c in told if c.use == "query"]
-    parts += [f'left out "{one_line(c.what, 80)}"' for c in told if c.use == "miss"]
-    vain = dict.fromkeys(c.what for c in told if c.use == "vain")
-    parts += [f'passed over pages of "{one_line(query, 80)}"' for query in vain]
+    parts += [f"tried {query}, which had worked" for query in quoted("query")]
+    parts += [f"left out {query}, which had found nothing" for query in quoted("miss")]
+    parts += [f"passed over what {query} had found in vain" for query in quoted("vain")]
     return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
 
 
@@ -264,7 +266,7 @@ _LOST = {
 }
 
 
-def _line(item: Recollection, changed: str = "") -> str:
+def _line(item: Recollection, trajectory: Trajectory, changed: str) -> str:
     how = "this very question" if item.own else "a similar question"
     if item.kind == "episode":
         how = f"a run on {how}"
@@ -272,7 +274,9 @@ def _line(item: Recollection, changed: str = "") -> str:
         how = f"{how} ({item.similarity:.2f})"
     if not item.question:
         return item.id
-    said = [f"{how}: {one_line(item.question, QUESTION)}"]
+    asked = one_line(item.question, QUESTION)
+    same = item.own and asked == one_line(trajectory.question, QUESTION)
+    said = [how if same else f"{how}: {asked}"]
     if item.score is not None and item.kind == "reflection":
         said.append(f"scored {item.score:.2f}")
     said += [one_line(part, 400) for part in (item.why, changed) if part]

@@ -84,24 +84,38 @@ class BankView {
   }
 
   after(wanted, next) {
-    if (!this.list.children.length) return wanted.query || wanted.state
-      ? empty(t("Nothing found"), t("Nothing is like that. Try other words, or all states."))
-      : empty(
-        t("Nothing learnt yet"),
-        t(
-          "Runs that were judged leave a reflection here: `rubricem learn`, or ask with memory on."
-        ),
-      );
+    if (!this.list.children.length) return nothing(wanted);
     return next ? button(t("Show more"), () => this.load(next)) : null;
   }
+}
+
+function nothing({ query: words, state, kind }) {
+  if (words || state) {
+    return empty(t("Nothing found"), t("Nothing is like that. Try other words, or all states."));
+  }
+  return kind === "episode"
+    ? empty(
+      t("No episodes yet"),
+      t("A run asked with memory on leaves what it searched and found, if its answer rests on a " +
+        "source."),
+    )
+    : empty(
+      t("No lessons yet"),
+      t("One is written when a run is judged: `rubricem learn`, or ask with memory on. What runs " +
+        "searched and found is under Episodes."),
+    );
 }
 
 function statsSaid(stats) {
   const shown = ["active", "quarantine", "disabled", "pinned"].filter(
     (name) => typeof stats[name] === "number" && stats[name] > 0
   );
+  const words = {
+    quarantine: t("in quarantine"),
+    active: stats.episodes ? t("active, {0} of them episodes", stats.episodes) : t("active"),
+  };
   return [
-    ...shown.map((name) => `${stats[name]} ${name === "quarantine" ? t("in quarantine") : name}`),
+    ...shown.map((name) => `${stats[name]} ${words[name] ?? name}`),
     stats.lessons && t(
       "{0} of {1} lessons held up when asked again",
       stats.lessons_held,

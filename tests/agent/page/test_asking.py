@@ -370,7 +370,7 @@ def test_what_waits_is_learnt_from_stopped_and_learnt_from_again(
 ):
     model.judge = Fault(401)
     with pages.opened(browser, taught, "#/memory", reduced_motion="reduce") as page:
-        expect(page.get_by_role("heading", name="Nothing learnt yet")).to_be_visible()
+        expect(page.get_by_role("heading", name="No lessons yet")).to_be_visible()
         expect(panel(page)).to_have_count(0)
         pages.finished(taught)
         page.reload()

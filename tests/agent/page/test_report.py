@@ -390,6 +390,8 @@ def test_an_episode_is_read_as_what_a_run_did_and_a_report_says_what_it_changed(
     with pages.website(tmp_path, memory="read-only") as site:
         run = pages.finished(site)["run"]
         with pages.opened(browser, site, "#/memory", reduced_motion="reduce") as page:
+            expect(page.locator("main")).to_contain_text("active, 1 of them episodes")
+            expect(page.locator("main")).to_contain_text("is under Episodes.")
             page.get_by_role("radiogroup", name="Kind").get_by_text("Episodes").click()
             row = page.locator("main .list").get_by_role("listitem")
             expect(row).to_contain_text(f"1 of 2 searches found {pages.LOST}")

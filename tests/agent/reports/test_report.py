@@ -235,10 +235,13 @@ def test_of_an_episode_it_is_said_what_it_changed():
         update={"recollections": items, "recalled": ("e", "f"), "contributions": came}
     )
     assert recalled_lines(run) == [
-        "a run on a similar question: What? \u00b7 both name Rome \u00b7 led to S2; 1 of its "
-        'sources not found any more; searched "other words"; left out "these words" \u00b7 e',
+        'a run on a similar question: What? \u00b7 both name Rome \u00b7 led to "lru_cache"; 1 of '
+        'its sources not found any more; tried "other words", which had worked; left out "these '
+        'words", which had found nothing \u00b7 e',
         "a run on this very question: What? \u00b7 changed nothing \u00b7 f",
     ]
+    again = run.model_copy(update={"question": "What?"})
+    assert recalled_lines(again)[1] == "a run on this very question \u00b7 changed nothing \u00b7 f"
     assert "2 episodes recalled" in markdown(run) and "reflection" not in markdown(run)
 
 

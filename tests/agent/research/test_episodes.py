@@ -228,7 +228,7 @@ async def test_a_question_in_the_same_words_gets_the_plan_that_answered_another(
     left = next(e for e in await kept.episodes() if e.trajectory_id == first.id)
     assert recalled_lines(run) == [
         f"a run on a similar question: {CHAIN} \u00b7 asked in the same words but for the names "
-        f"\u00b7 gave its plan \u00b7 {left.id}"
+        f"\u00b7 its plan was followed \u00b7 {left.id}"
     ]
     assert not {"The Paper Kite", "Mira Holt"} & {source.title for source in run.sources}
 
@@ -258,7 +258,7 @@ async def test_whom_another_run_found_begins_the_plan_of_what_is_asked_of_them(t
     ]
     assert "think" not in {spent.slot for spent in run.spent}
     assert [c.use for c in run.contributions if c.use == "plan"] == ["plan"]
-    assert any("gave the plan its first look-up" in line for line in recalled_lines(run))
+    assert any("its look-up began the plan" in line for line in recalled_lines(run))
 
 
 READ = "Where did Mira Holt die?"
@@ -326,7 +326,7 @@ async def test_a_second_asking_has_the_model_read_nothing_that_stands_unchanged(
     assert [(x.asked, x.answer) for x in first.lookups] == [
         (x.asked, x.answer) for x in second.lookups
     ]
-    assert any("read S" in line and "as before" in line for line in recalled_lines(second))
+    assert any("its answer still stood in" in line for line in recalled_lines(second))
     [item] = [i for i in await kept.bank.items(kind="episode", every=True) if i.counts]
     told = {u.use: (u.shown, u.used) for u in item.counts}
     assert told["reading"][0] == told["reading"][1] > 0
