@@ -522,7 +522,7 @@ async def main(arguments: argparse.Namespace) -> None:
 
 
 def report(
-    arguments: argparse.Namespace, rows: Sequence[EffectRow], lessons: Mapping[str, Value]
+    arguments: argparse.Namespace, rows: Sequence[EffectRow], lessons: dict[str, Value]
 ) -> None:
     values = values_of(rows) | lessons
     filled = len({row.id for row in rows if row.type == "again"})

@@ -308,8 +308,9 @@ def form_grammar(run: Trajectory) -> str:
         f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n" lesson '
         f'lesson? "</{TAKEAWAYS}>"\n'
         'lesson ::= "- " line " [" named "]\\n"\n'
+        # No word is longer than names are: a model that loses the thread puts no more spaces.
         'line ::= [A-Za-z`] word? (" " word){4,35}\n'
-        "word ::= [^ <\\n\\[]+\n"
+        "word ::= [^ <\\n\\[]{1,32}\n"
         f"named ::= {named}\n"
     )
 

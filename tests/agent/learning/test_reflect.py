@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.learning.reflect import (
+    HEADINGS,
     Parsed,
     Reflector,
     accepted,
@@ -16,7 +17,7 @@ from rubricem.agent.learning.reflect import (
 )
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
-from rubricem.agent.research.recall import STRAY
+from rubricem.agent.research.recall import RUBRICS, STRAY, TAKEAWAYS
 from rubricem.judge.build import reflection_judge
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import RubricemError
@@ -32,6 +33,7 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
 )
+from tests.agent.research.gbnf import accepts
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import trajectory
 
@@ -196,6 +198,11 @@ async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     assert 'named ::= "plan" | "research" | "review" | "answer" | "S1"' in grammar
     places = [grammar.index(word) for word in ("Critical", "Analytical", "Commun", "Pitfalls")]
     assert places == sorted(places), "every heading, in order"
+    heads = "".join(f"{heading}: Read what it says of that.\n" for heading in HEADINGS)
+    for word, ends in (("collections.abc.MutableMapping", True), ("why," * 9, False)):
+        lesson = f"- Read the page of {word} first. [S1]\n"
+        written = f"<{RUBRICS}>\n{heads}</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson}</{TAKEAWAYS}>"
+        assert accepts(grammar, written) == ends
 
 
 @pytest.mark.parametrize(
