@@ -4,13 +4,14 @@
 
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
-were written by somebody who knew neither code nor manuals as they stand here, and 72 more later
-(`--split third`). Each is asked as `rubricem ask` asks it. Whether an answer is useful is for a
-reader to say: `useful` of a question says what it must tell, this program prints each answer with
-its citations, and the reader's verdicts are joined in from `results/everyday_read.jsonl`, one line
-each: `id`, `digest` of the answer that was read, `useful`, `why`. Counted by code beside it:
-whether the pattern of the key fact matches the answer and a cited claim. An answer is cited if a
-claim of it cites what was retrieved and the verifier does not call it unsupported.
+were written by somebody who knew neither code nor manuals as they stand here, 72 more later
+(`--split third`), and 24 after those (`--split fourth`). Each is asked as `rubricem ask` asks it.
+Whether an answer is useful is for a reader to say: `useful` of a question says what it must tell,
+this program prints each answer with its citations, and the reader's verdicts are joined in from
+`results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
+`why`. Counted by code beside it: whether the pattern of the key fact matches the answer and a cited
+claim. An answer is cited if a claim of it cites what was retrieved and the verifier does not call
+it unsupported. Those that say that they are not certain are counted with the others, and alone.
 
 The manuals come from Debian's packages when this is run, and stay in `--work`.
 """
@@ -35,12 +36,13 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.report import RESULTS, Value, emit
+from rubricem.agent.reports.cited import NOT_CERTAIN
 from rubricem.judge.evaluation.report import share
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
-HALVES, OTHER, THIRD = ("train", "dev"), "other", "third"
+HALVES, OTHER, THIRD, FOURTH = ("train", "dev"), "other", "third", "fourth"
 """of the 30; and those by somebody else"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""
@@ -145,7 +147,9 @@ def figures(
         bool(verdict and verdict["useful"] and graded["cited"])
         for verdict, graded in zip(verdicts, grades, strict=True)
     ]
+    unsure = [NOT_CERTAIN in row["plain"] for row in rows]
     values: dict[str, Value] = {"n": count, "read": sum(v is not None for v in verdicts)}
+    values["not_certain"] = sum(unsure)
     for key in ("pattern", "cited", "fact_cited"):
         values[f"{key}_share"] = round(sum(graded[key] for graded in grades) / count, 3)
     if all(verdicts):
@@ -156,6 +160,8 @@ def figures(
             "useful_and_cited_share_low": round(low, 3),
             "useful_and_cited_share_high": round(high, 3),
         }
+        doubted = [u for u, n in zip(useful, unsure, strict=True) if n]
+        values["useful_and_cited_not_certain"] = f"{sum(doubted)} of {len(doubted)}"
         for name in dict.fromkeys(question["source"] for question in questions):
             of_it = [u for u, q in zip(useful, questions, strict=True) if q["source"] == name]
             values[f"useful_and_cited_{name}"] = f"{sum(of_it)} of {len(of_it)}"
@@ -196,5 +202,5 @@ if __name__ == "__main__":
     size.add_argument("--full", action="store_true", help="all of a split, or of both halves")
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
     work = Path(tempfile.gettempdir()) / "rubricem-everyday"
-    asking_options(parser, work, (*HALVES, OTHER, THIRD))
+    asking_options(parser, work, (*HALVES, OTHER, THIRD, FOURTH))
     asyncio.run(main(parser.parse_args()))

@@ -102,7 +102,7 @@ def test_figures_by_hand() -> None:
     questions = [BY_ID["git-bisect-skip"], BY_ID["git-reflog-age"], BY_ID["sqlite-shrink"]]
     rows = [
         kept_row("git-bisect-skip", "125", claim("125")),
-        kept_row("git-reflog-age", "90 days", claim("ninety")),
+        kept_row("git-reflog-age", "Not certain: 90 days", claim("ninety")),
         kept_row("sqlite-shrink", "Run vacuum."),
     ]
     values = figures(
@@ -113,6 +113,7 @@ def test_figures_by_hand() -> None:
     # The first alone is both; the last is useful and cites nothing.
     assert values["useful_and_cited_share"] == 0.333
     assert values["useful_and_cited_git"] == "1 of 2"
+    assert values["not_certain"] == 1 and values["useful_and_cited_not_certain"] == "0 of 1"
 
 
 def test_no_share_is_told_before_every_answer_was_read() -> None:
