@@ -31,6 +31,7 @@ from rubricem.agent.sources.choice import by_meaning
 from rubricem.agent.transcript.question import part_about
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
+    ASKS_DEFAULT,
     DEFAULT,
     IDENTIFIER,
     NAME,
@@ -566,7 +567,7 @@ def default_in(source: Source, question: str) -> str:
     that the question names the signature, where the question has the parameter in other words. ""
     where no default is asked for, or that of several.
     """
-    if not DEFAULT.search(question):
+    if not ASKS_DEFAULT.search(question):
         return ""
     asked = [word.casefold().rpartition(".")[2] for word in WORD.findall(question)]
     head = source.text.strip().partition("\n")[0]

@@ -81,6 +81,14 @@ def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...
 
 
 DEFAULT = re.compile(r"\bdefaults?\b", re.I)
+ASKS_DEFAULT = re.compile(
+    r"\bdefaults?\b|\bby (?:itself|themselves)\b"
+    r"|\b(?:unless I|(?:if|when) I (?:don'?t|do not|did ?n'?t|only|just)) "
+    r"(?:say|tell|give|pass|set|specify|name|choose)\b"
+    r"|\bwithout (?:saying|telling|giving|passing|setting|specifying|naming|choosing)\b",
+    re.I,
+)
+"""a question on a default, also in a person's words: "if I don't tell it\""""
 LONGEST_SIGNATURE = 2_000
 """characters of a first line that are read as one; others' texts may have no end of it"""
 _LITERAL = re.compile(r"\b(\w+)(?:: [^=(),]+)?=(?=True\b|False\b|[\d'\"])")
@@ -92,7 +100,7 @@ def worded_defaults(question: str, text: str) -> list[str]:
     `follow_redirects`, where `follow_redirects=False` stands and it is asked whether redirects are
     followed by default. One word is too little to tell that it is meant.
     """
-    if not DEFAULT.search(question):
+    if not ASKS_DEFAULT.search(question):
         return []
     asked = content_words(question)
     head = text[:LONGEST_SIGNATURE].partition("\n")[0]

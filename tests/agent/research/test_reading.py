@@ -127,6 +127,28 @@ async def test_a_default_is_read_off_the_entry_of_its_parameter(
         assert told in answer_of(run)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("how many turns does numpy.sorts take if I don't tell it", "Defaults to 7."),
+        (
+            "How many turns are gone through when I only give numpy.sorts an array?",
+            "Defaults to 7.",
+        ),
+        ("How many turns does numpy.sorts make without setting them?", "Defaults to 7."),
+        ("What kind does numpy.sorts take by itself?", "Default is 'introselect'"),
+        ("How many turns can numpy.sorts make at most?", ""),
+        ("What happens if I set the turns of numpy.sorts to 3?", ""),
+    ],
+)
+def test_a_default_is_asked_for_in_a_persons_words(asked: str, told: str):
+    source = Source(
+        id="S1", query="q", title="numpy.sorts", location="c", text=ENTRIES, tool="search"
+    )
+    found = default_in(source, asked)
+    assert told in found and bool(told) == bool(found)
+
+
 def test_an_amount_is_the_one_default_that_is_a_number():
     head = "functools.lru_cache(maxsize=128, typed=False)"
     text = f"{head}\n\nLeast-recently-used cache decorator."
