@@ -198,20 +198,20 @@ ALONE = "How does  asyncio.gather\ntreat exceptions?"
 @pytest.mark.parametrize(
     ("question", "thread", "searched"),
     [
-        (SECOND, [QUESTION], f"functools.lru_cache maxsize=None {SECOND}"),
+        (SECOND, [QUESTION], "functools.lru_cache maxsize=None: in Python 3.12?"),
         (
             "Is it slower?",
             ["How does the moon raise the tides?", QUESTION, "And in 3.12?"],
-            "functools.lru_cache maxsize=None Is it slower?",
+            "functools.lru_cache maxsize=None: Is it slower?",
         ),
         (
             "And lru_cache with typed?",
             ["Does lru_cache evict old entries?"],
-            "evict old entries And lru_cache with typed?",
+            "evict old entries: lru_cache with typed?",
         ),
         (ALONE, [QUESTION], ALONE),
         ("And then?", [], "And then?"),
-        ("And more?", ["Why tides?", "And then?"], "tides And more?"),
+        ("And more?", ["Why tides?", "And then?"], "tides: more?"),
     ],
     ids=["names first", "the last that stands", "no word twice", "alone", "first", "all lean"],
 )
@@ -219,6 +219,70 @@ def test_a_leaning_question_is_searched_for_with_the_subject_of_its_thread(
     question: str, thread: list[str], searched: str
 ):
     assert standalone(question, thread) == searched
+
+
+HEATING = "The heating shows F5, what do I do?"
+HEIZUNG = "Die Heizung zeigt F5, was muss ich tun?"
+CHAUFFAGE = "Le chauffage affiche F5, que faire ?"
+CALEFACCION = "La calefacci\u00f3n muestra F5, \u00bfqu\u00e9 hago?"
+CAPITAL = "What is the capital of France?"
+
+
+@pytest.mark.parametrize(
+    ("before", "question", "searched"),
+    [
+        (HEATING, "And when is the next service?", "When is the next service?"),
+        (HEATING, "But who wrote the manual?", "Who wrote the manual?"),
+        (HEATING, "How do I bleed the radiators?", "How do I bleed the radiators?"),
+        (HEATING, "Is there a warranty?", "Is there a warranty?"),
+        (HEATING, "And how do I reset it?", "heating shows F5: How do I reset it?"),
+        (HEATING, "How much does that cost?", "heating shows F5: How much does that cost?"),
+        (HEATING, "And in winter?", "heating shows F5: in winter?"),
+        (HEATING, "So what happens in winter?", "heating shows F5: What happens in winter?"),
+        (HEATING, "Why?", "heating shows F5: Why?"),
+        (HEATING, "What about the boiler?", "heating shows F5: What about the boiler?"),
+        (CAPITAL, "And what is the population?", "France: What is the population?"),
+        (CAPITAL, "What is the population of Spain?", "What is the population of Spain?"),
+        (CAPITAL, "What is a republic?", "What is a republic?"),
+        (QUESTION, "How large is the default?", "functools.lru_cache: How large is the default?"),
+        (
+            QUESTION,
+            "And how does asyncio.gather treat exceptions?",
+            "How does asyncio.gather treat exceptions?",
+        ),
+        (
+            HEIZUNG,
+            "Und wann ist die n\u00e4chste Wartung?",
+            "Heizung: Wann ist die n\u00e4chste Wartung?",
+        ),
+        (HEIZUNG, "Was kostet das?", "Heizung zeigt F5 tun: Was kostet das?"),
+        (
+            CHAUFFAGE,
+            "Et quand est la prochaine r\u00e9vision ?",
+            "Quand est la prochaine r\u00e9vision ?",
+        ),
+        (CHAUFFAGE, "Et en hiver ?", "chauffage affiche F5 faire: en hiver ?"),
+        (
+            CALEFACCION,
+            "\u00bfY cu\u00e1ndo es el pr\u00f3ximo servicio?",
+            "\u00bfCu\u00e1ndo es el pr\u00f3ximo servicio?",
+        ),
+        (
+            CALEFACCION,
+            "\u00bfQui\u00e9n lo hace?",
+            "calefacci\u00f3n muestra F5 hago: \u00bfQui\u00e9n lo hace?",
+        ),
+    ],
+)
+def test_what_a_follow_up_has_of_its_own_decides_what_it_takes_of_the_question_before(
+    before: str, question: str, searched: str
+):
+    assert standalone(question, [before]) == searched
+
+
+def test_a_question_that_names_nothing_carries_on_what_was_named_before_it():
+    thread = [CAPITAL, "And what is the population?"]
+    assert standalone("And the area?", thread) == "France population: the area?"
 
 
 NEW = Passage("3.12", "python:news", "3.12", "In Python 3.12 the cache is a little faster.")
@@ -418,7 +482,7 @@ async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
     first, second = await forced(tmp_path, source, 40_000, Ask("", passages=1))
     assert first.status == second.status == "finished"
     query = second.searched[0].asked
-    assert query.startswith("functools.lru_cache maxsize=none and in python 3.12?")
+    assert query.startswith("functools.lru_cache maxsize=none: in python 3.12?")
     assert [s.id for s in second.sources] == ["S1", "S2", "S3"], "one more for an answer in words"
     assert f"\n[1] {query} {GROWS} (S1)\n" in second.transcript().casefold().replace("(s1", "(S1")
     assert '<cite id="S1">The cache can grow without bound.</cite>' in second.transcript()
