@@ -23,7 +23,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -229,7 +228,7 @@ COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
 """of a stage's words from which it is told"""
 LEAST_SENTENCE = 5
 """words of a sentence that counts as said twice"""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE, _ENDS = re.compile(r"[.!?\n](?:\s+|(?<=\n))"), " \t\r.!?"
 
 
 def observations(trajectory: Trajectory) -> list[str]:
@@ -251,7 +250,7 @@ def copied_share(text: str, sources: str) -> float:
 
 def repeated_share(text: str) -> float:
     """Share of a text's words in sentences that it has said before; 0 to 1."""
-    sentences = Counter(s.strip() for s in _SENTENCE.split(TAG.sub("\n", text.casefold())))
+    sentences = Counter(s.strip(_ENDS) for s in _SENTENCE.split(TAG.sub("\n", text.casefold())))
     repeated = sum(
         words * (times - 1)
         for sentence, times in sentences.items()
@@ -291,8 +290,8 @@ def _landmarks(sources: str) -> frozenset[tuple[str, ...]]:
 
     An honest text has none, and is spared the set of all runs.
     """
-    half = COPIED_WORDS // 2
-    return frozenset(islice(_runs(_words(sources), half), None, None, half))
+    apart = [iter(_words(sources))] * (COPIED_WORDS // 2)
+    return frozenset(zip(*apart, strict=False))
 
 
 def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
