@@ -82,6 +82,13 @@ def citation(page: Page, site: Site) -> None:
     page.get_by_role("dialog").wait_for()
 
 
+def history(page: Page, site: Site) -> None:
+    for asked in ("Which runs are kept, and where?", "What does typed=True do to lru_cache?"):
+        finished(site, asked)
+    page.goto(f"{site.url}#/history")
+    page.locator("main .list > li").first.wait_for()
+
+
 def memory(page: Page, site: Site) -> None:
     page.goto(f"{site.url}#/memory")
     page.locator("main .list a").first.wait_for()
@@ -104,7 +111,7 @@ def training(page: Page, site: Site) -> None:
 
 
 VIEWS: tuple[Callable[[Page, Site], None], ...] = (
-    ask, plan, watch, report, citation, thread, memory, judge, training, settings,
+    ask, plan, watch, report, citation, thread, history, memory, judge, training, settings,
 )  # fmt: skip
 
 

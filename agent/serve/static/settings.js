@@ -56,7 +56,7 @@ function row({ name, value, origin, set, meaning, variable, asked }) {
     el(
       "dd",
       { class: "small soft" },
-      worded(meaning.charAt(0).toUpperCase() + meaning.slice(1)),
+      worded(meaning.charAt(0).toUpperCase() + meaning.slice(1).replace(/\.$/, "")),
       ".",
     ),
     el("dd", {}, from, how),

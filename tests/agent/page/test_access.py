@@ -156,6 +156,24 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
         page.get_by_role("button", name="Stop").click()
 
 
+@pytest.mark.parametrize("width", [360, 320])
+def test_the_head_of_a_phone_breaks_no_word(browser: Browser, site: pages.Site, width: int):
+    with pages.opened(browser, site, "", viewport={"width": width, "height": 740}) as page:
+        head = page.get_by_role("banner")
+        settings = head.get_by_role("link", name="Settings")
+        for link in (head.get_by_role("link", name="rubricem"), settings):
+            lines = link.evaluate(
+                """(link) => {
+                    const text = [...link.childNodes].find((node) => node.nodeType === 3);
+                    const range = document.createRange();
+                    range.selectNode(text);
+                    return range.getClientRects().length;
+                }"""
+            )
+            assert lines <= 1
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
 def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(
     browser: Browser, tmp_path: Path
 ):
