@@ -337,10 +337,14 @@ _COUNT = re.compile(
 )
 
 
+_MEASURE = re.compile(r"\bhow (?:long|much|often|old|large|big|similar)\b", re.I)
+
+
 def _may_count(said: str, question: str) -> bool:
-    """Whether a sentence has a number, where a question asks how many there are of something."""
+    """Whether a sentence has a number, where a question asks how many, or how long by default."""
     counts = re.search(r"\bhow many\b", main_clause(question), re.I)
-    return not counts or bool(_COUNT.search(said))
+    measures = _MEASURE.search(question) and ASKS_DEFAULT.search(question)
+    return not (counts or measures) or bool(_COUNT.search(said))
 
 
 _THING = r"(?:function|method|class|exception|decorator|context manager)"

@@ -536,13 +536,23 @@ async def test_a_draft_on_why_is_not_certain_where_another_would_be(tmp_path: Pa
         assert (await walk(run, ForcedDecoder(embedder=Meanings()))).status is status
 
 
-async def test_a_draft_without_a_number_is_none_of_how_many(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("question", "status"),
+    [
+        ("git undo how many of them does it take", Status.NO_EVIDENCE),
+        ("How long is undo kept by default?", Status.NO_EVIDENCE),
+        ("How long is undo kept?", Status.FINISHED),
+    ],
+)
+async def test_a_draft_without_a_number_tells_no_amount(
+    tmp_path: Path, question: str, status: Status
+):
     policy = SmallModel(Filling(expects=" undo"))
     policy.reader = GivenModel(text="With reset --soft git takes back what was the last commit.")
     run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
-    run.ask = replace(run.ask, question="git undo how many of them does it take")
+    run.ask = replace(run.ask, question=question)
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
-    assert run.status is Status.NO_EVIDENCE
+    assert run.status is status
 
 
 async def test_a_draft_that_is_not_certain_is_told_as_that(tmp_path: Path):
