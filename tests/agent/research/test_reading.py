@@ -485,13 +485,13 @@ UNSURE = "Not certain:"
 @pytest.mark.parametrize(
     ("drafted", "yes", "status", "told"),
     [
-        ("not found", 0.5, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
-        ("not found", 0.6, Status.PARTIAL, f"{UNSURE} With reset --soft git takes back"),
+        ("not found", 0.45, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
+        ("not found", 0.5, Status.PARTIAL, f"{UNSURE} With reset --soft git takes back"),
         ("Not found.", 0.2, Status.NO_EVIDENCE, MISSED),
         ("To undo it, use git reset --mixed_up.", 0.8, Status.FINISHED, "With reset --soft git"),
         ("To undo a commit, use git with 128.", 0.8, Status.FINISHED, "With reset --soft git"),
         ("Undo the commit.", 0.8, Status.FINISHED, "With reset --soft git takes back"),
-        ("Undo the commit.", 0.5, Status.NO_EVIDENCE,
+        ("Undo the commit.", 0.45, Status.NO_EVIDENCE,
          f"{MISSED}\nNearest to it: With reset --soft"),
         (DRAFTED, 0.65, Status.PARTIAL, f"{UNSURE} {DRAFTED}\nIt rests on: With reset --soft git"),
         (DRAFTED, 0.45, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
