@@ -112,6 +112,10 @@ class Report:
     trajectory: Trajectory = field(repr=False)
     """the whole run; its `thread` is the name to go on with"""
 
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows of it."""
+        return self.markdown
+
 
 async def research(
     question: str,

@@ -195,7 +195,9 @@ def read_text(file: Path) -> str:
 def confirmed(question: str, yes: bool) -> bool:
     """What the person at the terminal says; SettingsError where there is none to ask."""
     if not (yes or sys.stdin.isatty()):
-        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
+        raise SettingsError(
+            f"There is no terminal to ask at: {question}", "Say --yes, if you are sure."
+        )
     return yes or click.confirm(question)
 
 

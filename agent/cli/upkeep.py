@@ -88,7 +88,8 @@ def backup(file: Path) -> None:
         raise SettingsError(f"{file} is there already.", "Name another file.")
     kept = write_backup(data_dir, file)
     size = file.stat().st_size
-    click.echo(f"{counted(kept, 'file')} of {data_dir} are in {file} ({size / 1e6:,.1f} MB)")
+    told = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.0f} kB"
+    click.echo(f"{counted(kept, 'file')} of {data_dir} are in {file} ({told})")
 
 
 def write_backup(data_dir: Path, file: Path) -> int:

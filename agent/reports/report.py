@@ -340,6 +340,10 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
     return {name: told[name] for name in names}
 
 
+_LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on): )")
+"""what a decoder says beside claims: Markdown would run such lines into one paragraph"""
+
+
 def marked_in(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
     """The body of the answer through `escape`, with marks that `escape` has not seen."""
     parts = parts_in(answer, escape)
@@ -354,7 +358,8 @@ def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str 
         places.append(piece)
         return f"\ufdd0{len(places) - 1}\ufdd1"
 
-    for at, part in enumerate(PLACE.split(escape(answer.body(hold)))):
+    body = _LEAD.sub("\n\n", answer.body(hold))
+    for at, part in enumerate(PLACE.split(escape(body))):
         yield places[int(part)] if at % 2 else part
 
 

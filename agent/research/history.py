@@ -341,7 +341,7 @@ class Dependents:
         """A sentence for each of the three."""
         said = []
         if self.conversations:
-            said.append(f"It is taken out of its thread: {', '.join(self.conversations)}.")
+            said.append(f"It is taken out of its thread ({', '.join(self.conversations)}).")
         if self.later:
             runs = ", ".join(self.later)
             said.append(f"Asked after it, and keeping what they quoted of it: {runs}.")

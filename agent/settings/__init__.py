@@ -16,6 +16,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
@@ -384,7 +385,10 @@ def _explain(
     origin = origins[name]
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(Settings.model_fields)
-        return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
+        near = get_close_matches(name, Settings.model_fields, n=1)
+        meant = f" (did you mean {near[0]}?)" if near else ""
+        said = f"{origin}: there is no setting {name!r}{meant}."
+        return SettingsError(said, f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(".toml") else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
     got = "" if name in _NOT_SHOWN else " " + one_line(repr(values[name]), 200)

@@ -47,6 +47,8 @@ async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here
     assert (report.status, report.reason) == (Status.FINISHED, "")
     assert report.text == "It is an unbounded cache [1]."
     assert report.markdown.startswith("# What does lru")
+    # As IPython asks for it, to show it in a notebook.
+    assert report._repr_markdown_() == report.markdown
     assert "unbounded cache [1]" in repr(report) and "structured_plan" not in repr(report)
     [citation] = report.citations
     assert (citation.number, citation.verdict) == (1, "supported")

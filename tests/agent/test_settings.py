@@ -257,7 +257,7 @@ def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.
 def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(folder: Path):
     path = write(folder, 'modle = "1.5b"\n')
     error = refusal()
-    assert str(error) == f"{path}: there is no setting 'modle'."
+    assert str(error) == f"{path}: there is no setting 'modle' (did you mean model?)."
     assert "model" in error.remedy and "tool_calls" in error.remedy
     write(folder, "[prices]\nsmall = [0.1, -1, 0.4]\n")
     assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())

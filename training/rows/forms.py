@@ -426,9 +426,10 @@ class RowCounts:
     def told(self) -> list[str]:
         """What there is to train on, and what was left out."""
         rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
+        total, trained = self.objectives.total(), self.trained_tokens
         told = [
-            f"{self.objectives.total()} rows ({rows or 'none'}), "
-            f"{self.trained_tokens} trained tokens"
+            f"{total} row{'s' * (total != 1)} ({rows or 'none'}), "
+            f"{trained} trained token{'s' * (trained != 1)}"
         ]
         for count, what in (
             (self.barred, "not sampled as they stand: no policy-gradient ratio may be formed"),

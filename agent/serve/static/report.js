@@ -52,7 +52,7 @@ export function drawReport(run, report) {
 
 function ended({ status, reason }) {
   return status !== "finished" && reason ? notice(
-    reason,
+    reason.charAt(0).toUpperCase() + reason.slice(1),
     "",
     status === "failed" ? "bad" : "warn",
   ) : null;

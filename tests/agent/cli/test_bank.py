@@ -320,7 +320,8 @@ def test_a_release_shows_the_flags_and_text_and_is_asked_for(data: Path):
     put(data, reflection("bad", flags=(FLAG,)))
     told = bank("release", "bad", exit_code=2)
     assert FLAG in told.stdout and "- read the source" in told.stdout
-    assert "There is no terminal to ask at." in told.stderr and "--yes" in told.stderr
+    assert "There is no terminal to ask at: Release it?" in told.stderr
+    assert "--yes" in told.stderr
     assert states() == {"bad": "quarantine"}
     assert "released: bad" in bank("release", "bad", "--yes").stdout
     assert states() == {"bad": "live"}
@@ -373,7 +374,7 @@ def test_what_is_removed_is_gone_from_every_view_and_from_the_journal(data: Path
 
 def test_nothing_is_removed_without_a_word(data: Path):
     put(data, reflection("abc", "A?"), reflection("xyz", "B?"))
-    assert "There is no terminal to ask at." in bank("rm", "abc", "xyz", exit_code=2).stderr
+    assert "There is no terminal to ask at: " in bank("rm", "abc", "xyz", exit_code=2).stderr
     code, shown = at_a_terminal("", "rm", "abc", "xyz")
     assert (code, states()) == (0, {"abc": "live", "xyz": "live"})
     assert "Remove these 2 for good?" in shown and "nothing was removed" in shown

@@ -47,7 +47,7 @@ def test_what_was_copied_comes_back_and_what_was_there_is_moved_aside(
     store: RunStore, data: Path, tmp_path: Path
 ):
     copy = tmp_path / "copy.tar.gz"
-    rubricem("backup", copy)
+    assert " kB)" in rubricem("backup", copy).stdout
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert "is there already" in refusal("backup", copy)
     store.discard("a")

@@ -169,6 +169,14 @@ def test_a_run_that_found_nothing_says_what_may_help_and_not_its_question_again(
     assert as_json(missed)["reason"] == "not found: What is eaten?", "programs are told which"
 
 
+def test_what_is_said_beside_claims_is_a_paragraph_of_its_own():
+    claim = '<cite id="S1">It grows.</cite>'
+    run = trajectory(f"{claim}\n{claim}\nNot found: What is eaten?\nNearest to it: {claim}")
+    told = "It grows [1].\nIt grows [1].\n\nNot found: What is eaten?\n\nNearest to it: It grows"
+    assert told in markdown(run)
+    assert cited_answer(run).text().count("\n") == 3, "as it was written"
+
+
 def test_what_is_not_certain_is_told_apart_in_every_form():
     cited = [f'<cite id="S1">{text}</cite>' for text in ("It grows.", "It is not bounded.")]
     reason = {"status": Status.PARTIAL, "reason": "not certain: What is eaten?"}

@@ -52,7 +52,7 @@ from rubricem.training.rows.forms import (
 )
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
-from tests.support.collected import Opened, judgement, manifest
+from tests.support.collected import Opened, judgement, manifest, written_run
 from tests.support.policies import answer, plan
 from tests.support.tiny import write_tiny
 from tests.support.values import BOUND, source, trajectory
@@ -82,6 +82,11 @@ def test_a_run_of_version_1_gives_the_rows_that_it_gave_then(old: Path):
     assert done.exit_code == 0, done.output
     assert "2 rows (2 policy)" in done.stdout
     assert read_rows([old / "rows.jsonl"]) == read_rows([OLD])
+
+
+def test_one_row_of_one_token_is_told_as_one(tmp_path: Path):
+    written_run(tmp_path / "run")
+    assert "1 row (1 policy), 1 trained token\n" in export(tmp_path / "run").stdout
 
 
 def test_jsonl_is_every_trajectory_with_its_judgement_and_place(old: Path):
