@@ -219,9 +219,9 @@ BORNE_OUT = 0.7
 """that a passage says what was drafted from it, as the model says: right drafts had 0.77 to 0.91
 beside the sentence that they rest on, some 0.47 to 0.74, wrong ones 0.23 to 0.74, and one 0.78; by
 0.75 what maxsize=None does to `lru_cache`, which is drafted rightly, is not found"""
-UNSURE = 0.5
+UNSURE, UNSURE_QUOTE = 0.5, 0.4
 """the same for a draft to be shown as not certain, and that a sentence answers: of 11 drafts with
-0.5 to 0.7 seven were right, of six below one; of four sentences that were the nearest three"""
+0.5 to 0.7 seven were right, of six below one; of eight sentences from 0.4 up five"""
 STATED = 0.6
 """share of what an answer says beside its question that its source must hold"""
 LATER = 0.1
@@ -865,7 +865,7 @@ class AnswerReader:
         ]
         if order and likely >= known[order[0]] > LEAST_CHANCE:
             run.lookups.near[run.lookups.at] = order[0]
-            if known[order[0]] >= UNSURE:
+            if known[order[0]] >= UNSURE_QUOTE:
                 run.lookups.doubt(order[0], known[order[0]])
         if not best:
             return None
