@@ -558,7 +558,9 @@ class Mirror:
     upon one waits to see whether it does, since the clocks of two machines may be apart.
 
     Rounds go on while they are copied. What says that something is finished is therefore copied
-    before that itself, which only grows or stays, and a checkpoint's list of files after them.
+    before that itself, which only grows or stays, and a checkpoint's list of files after them. That
+    list says what was copied by earlier sessions, too: stores have no hashes or times in common,
+    and a step that is done again has files of the same sizes.
     """
 
     def __init__(self, folder: Path, address: str, tell: Callable[[str], None]) -> None:
@@ -583,6 +585,8 @@ class Mirror:
     def bring(self) -> None:
         """Hold the mirror, and fill the folder where no run lies in it.
 
+        Of a run that lies there, checkpoints that are not whole any more are brought.
+
         Raises StoreError where the mirror cannot be read, is held by another session, holds
         something else, or is of a later step than the folder.
         """
@@ -596,6 +600,7 @@ class Mirror:
             there = self._there()
             if (self._folder / RECORD).exists():
                 self._check_newest(there)
+                self._bring_damaged(there)
                 return
             # What says that a run lies there comes last: a kill before it begins anew.
             for name in sorted(there, key=lambda name: (name == RECORD, name)):
@@ -604,6 +609,30 @@ class Mirror:
                 self._store.get_file(f"{self._root}/{name}", str(place))
         if there:
             self._tell(f"{len(there)} files were brought from {self._address}")
+
+    def _bring_damaged(self, there: Mapping[str, int]) -> None:
+        """Have those checkpoints whole again that the run has and the mirror holds.
+
+        Else they would be let go of here, and then there.
+        """
+        run = TrainingFolder(self._folder)
+        for place in run.so_far():
+            below = f"{place.relative_to(self._folder).as_posix()}/"
+            if f"{below}{FILES}" not in there or not (wrong := fault(place)):
+                continue
+            temporary = place.with_suffix(".part")
+            shutil.rmtree(temporary, ignore_errors=True)
+            for name in sorted(name for name in there if name.startswith(below)):
+                path = temporary / name.removeprefix(below)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._store.get_file(f"{self._root}/{name}", str(path))
+            if fault(temporary):
+                shutil.rmtree(temporary)
+                continue
+            aside = _set_aside(place, DAMAGED).name
+            temporary.rename(place)
+            step = f"the checkpoint of step {int(place.name)}"
+            self._tell(f"{step} was not whole ({wrong}; it is now {aside}), and was brought")
 
     def _take(self) -> None:
         """Hold the lease, once nobody else does."""
@@ -666,8 +695,9 @@ class Mirror:
             )
         try:
             there, here = self._there(), self._here()
+            held = self._held(there, here)
             for name in sorted(here, key=_after):
-                self._send(name, here[name], there.get(name))
+                self._send(name, here[name], held=name in held)
             for name in there.keys() - here.keys():
                 if not {_CHECKPOINTS, _POLICY}.isdisjoint(name.split("/")):  # the run let it go
                     self._store.rm_file(f"{self._root}/{name}")
@@ -675,14 +705,27 @@ class Mirror:
             # Every store has errors of its own, and none of them ends a training.
             self._tell(f"the mirror {self._address} is behind: {error}")
 
-    def _send(self, name: str, path: Path, held: int | None) -> None:
+    def _held(self, there: Mapping[str, int], here: Mapping[str, Path]) -> set[str]:
+        """The files of checkpoints that the mirror has as they are here: by one list of them."""
+        found = set[str]()
+        for name, path in here.items():
+            listing = path.name == FILES and name.startswith(_CHECKPOINTS)
+            if listing and there.get(name) and name not in self._sent:
+                with suppress(FileNotFoundError, ValueError):  # let go of meanwhile, or no list
+                    text, below = path.read_bytes(), name.removesuffix(FILES)
+                    if self._store.cat_file(f"{self._root}/{name}") == text:
+                        listed: Listed = _LISTED.validate_json(text)
+                        sizes = {below + each: size for each, (size, _) in listed.items()}
+                        found |= {name, *(n for n, size in sizes.items() if there.get(n) == size)}
+        return found
+
+    def _send(self, name: str, path: Path, *, held: bool) -> None:
         try:
             told = path.stat()
             state = told.st_size, told.st_mtime_ns
             if self._sent.get(name) == state:
                 return
-            # Files of a checkpoint never change, so that one of their size is the same.
-            if not name.startswith(_CHECKPOINTS) or held != told.st_size:
+            if not held:
                 place = f"{self._root}/{name}"
                 self._store.makedirs(str(PurePosixPath(place).parent), exist_ok=True)
                 self._store.put_file(str(path), place)

@@ -12,12 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fsspec.core import url_to_fs
+from fsspec.implementations.memory import MemoryFileSystem
 
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError, StoreError
@@ -430,6 +432,64 @@ async def test_a_mirror_that_is_cut_off_in_a_checkpoint_gives_the_one_before(
     told: list[str] = []
     await train(configured("second", mirror=there), "ss-grpo", told.append)
     assert any("going on from step 2" in line for line in told)
+
+
+def mirrored(there: str) -> dict[str, bytes]:
+    store, root = url_to_fs(there)
+    return {name.removeprefix(f"{root}/"): store.cat_file(name) for name in store.find(root)}
+
+
+def test_a_step_that_is_done_again_takes_the_place_of_the_one_in_the_mirror(tmp_path: Path) -> None:
+    run, there = scored(tmp_path / "run", 0.1), f"memory://{tmp_path}/run"
+    (run.folder / "run.json").write_text("{}")
+    first = Mirror(run.folder, there, quiet)
+    first.send()
+    for weight in (7.0, 8.0):
+        again = saved(1, score=0.2)
+        run.save(replace(again, weights={"w": torch.full((10,), weight)}), better=higher)
+        mirror = first if weight == 7 else Mirror(run.folder, there, quiet)
+        mirror.send()
+        mirror.release()
+        held, place = mirrored(there), run.folder / "checkpoints" / "000001"
+        here = {f"checkpoints/000001/{p.name}": p.read_bytes() for p in place.iterdir()}
+        assert {name: held[name] for name in here} == here
+
+
+def test_what_an_earlier_session_has_copied_of_a_checkpoint_is_not_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, there = scored(tmp_path / "run", 0.1), f"memory://{tmp_path}/run"
+    (run.folder / "run.json").write_text("{}")
+    first, copied = Mirror(run.folder, there, quiet), list[str]()
+    first.send()
+    first.release()
+    put, second = MemoryFileSystem.put_file, Mirror(run.folder, there, quiet)
+    monkeypatch.setattr(
+        MemoryFileSystem, "put_file",
+        lambda store, path, place: (copied.append(Path(path).name), put(store, path, place)),
+    )  # fmt: skip
+    second.bring()
+    second.send()
+    assert sorted(copied) == ["README.md", "metrics.jsonl", "run.json"]
+
+
+def test_a_checkpoint_that_is_not_whole_any_more_is_brought_from_the_mirror(tmp_path: Path) -> None:
+    run, there, told = scored(tmp_path / "run", 0.1, 0.2), f"memory://{tmp_path}/run", list[str]()
+    (run.folder / "run.json").write_text("{}")
+    first = Mirror(run.folder, there, quiet)
+    first.send()
+    first.release()
+    before = mirrored(there)
+    cut(run, 1, 2)
+    Mirror(run.folder, there, told.append).bring()
+    assert run.mend() == "" and run.step() == 2
+    assert float(read_weights(run.newest, "lora")["w"][0]) == 2
+    assert "step 2 was not whole (step.json has 10 of" in told[-1] and "was brought" in told[-1]
+    second = Mirror(run.folder, there, quiet)
+    second.bring()
+    second.send()
+    second.release()
+    assert mirrored(there).keys() == before.keys(), "it lets go of nothing"
 
 
 async def test_two_sessions_do_not_train_out_of_one_mirror_whatever_their_clocks_say(
