@@ -36,6 +36,7 @@ import re
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -96,7 +97,10 @@ class Journal:
         self.path = path
         self._replies: dict[str, dict[CallKey, Reply]] = {}
         self._pending: list[tuple[str, asyncio.Future[None]]] = []
+        self._batch: list[tuple[str, asyncio.Future[None]]] = []
+        """what is being written"""
         self._flushing: asyncio.Task[None] | None = None
+        self._writing, self._closed = threading.Lock(), False
         with writable(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -122,15 +126,19 @@ class Journal:
         self._pending.append((line, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
+            self._flushing.add_done_callback(self._flushed)
         await done
         self._replies.setdefault(key.thread, {})[key] = reply
 
     def close(self) -> None:
         """Release the lock, once what is being written is on disk; not to be used afterwards."""
-        if self._flushing is None:
-            os.close(self._fd)
-        else:
-            self._flushing.add_done_callback(lambda task: os.close(self._fd))
+        flushing, going = self._flushing, None
+        with suppress(RuntimeError):
+            going = asyncio.get_running_loop()
+        if flushing is not None and flushing.get_loop() is going:
+            flushing.add_done_callback(lambda task: self._end())
+        else:  # nothing is to be written, or the loop has ended and with it all who waited
+            self._end()
 
     def forget(self, thread: str) -> None:
         """Drop a finished run's replies from this process's memory; the file keeps them."""
@@ -138,19 +146,38 @@ class Journal:
 
     async def _flush(self) -> None:
         while self._pending:
-            batch, self._pending = self._pending, []
-            block = "".join(line for line, _ in batch).encode()
+            self._batch, self._pending = self._pending, []
+            block = "".join(line for line, _ in self._batch).encode()
             try:
-                await asyncio.to_thread(append_whole, self._fd, block)
+                await asyncio.to_thread(self._write, block)
             except OSError as error:
-                for _, done in batch:
+                for _, done in self._batch:
                     if not done.done():
                         done.set_exception(unusable(self.path, error))
             else:
-                for _, done in batch:
+                for _, done in self._batch:
                     if not done.done():
                         done.set_result(None)
         self._flushing = None
+
+    def _flushed(self, flushing: "asyncio.Task[None]") -> None:
+        """Of one that was cancelled, maybe before it began, nobody is told otherwise."""
+        if flushing.cancelled():
+            self._flushing = None
+            lost, self._pending = [*self._batch, *self._pending], []
+            for _, done in lost:
+                done.cancel()
+
+    def _write(self, block: bytes) -> None:
+        with self._writing:
+            if self._closed:  # a thread outlives the task that waited for it
+                raise OSError(errno.EBADF, "it is closed")
+            append_whole(self._fd, block)
+
+    def _end(self) -> None:
+        with self._writing:
+            self._closed = True
+            os.close(self._fd)
 
     def _lock(self) -> None:
         if not _held(self._fd):

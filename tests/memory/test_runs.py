@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import closing, nullcontext
 from pathlib import Path
 
@@ -298,6 +299,47 @@ async def test_a_full_disk_fails_every_waiting_append_and_marks_none_finished(tm
     )
     assert [type(result) for result in results] == [StoreError, StoreError]
     assert journal.find(KEY) is None
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["before", "in"])
+def test_a_journal_whose_loop_ended_before_or_in_a_write_is_closed_and_whole(
+    started: bool, tmp_path: Path
+):
+    journal, writing = Journal(tmp_path / "j.jsonl"), threading.Event()
+    write = journal._write
+
+    def slow(block: bytes) -> None:
+        writing.set()
+        time.sleep(0.05)
+        write(block)
+
+    journal._write = slow  # type: ignore[method-assign]
+
+    async def ended() -> None:
+        appending = asyncio.create_task(journal.append(KEY, {"text": "plan"}))
+        while started and not writing.is_set():
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        assert not appending.done()
+
+    asyncio.run(ended())
+    journal.close()
+    again = Journal(tmp_path / "j.jsonl")
+    assert again.find(KEY) in ({"text": "plan"}, None if not started else {"text": "plan"})
+    again.close()
+
+
+async def test_who_waits_for_a_write_that_is_cancelled_is_told(tmp_path: Path):
+    journal = Journal(tmp_path / "j.jsonl")
+    appending = [asyncio.create_task(journal.append(KEY._replace(turn=n), {})) for n in (1, 2)]
+    await asyncio.sleep(0)
+    assert journal._flushing is not None
+    journal._flushing.cancel()
+    results = await asyncio.wait_for(asyncio.gather(*appending, return_exceptions=True), 5)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    await journal.append(KEY, {"text": "written all the same"})
+    journal.close()
+    assert Journal(tmp_path / "j.jsonl").find(KEY) == {"text": "written all the same"}
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):
