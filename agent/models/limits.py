@@ -622,7 +622,7 @@ _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 def price_of(model: str, host: str, own: OwnPrices) -> Price | None:
     """The price of a model on a host; a dated name falls back on the name without date."""
-    published = PUBLISHED.get(host, {})
+    published = PUBLISHED.get(host.removesuffix(":443"), {})
     for name in (model, _SNAPSHOT_DATE.sub("", model)):
         if price := own.get(name) or published.get(name):
             return Price(*price)

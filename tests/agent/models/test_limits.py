@@ -272,6 +272,8 @@ OWN = {"gpt-4.1": (1.0, 1.0, 1.0), "my-model": (0.0, 0.0, 0.0)}
     ("model", "host", "own", "price"),
     [
         ("gpt-4.1", "api.openai.com", {}, Price(2.0, 0.5, 8.0)),
+        ("gpt-4.1", "api.openai.com:443", {}, Price(2.0, 0.5, 8.0)),
+        ("gpt-4.1", "api.openai.com:8443", {}, None),
         ("gpt-4.1", "localhost:8080", {}, None),
         ("gpt-4o-mini", "api.openai.com", {}, Price(0.15, 0.075, 0.6)),
         ("gpt-4o-mini-2024-07-18", "api.openai.com", {}, Price(0.15, 0.075, 0.6)),
