@@ -189,6 +189,12 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
+def counted(number: int, what: str) -> str:
+    """The number with what it is of, in the plural unless it is one."""
+    ending = "" if number == 1 else "es" if what.endswith(("ch", "s", "x")) else "s"
+    return f"{number:,} {what}{ending}"
+
+
 def one_line(text: str, limit: int = 0) -> str:
     """The printable text on one line, cut with an ellipsis after `limit` characters (0: never)."""
     line = " ".join(printable(text).split())

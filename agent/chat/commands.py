@@ -15,7 +15,6 @@ from pathlib import Path
 from rich.text import Text
 
 from rubricem.agent.chat.session import Talk
-from rubricem.agent.cli.options import counted
 from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.page import SUFFIXES, write_page, write_report
 from rubricem.agent.reports.report import facts, markdown, recalled_lines, whereabouts
@@ -27,7 +26,7 @@ from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
-from rubricem.memory.text import one_line, printable, storable
+from rubricem.memory.text import counted, one_line, printable, storable
 
 FAILED, PARTIAL = 1, 3
 """exit statuses, as those of `rubricem ask`"""

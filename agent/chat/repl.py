@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, ask
 from rubricem.agent.chat.session import Talk, Terminal
 from rubricem.agent.cli.ask import LATEST
-from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.conversations import ConversationStore
@@ -23,7 +22,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
-from rubricem.memory.text import one_line
+from rubricem.memory.text import counted, one_line
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

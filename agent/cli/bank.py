@@ -38,7 +38,6 @@ from rubricem.agent.cli.options import (
     YES,
     CommandGroup,
     confirmed,
-    counted,
     open_text,
     print_json,
     read_text,
@@ -53,7 +52,7 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Episode, ItemKind, Reflection, Stage, Value
 from rubricem.memory.screening import orders, screened, suspected
-from rubricem.memory.text import one_line, printable, storable
+from rubricem.memory.text import counted, one_line, printable, storable
 
 
 def open_own() -> RubricBank:

@@ -25,7 +25,7 @@ import click
 import httpx
 from pydantic import SecretStr
 
-from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
+from rubricem.agent.cli.options import AS_JSON, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
@@ -56,7 +56,7 @@ from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, SettingsError, needed
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import one_line
+from rubricem.memory.text import counted, one_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from rubricem.agent.cli.options import (
     EXISTING,
     ONLY_JSON,
     QUIET,
-    counted,
     print_json,
     setting_flags,
 )
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.text import counted
 
 if TYPE_CHECKING:
     from rubricem.agent.evaluate import EvalRow, Experiment

@@ -24,7 +24,6 @@ from rubricem.agent.cli.options import (
     JUDGE_FLAGS,
     ONLY_JSON,
     CommandGroup,
-    counted,
     judge_flags,
     one_of,
     print_json,
@@ -73,7 +72,7 @@ from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stage
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.text import counted, one_line, printable
 
 
 @click.group(cls=CommandGroup)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import ONLY_JSON, counted, setting_flags
+from rubricem.agent.cli.options import ONLY_JSON, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.learning.lessons import (
     LearnMark,
@@ -37,7 +37,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import one_line
+from rubricem.memory.text import counted, one_line
 
 if TYPE_CHECKING:
     from rubricem.agent.research.setup import Setup

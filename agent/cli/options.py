@@ -210,7 +210,3 @@ def print_json(value: dict[str, Any]) -> None:
 def _escaped(character: str) -> str:
     code = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

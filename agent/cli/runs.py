@@ -10,20 +10,12 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
-from rubricem.agent.cli.options import (
-    AS_JSON,
-    REPORT_OUT,
-    YES,
-    CommandGroup,
-    confirmed,
-    counted,
-    print_json,
-)
+from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, CommandGroup, confirmed, print_json
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import one_line
+from rubricem.memory.text import counted, one_line
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
 """of the room to the left, and therefore by its name"""

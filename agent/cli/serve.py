@@ -13,12 +13,12 @@ from rubricem.agent.cli.options import (
     EXISTING,
     Command,
     CommandGroup,
-    counted,
     print_json,
     setting_flags,
 )
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.text import counted
 
 PORT, MCP_PORT = 8421, 8422
 

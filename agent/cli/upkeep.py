@@ -37,12 +37,12 @@ import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed, counted
+from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed
 from rubricem.agent.settings import FILE_NAME, Settings, load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore, held_alone, unusable, writable
-from rubricem.memory.text import one_line
+from rubricem.memory.text import counted, one_line
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore

@@ -98,7 +98,7 @@ def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path):
         done = collect(folder, server, "--group-size", "4", "--reflections", "2", "--memory", "on")
         assert done.exit_code == 0, done.output
         assert server.requests == []
-    assert "1 groups in 1 steps, 4 rollouts: 4 finished" in done.stdout
+    assert "1 group in 1 step, 4 rollouts: 4 finished" in done.stdout
     rubricem("export", str(folder / "run"), "--to", "jsonl", "--out", str(kept / "rows.jsonl"))
     rows = (kept / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 4 and all(json.loads(row) for row in rows)

@@ -45,7 +45,7 @@ from rubricem.memory.schema import (
     Usage,
     Value,
 )
-from rubricem.memory.text import seed_of
+from rubricem.memory.text import counted, seed_of
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import (
     GroupRecord,
@@ -336,7 +336,7 @@ class Collector:
         finally:
             self._places.release()
             self._progress.pace.advance()
-        self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
+        self.tell(f"{thread}: {trajectory.status}, {counted(trajectory.tool_calls, 'search')}"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return Rollout.of(trajectory)
 
@@ -441,7 +441,7 @@ class Collector:
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
         self.gate.journal.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{name}: {len(reflected.candidates)} reflections, {kept}")
+        self.tell(f"{name}: {counted(len(reflected.candidates), 'reflection')}, {kept}")
         return reflected
 
     async def _applied(self, group: Group) -> GroupRecord:
@@ -478,10 +478,11 @@ class Collector:
     async def _telling(self) -> None:
         while True:
             await asyncio.sleep(TOLD_EVERY)
-            ending = self.gate.ended_by is not None
+            calls = self.gate.in_flight
+            left, them = ("is", "it") if calls == 1 else ("are", "them")
             self.tell(
-                f"{self.gate.in_flight} calls are in flight, and the run ends with them"
-                if ending
+                f"{counted(calls, 'call')} {left} in flight, and the run ends with {them}"
+                if self.gate.ended_by is not None
                 else self._progress.line()
             )
 

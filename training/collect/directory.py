@@ -56,6 +56,7 @@ from rubricem.memory.schema import (
     Value,
     Versioned,
 )
+from rubricem.memory.text import counted
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -73,8 +74,9 @@ class Selection(Value):
     def sentence(self) -> str:
         asked = self.read - self.filtered - self.duplicates - self.held_out
         return (
-            f"{self.read} questions read, {self.filtered} filtered out, {self.duplicates} "
-            f"duplicates dropped, {self.held_out} held out, {asked} asked"
+            f"{counted(self.read, 'question')} read, {self.filtered} filtered out, "
+            f"{counted(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
+            f"{asked} asked"
         )
 
 
@@ -409,15 +411,19 @@ class RunTally:
     def lines(self) -> list[str]:
         rollouts = self.statuses.total() + self.failed
         told = [
-            f"{self.groups} groups in {self.steps} steps, {rollouts} rollouts: {self.finished} "
-            f"finished ({self.first_try} without a turn asked again), {self.partial} partial, "
+            f"{counted(self.groups, 'group')} in {counted(self.steps, 'step')}, "
+            f"{counted(rollouts, 'rollout')}: {self.finished} finished "
+            f"({self.first_try} without a turn asked again), {self.partial} partial, "
             f"{self.failed} failed"
         ]
         if means := [f"{s} {fmean(known):.2f}" for s, known in self.scores.items() if known]:
             told.append(f"mean stage scores: {', '.join(means)}")
-        told += [f"{count} stages unscored: {reason}" for reason, count in self.unscored.items()]
+        told += [
+            f"{counted(count, 'stage')} unscored: {reason}"
+            for reason, count in self.unscored.items()
+        ]
         if written := self.reflections.total():
-            told.append(f"{written} reflections, {self.reflections[True]} accepted")
+            told.append(f"{counted(written, 'reflection')}, {self.reflections[True]} accepted")
         if without := self.ratioless.total():
             why = ", ".join(f"{count} {reason}" for reason, count in self.ratioless.items())
             told.append(f"{without} of {self.turns} turns form no ratio: {why}")

@@ -96,9 +96,9 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert other.exit_code == 2
     assert "holds a run with another group size, tool calls" in other.stderr
     assert done.exit_code == 0, done.output
-    assert "1 groups in 1 steps, 4 rollouts: 4 finished" in done.stdout
+    assert "1 group in 1 step, 4 rollouts: 4 finished" in done.stdout
     assert "2 reflections, 1 accepted" in done.stdout
-    assert "s000-q000-r3: finished, 1 searches" in done.stderr
+    assert "s000-q000-r3: finished, 1 search" in done.stderr
     run = RunDirectory(folder / "run")
     (group,) = run.groups()
     assert len(group.trajectories) == 4 and group.notes == ()
@@ -189,7 +189,7 @@ def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run
     assert asked.isdisjoint(json.loads(line)["question"] for line in held)
     assert asked == {trajectory.question for trajectory in run.trajectories()}
     assert done.stderr.startswith(
-        f"10 questions read, 1 filtered out, 1 duplicates dropped, {len(held)}"
+        f"10 questions read, 1 filtered out, 1 duplicate dropped, {len(held)}"
     )
     assert other.exit_code == 2 and "another list of questions, selection" in other.stderr
 

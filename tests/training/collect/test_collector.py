@@ -26,6 +26,7 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import SWEPT_EVERY
 from rubricem.training.collect.directory import GroupRecord, RunDirectory, RunTally
+from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from tests.agent.research.test_injection import OBEYING, POISON
@@ -195,6 +196,26 @@ async def test_what_a_trunk_that_failed_had_cost_is_lost_once(open_run: Open):
     [failed] = [group for group in opened.run.groups() if group.failures]
     assert len(failed.failures) == 3 and failed.lost.calls == 1, "the trunk's first turn"
     assert collector._progress.pace.done == collector._progress.pace.of == 9
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    [
+        (1, "1 call is in flight, and the run ends with it"),
+        (2, "2 calls are in flight, and the run ends with them"),
+    ],
+)
+async def test_a_run_that_ends_tells_how_many_calls_it_waits_for(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, calls: int, told: str
+):
+    monkeypatch.setattr("rubricem.training.collect.collector.TOLD_EVERY", 0.001)
+    collector = opened.collector()
+    opened.gate.end(RunStopped("It was interrupted."))
+    opened.gate.in_flight = calls
+    telling = asyncio.create_task(collector._telling())
+    await asyncio.sleep(0.02)
+    telling.cancel()
+    assert set(opened.lines) == {told}
 
 
 def test_seeds_differ_between_members_groups_and_runs():
