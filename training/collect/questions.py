@@ -227,7 +227,9 @@ def _criteria(written: Any) -> Any:
 
 LENGTH = "length"
 """characters of the question, as filters call it where no column has that name"""
-_FILTER = re.compile(r"\s*([^=!<>]+?)\s*(<=|>=|!=|=)\s*(.*?)\s*", re.DOTALL)
+_FILTER = re.compile(r"\s*([^=!<>]+?)\s*(<=|>=|!=|==?)\s*(.*?)\s*", re.DOTALL)
+_MISSPELT = re.compile(r"[=!]|[<>]=?\s*[-+.\d]")
+"""how a value begins that is part of a sign, as in `level!==hard` and `length=<300`"""
 _ORDERS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
 
 
@@ -242,7 +244,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One condition on a field: `level=hard`, `source!=web`, `length<=300`."""
+    """One condition on a field: `level=hard` (or `==`), `source!=web`, `length<=300`."""
 
     field: str
     sign: str
@@ -253,12 +255,13 @@ class Filter:
         """Raises SettingsError if the text is no condition."""
         found = _FILTER.fullmatch(text)
         wants_number = found is not None and found[2] in _ORDERS
-        if found is None or (wants_number and _number(found[3]) is None):
+        misspelt = found is None or _MISSPELT.match(found[3])
+        if found is None or misspelt or (wants_number and _number(found[3]) is None):
             raise SettingsError(
                 f"The filter {text!r} is no condition on a field.",
                 "Write it like level=hard, source!=web or length<=300.",
             )
-        return cls(found[1], found[2], found[3])
+        return cls(found[1], found[2].replace("==", "="), found[3])
 
     def holds(self, row: Row, column: str) -> bool:
         """A row without the field holds no condition but `!=`."""

@@ -210,6 +210,7 @@ def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path)
     [
         ("level=hard", ["Two?"]),
         ("level = HARD", ["Two?"]),
+        ("level==hard", ["Two?"]),
         ("level!=hard", ["One?", "Three in all?"]),
         ("year>=2020", ["Two?", "Three in all?"]),
         ("year<=2020", ["One?", "Two?"]),
@@ -241,9 +242,10 @@ def test_all_filters_must_hold_and_are_applied_before_a_question_is_checked(tmp_
     ("condition", "told", "remedy"),
     [
         ("levl=easy", r"No row of .* has a field 'levl'", "level, question"),
-        ("level=hard", "is left to ask: 1 questions read, 1 filtered out", "Filter less"),
+        ("level=hard", "is left to ask: 1 question read, 1 filtered out", "Filter less"),
         *((text, "is no condition on a field", "Write it like")
-          for text in ("level", "=hard", "year<=soon", "length>=", "")),
+          for text in ("level", "=hard", "year<=soon", "length>=", "", "level===easy",
+                       "level!==hard", "level=!hard", "length=<300", "length<300", "length=> 3")),
     ],
 )  # fmt: skip
 def test_a_filter_that_cannot_hold_is_told(tmp_path: Path, condition: str, told: str, remedy: str):
