@@ -19,22 +19,32 @@ import logging
 import random
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import Field
 
+from rubricem.agent.cli.judge import wanted_of
+from rubricem.agent.cli.options import JUDGE_FLAGS
 from rubricem.agent.learning.reflect import accepted, mark_best
 from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.settings import load_settings
+from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of
-from rubricem.judge.build import Wanted, known_judge, named_judge, reflection_judge
+from rubricem.judge.build import (
+    NONE,
+    Wanted,
+    kind_of,
+    known_judge,
+    named_judge,
+    reflection_judge,
+)
+from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import RubricemError
+from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore
 from rubricem.memory.schema import (
@@ -73,6 +83,18 @@ class GroupOptions(TableConfig):
     gated: bool = False
     """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
     1 where it has nothing to say"""
+    rubric: Path | None = None
+    """a file of standards of a relative judge, in place of the default ones"""
+    both_orders: bool = False
+    """a relative judge is shown each group twice"""
+    repeat: int = Field(default=1, ge=1, le=100)
+    """scorings of each run by a stage judge on a server, whose mean counts"""
+    persistent: bool = False
+    """a stage judge first makes criteria of the answer that are never pruned"""
+    flip: bool = False
+    """a pairwise judge is shown each pair once, not twice"""
+    graded: bool = False
+    """an embedded stage judge is asked for points, not Yes or No"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one rollout of each group, as further rows of its batch"""
     scaffold: str | None = None
@@ -85,12 +107,29 @@ class GroupOptions(TableConfig):
     def rule(self, progress: float) -> ScaffoldRule | None:
         return scaffold_rule(self.scaffold, self.scaffold_decay, progress)
 
+    def wanted(self, settings: Settings) -> Wanted:
+        """How the judge works; a file of standards is read. Raises SettingsError as that does."""
+        told = {name: getattr(self, name) for name in JUDGE_FLAGS if name != "gated"}
+        return replace(wanted_of(kind_of(self.judge), told, settings), seed=self.seed)
+
 
 def group_options(values: object) -> GroupOptions:
     """The options of a mapping. Raises SettingsError with every fault in a sentence."""
     options = checked_table(values or {}, GroupOptions, "rubricem")
     options.rule(0.0)
+    if options.judge == NONE:
+        raise SettingsError(
+            "Without a judge there is nothing to learn from.", "Name one as +rubricem.judge."
+        )
+    if options.gated and options.judge.startswith(RUBRIC):
+        raise SettingsError(
+            "+rubricem.gated puts a gate before a judge of ours.",
+            "Leave it out, or compose the gate with your own rubric.",
+        )
     known_judge(options.judge)
+    given = {name: getattr(options, name) for name in JUDGE_FLAGS if name != "gated"}
+    given["rubric"] = str(options.rubric or "")
+    Wanted(kind_of(options.judge), **given).check()
     return options
 
 
@@ -325,7 +364,7 @@ class GroupsActor:
             await asyncio.to_thread(SteppedBank(stores.data_dir).go_back, checkpoint / KEPT)
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journaled(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
-        wanted = Wanted(seed=options.seed)
+        wanted = await asyncio.to_thread(options.wanted, settings)
         self._groups = RolloutGroups(
             setup,
             options,

@@ -10,6 +10,7 @@ import pytest
 
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
+from rubricem.judge.build import Wanted
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import JudgeError, SettingsError
@@ -230,12 +231,23 @@ def test_seeds_follow_from_the_place_in_the_training_alone() -> None:
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"reflections": -1}, "reflections"),
         ({"scaffold": "steep"}, "no scaffold 'steep'"),
+        ({"both_orders": True}, "--both-orders is nothing that a stage judge does"),
+        ({"judge": "checklist", "repeat": 3}, "--repeat is nothing that a checklist judge does"),
+        ({"judge": "none"}, "Without a judge there is nothing to learn from"),
+        ({"judge": "rubric:own_rubrics:rubrics", "gated": True}, "a gate before a judge of ours"),
     ],
 )
 def test_options_that_are_none_are_refused_in_a_sentence(values: Any, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         group_options(values)
     assert group_options(None) == GroupOptions()
+
+
+def test_a_judge_works_as_its_options_say(tmp_path: Path) -> None:
+    (tmp_path / "standards.md").write_text("Be brief.")
+    told = {"judge": "relative", "both_orders": True, "rubric": tmp_path / "standards.md"}
+    wanted = group_options({**told, "seed": 3}).wanted(load_settings({"data_dir": tmp_path}))
+    assert wanted == Wanted("relative", rubric="Be brief.", both_orders=True, seed=3)
 
 
 def asked(path: Path) -> Sequence[Any]:

@@ -134,17 +134,20 @@ def test_the_launch_files_name_what_there_is() -> None:
     launch = Path(engine.__file__).parent / "launch"
     (loop,) = yaml.safe_load((launch / "agent_loop.yaml").read_text())
     assert load_class_from_fqn(loop["_target_"]).__name__ == "ResearchLoop"
-    examples = sorted((ROOT / "examples" / "verl").glob("*.sh"))
-    assert len(examples) == 2
-    keys = [
-        re.sub(r'"[^"]*[$].*', "1", line)
-        for script in (launch / "train.sh", *examples)
-        for line in (line.strip(" \\").strip("'") for line in script.read_text().splitlines())
-        if re.match(r"[+]?[a-z_0-9]+[.][a-z_.0-9]+=", line)
-    ]
+    paper, ruscarl, scaffolded = sorted((ROOT / "examples" / "verl").glob("*.sh"))
+
+    def keys(*scripts: Path) -> list[str]:
+        return [
+            re.sub(r'"[^"]*[$].*', "1", line)
+            for script in (launch / "train.sh", *scripts)
+            for line in (line.strip(" \\").strip("'") for line in script.read_text().splitlines())
+            if re.match(r"[+]?[a-z_0-9]+[.][a-z_.0-9]+=", line)
+        ]
+
     folder = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(str(folder), version_base=None):
-        config = compose("ppo_trainer", overrides=keys)
+        config = compose("ppo_trainer", overrides=keys(paper, scaffolded))
+        points = compose("ppo_trainer", overrides=keys(ruscarl))
     manager = config.reward.reward_manager
     assert load_extern_object(manager.module.path, manager.name).__name__ == "StageReward"
     callback = load_class_from_fqn(config.trainer.checkpoint_callback_class)
@@ -153,7 +156,10 @@ def test_the_launch_files_name_what_there_is() -> None:
     told = group_options(OmegaConf.to_container(config.rubricem))
     assert told.judge == "stage" and told.scaffold == "linear"
     assert config.data.max_response_length == 18432 and config.trainer.total_training_steps == 1400
-    assert not config.algorithm.use_kl_in_reward and len(keys) > 50
+    assert not config.algorithm.use_kl_in_reward and len(keys(paper, scaffolded)) > 50
+    assert group_options(OmegaConf.to_container(points.rubricem)).judge == "checklist"
+    assert points.algorithm.adv_estimator in ESTIMATORS
+    assert points.trainer.total_training_steps == 350
 
 
 def test_questions_between_the_steps_have_to_be_held_out(tmp_path: Path) -> None:
