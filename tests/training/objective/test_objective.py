@@ -172,6 +172,23 @@ def test_tool_tokens_move_no_weight_of_a_policy() -> None:
     assert policy.table.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [2]
 
 
+def test_what_was_drawn_at_a_lower_temperature_moves_logits_as_at_that_one() -> None:
+    """Six tokens as often as they are drawn at 0.7, against the true gradient there."""
+    temperature, advantages = 0.7, torch.tensor([1.0, -0.5, 2.0, 0.3, -1.0, 0.1])
+    logits = torch.tensor([0.2, 1.5, -0.7, 0.9, -1.1, 0.4], requires_grad=True)
+    drawn = (logits / temperature).softmax(0)
+    advantages = advantages - (drawn.detach() * advantages).sum()
+    (true,) = torch.autograd.grad((drawn * advantages).sum(), logits)
+    sampler, chances = logits.detach().log_softmax(0).tolist(), drawn.detach().tolist()
+    rows = [
+        row((advantage,), name=f"r{n}", ids=(0, n), behaviour=(sampler[n],), weight=chances[n])
+        for n, advantage in enumerate(advantages.tolist())
+    ]
+    new = torch.stack([torch.zeros(6), logits.log_softmax(0)], dim=1)
+    clipped_objective(Batch.collate(rows), new).loss.backward()
+    torch.testing.assert_close(logits.grad, -temperature * true / len(rows))
+
+
 def test_far_off_token_stays_finite() -> None:
     new = torch.tensor([[0.0, -1.0, -900.0]], requires_grad=True)
     old = torch.tensor([[0.0, -900.0, -1.0]])
