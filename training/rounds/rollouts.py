@@ -258,6 +258,8 @@ class SamplingServers:
         self._servers, self._out, self._tell = servers, out, tell
         self._users: dict[str, int] = {}
         """who samples from each version"""
+        # A round and held-out questions begin with one checkpoint at once, and end with it.
+        self._changing = asyncio.Lock()
 
     @asynccontextmanager
     async def serving(self, checkpoint: Path) -> AsyncIterator[tuple[str, tuple[str, ...]]]:
@@ -269,8 +271,10 @@ class SamplingServers:
         version, began = note_of(checkpoint).version, time.monotonic()
         self._users[version] = self._users.get(version, 0) + 1
         try:
-            folder = await asyncio.to_thread(self._placed, checkpoint, version)
-            found = await asyncio.gather(*(self._given(s, version, folder) for s in self._servers))
+            async with self._changing:
+                folder = await asyncio.to_thread(self._placed, checkpoint, version)
+                giving = (self._given(server, version, folder) for server in self._servers)
+                found = await asyncio.gather(*giving)
             faults = dict(zip(self._servers, found, strict=True))
             if all(faults.values()):
                 raise next(fault for fault in found if fault)
@@ -285,9 +289,10 @@ class SamplingServers:
                 await asyncio.gather(again, return_exceptions=True)
         finally:
             self._users[version] -= 1
-            if not self._users[version]:
-                await asyncio.gather(*(self._released(s, version) for s in self._servers))
-                await asyncio.to_thread(shutil.rmtree, self._out / SERVED / version, True)
+            async with self._changing:
+                if not self._users[version]:
+                    await asyncio.gather(*(self._released(s, version) for s in self._servers))
+                    await asyncio.to_thread(shutil.rmtree, self._out / SERVED / version, True)
 
     def _placed(self, checkpoint: Path, version: str) -> Path:
         """The folder that servers read the version from, which outlives its round's."""

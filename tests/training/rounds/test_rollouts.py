@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,7 +24,7 @@ from rubricem.training.rounds.rollouts import (
     refresh_server,
 )
 from rubricem.training.rounds.rounds_config import RoundsConfig
-from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rounds.update import RoundFolders, copy_files
 from rubricem.training.statistics import meaning_apart
 from tests.support.banks import WordEmbedder, bank_in, reflection
 from tests.support.rows import Parts, config_of, policy_rows, quiet
@@ -94,6 +95,36 @@ async def test_each_server_has_the_checkpoint_and_says_so(
     assert told[0].startswith(f"3 of 3 servers have {VERSION}")
     assert not any(one.adapters for one in three), "what nobody samples is forgotten"
     assert not Path(place).exists()
+
+
+@pytest.mark.parametrize("three", ["vllm-lora"], indirect=True)
+async def test_two_who_begin_with_one_checkpoint_give_it_to_a_server_once(
+    three: list[Engine], checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a round and the held-out questions do, also while a third lets it go."""
+    told: list[str] = []
+    servers, copied = pool_of(three, tmp_path, told), copy_files
+
+    def slow(checkpoint: Path, place: Path) -> None:
+        copied(checkpoint, place)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(rollouts, "copy_files", slow)
+    used = asyncio.Event()
+
+    async def sampling() -> None:
+        async with servers.serving(checkpoint):
+            assert all(map(served, three)) and (tmp_path / "served" / VERSION).is_dir()
+            await used.wait()
+            assert all(map(served, three)) and (tmp_path / "served" / VERSION).is_dir()
+
+    begun = [asyncio.create_task(sampling()) for _ in range(2)]
+    await asyncio.to_thread(wait_for, lambda: len(told) == 2 or begun[0].done() or begun[1].done())
+    assert len(told) == 2 and all(line.startswith("3 of 3 servers have") for line in told)
+    used.set()
+    await asyncio.sleep(0)
+    await asyncio.gather(*begun, sampling())
+    assert not any(one.adapters for one in three)
 
 
 @pytest.mark.parametrize("three", KINDS, indirect=True)
