@@ -32,6 +32,7 @@ from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
     nullcontext,
+    suppress,
 )
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -548,14 +549,17 @@ class RemoteRollouts:
             anywhere = setup.anywhere()
 
             async def hire() -> Worker:
-                """An actor wherever there is room, or one that rests, open."""
-                resting = next((one for one in _RESTING if one[0] == cores), None)
-                if resting is not None:
+                """An actor that rests, or a new one wherever there is room, open."""
+                while resting := next((one for one in _RESTING if one[0] == cores), None):
                     _RESTING.remove(resting)
-                worker = _RayWorker(ray, resting[1] if resting else actors.remote())
-                if (opened := await worker.open(anywhere, judging)) != own:
+                    with suppress(WorkerLost):  # it ended while it rested
+                        return await opened(_RayWorker(ray, resting[1]))
+                return await opened(_RayWorker(ray, actors.remote()))
+
+            async def opened(worker: _RayWorker) -> Worker:
+                if (found := await worker.open(anywhere, judging)) != own:
                     raise PolicyError(
-                        f"it would write with {_named(opened)}, and the run is of {_named(own)}",
+                        f"it would write with {_named(found)}, and the run is of {_named(own)}",
                         "Have the same weights, or the same server, on all machines.",
                     )
                 return worker
@@ -739,9 +743,12 @@ class _RayWorker:
         await self.done(self.actor.close.remote())
 
     async def done(self, reply: Any) -> Any:
+        told = self._ray.exceptions
         try:
             return await reply
-        except self._ray.exceptions.RayActorError as error:
+        except told.OutOfMemoryError as error:  # Ray itself ended it; no kind of RayActorError
+            raise WorkerLost("its machine had no memory left") from error
+        except (told.RayActorError, told.NodeDiedError, told.WorkerCrashedError) as error:
             # One that cannot be reached may still live, and would write on for nobody.
             self._ray.kill(self.actor)
             raise WorkerLost(_in_a_sentence(error)) from error

@@ -38,6 +38,8 @@ from rubricem.training.collect.remote import (
     RayOptions,
     RemoteRollouts,
     RolloutWorker,
+    WorkerLost,
+    _RayWorker,
 )
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
@@ -462,9 +464,12 @@ class Actor:
     def __init__(self) -> None:
         self.opened: list[str] = []
         self.lost = False
+        self.full = False
 
     def __getattr__(self, name: str) -> Any:
         async def call(*given: Any) -> Any:
+            if self.full:
+                raise FakeRay.exceptions.OutOfMemoryError("It was killed.\nTo adjust ...")
             if self.lost:
                 raise FakeRay.exceptions.RayActorError("it was killed")
             self.opened.append(given[0] if name == "open" else name)
@@ -476,7 +481,11 @@ class Actor:
 class FakeRay:
     """Begins actors and counts them."""
 
-    exceptions = SimpleNamespace(RayActorError=type("RayActorError", (Exception,), {}))
+    # Of one that Ray ends for want of memory the error is no RayActorError.
+    exceptions = SimpleNamespace(**{
+        name: type(name, (Exception,), {})
+        for name in ("RayActorError", "OutOfMemoryError", "NodeDiedError", "WorkerCrashedError")
+    })  # fmt: skip
 
     def __init__(self) -> None:
         self.begun: list[Actor] = []
@@ -527,6 +536,34 @@ async def test_workers_of_a_run_that_has_ended_are_opened_anew_by_the_next_one(
         assert len(ray.begun) == 4 and "third" not in ray.begun[0].opened
     async with run("smaller", runs=3):
         assert len(ray.begun) > 4, "of another share of a core"
+
+
+async def test_workers_that_ended_while_they_rested_are_replaced(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+):
+    ray, lost, full = FakeRay(), Actor(), Actor()
+    lost.lost = full.full = True
+    model = SimpleNamespace(at_once=1, embedded=True)
+    policy = SimpleNamespace(name="policy", version="v")
+    setup: Any = SimpleNamespace(model=model, anywhere=lambda: "v")
+
+    @asynccontextmanager
+    async def connected(options: RayOptions) -> AsyncIterator[FakeRay]:
+        yield ray
+
+    monkeypatch.setattr("rubricem.training.collect.remote.connected", connected)
+    monkeypatch.setattr("rubricem.training.collect.remote._RESTING", [(1.0, lost), (1.0, full)])
+    made = RemoteRollouts.open(RayOptions(1), setup, SimpleNamespace(policy=policy), opened.gate)
+    async with made as rollouts:
+        assert len(rollouts.pool.workers) == len(ray.begun) == 1
+    assert not any("cannot begin" in line for line in opened.lines)
+
+
+async def test_a_worker_that_ray_ends_for_want_of_memory_is_a_lost_one():
+    full, work = Actor(), Any
+    full.full = True
+    with pytest.raises(WorkerLost, match="its machine had no memory left"):
+        await _RayWorker(FakeRay(), full).begin(work)  # type: ignore[arg-type]
 
 
 async def test_a_worker_leaves_what_it_was_doing_when_its_run_has_ended():
