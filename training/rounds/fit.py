@@ -418,13 +418,14 @@ def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
 def _rows_of(path: Path) -> list[TrainRow]:
     file = path / "rows.jsonl" if path.is_dir() else path
     try:
-        lines = plain_bytes(file).decode().splitlines()
+        # Not splitlines, which also parts what a text holds, as U+2028.
+        lines = plain_bytes(file).decode().removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."
         ) from error
     rows = []
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(lines if any(lines) else (), start=1):
         try:
             rows.append(read(line, TrainRow))
         except ValidationError as error:

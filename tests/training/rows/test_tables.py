@@ -121,3 +121,14 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreError, match="cannot be used"):
         write_parquet(tmp_path / "file" / "t.parquet", ROWS, TrainRow)
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0c", "\r"])
+def test_a_row_is_one_line_whatever_stands_in_its_names(mark: str, tmp_path: Path):
+    rows = [ROWS[0].model_copy(update={"group": f"one{mark}group"}), ROWS[1]]
+    (tmp_path / "rows.jsonl").write_bytes(
+        "".join(f"{r.model_dump_json()}\n" for r in rows).encode()
+    )
+    assert read_rows([tmp_path]) == rows
+    (tmp_path / "rows.jsonl").write_text("")
+    assert read_rows([tmp_path]) == []
