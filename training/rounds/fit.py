@@ -411,8 +411,19 @@ def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> li
 
 
 def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
-    """The rows of all files in order. Raises SettingsError for a file that holds no rows."""
-    return [row for path in paths for row in _rows_of(path)]
+    """The rows of all files in order. Raises SettingsError for a file that holds no rows.
+
+    Runs call their groups alike: a group that is called as one of an earlier file is another one,
+    and has the number of its file before its name.
+    """
+    found, taken = list[TrainRow](), set[str]()
+    for place, path in enumerate(paths):
+        rows = _rows_of(path)
+        for row in rows:
+            group = f"{place}:{row.group}" if row.group in taken else row.group
+            found.append(row if group == row.group else row.model_copy(update={"group": group}))
+        taken |= {row.group for row in rows}
+    return found
 
 
 def _rows_of(path: Path) -> list[TrainRow]:

@@ -132,3 +132,14 @@ def test_a_row_is_one_line_whatever_stands_in_its_names(mark: str, tmp_path: Pat
     assert read_rows([tmp_path]) == rows
     (tmp_path / "rows.jsonl").write_text("")
     assert read_rows([tmp_path]) == []
+
+
+def test_groups_of_two_files_that_are_called_alike_are_two(tmp_path: Path):
+    lines = [row.model_dump_json() for row in ROWS]
+    other = [r.model_copy(update={"id": f"{r.id}'"}).model_dump_json() for r in ROWS]
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, written in zip(paths, (lines, other), strict=True):
+        path.write_text("\n".join(written) + "\n", encoding="utf-8")
+    found, groups = read_rows(paths), {row.group for row in ROWS}
+    assert found[: len(ROWS)] == ROWS
+    assert {row.group for row in found[len(ROWS) :]} == {f"1:{group}" for group in groups}
