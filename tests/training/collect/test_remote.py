@@ -27,11 +27,12 @@ from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Wanted
-from rubricem.memory.errors import PolicyError, StoreError, install_of
+from rubricem.memory.errors import PolicyError, SettingsError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
 from rubricem.training.collect.remote import (
+    _LOCAL,
     Begin,
     Judging,
     LineJournal,
@@ -40,6 +41,7 @@ from rubricem.training.collect.remote import (
     RolloutWorker,
     WorkerLost,
     _RayWorker,
+    connected,
 )
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
@@ -186,6 +188,22 @@ def test_a_cluster_that_does_not_answer_or_is_not_asked_for_is_told_at_once(
         return
     assert f"Ray cannot be reached at {address}: [Errno 111] Connection refused." in done.stderr
     assert "name a running cluster by --ray-address" in done.stderr
+
+
+async def test_a_ray_that_is_too_slow_to_start_is_told_with_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def init(**told: object) -> None:
+        raise Exception("The node timed out during startup. The GCS has become overloaded.")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    for name in (*_LOCAL, "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "as it is")
+    with pytest.raises(SettingsError, match=r"started here: The node timed out during st") as told:
+        async with connected(RayOptions()):
+            raise AssertionError("it has not begun")
+    assert "Collect without --engine ray" in told.value.remedy
 
 
 UNJUDGED = {"judge": None, "reflecting": None}
