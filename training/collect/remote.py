@@ -26,7 +26,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -49,11 +49,12 @@ from rubricem.agent.models.policy import (
     journaled,
     scope_name,
 )
-from rubricem.agent.research.recall import Recall
+from rubricem.agent.research.recall import EpisodeRecaller, Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
+from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallKey, Journal, Reply
 from rubricem.memory.schema import (
@@ -179,13 +180,21 @@ class Recalls:
 
 
 @dataclass(frozen=True, slots=True)
+class Meets:
+    """Answered by the episodes on other questions that have a name of a query."""
+
+    query: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The work has ended: with what it came to, or for what fails all of a run."""
 
     outcome: Outcome | RubricemError
 
 
-Asked = MayCall | Called | CallFailed | Keep | Recalls
+Asked = MayCall | Called | CallFailed | Keep | Recalls | Meets
 Said = Asked | Ended
 
 
@@ -262,11 +271,18 @@ class LineJournal:
 
 
 class LineRecaller:
-    """A `Recaller` over the run's bank."""
+    """An `EpisodeRecaller` over the run's bank."""
 
     async def recall(self, question: str) -> Recall:
         found: Recall = await line.get().ask(Recalls(question))
         return found
+
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        found: Sequence[EpisodeMatch] = await line.get().ask(Meets(query, question))
+        return found
+
+    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
+        """The run does so at its step's end, if it is to."""
 
     async def used(self, trajectory: Trajectory) -> None:
         """Noted by the run, which keeps the trajectory."""
@@ -500,7 +516,8 @@ class RemoteRollouts:
 
     async def _answer(
         self, asked: Asked, worker: Worker, work: Work
-    ) -> Recall | RubricemError | None:
+    ) -> Recall | Sequence[EpisodeMatch] | RubricemError | None:
+        recaller = self.researcher.recaller
         try:
             match asked:
                 case MayCall(server):
@@ -519,8 +536,11 @@ class RemoteRollouts:
                 case Keep(key, reply):
                     await self.journal.append(key, reply)
                 case Recalls(question):
-                    recaller = self.researcher.recaller
                     return await recaller.recall(question) if recaller else Recall()
+                case Meets(query, question):
+                    if isinstance(recaller, EpisodeRecaller):
+                        return await recaller.meet(query, question)
+                    return ()
         except RubricemError as error:
             return error
         return None

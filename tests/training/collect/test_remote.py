@@ -25,8 +25,10 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
+from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Wanted
+from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, RunTally
@@ -647,6 +649,34 @@ async def test_workers_recall_from_the_runs_own_bank(opened: Opened):
     assert len(lesson.asked) == len(lesson.told) == len(set(lesson.told)) == 6
     for trajectory in opened.run.trajectories():
         assert trajectory.recalled == ("r1",) and "Mind nought." in trajectory.segments[0].text
+
+
+class Meeting(OneLesson):
+    """An `EpisodeRecaller`, asked of each query too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: list[tuple[str, str]] = []
+
+    async def meet(self, query: str, question: str) -> tuple[EpisodeMatch, ...]:
+        self.met.append((query, question))
+        return ()
+
+    async def keep(self, *run: Any) -> None:
+        """A collecting run does so at its step's end."""
+
+
+async def test_searches_of_workers_are_led_by_the_runs_own_episodes(opened: Opened, tmp_path: Path):
+    away, here = Meeting(), Meeting()
+    async with remote(opened, ScriptedPolicy(two_turns), recalls=True) as made:
+        made.researcher.recaller = away
+        await made.collector.collect()
+    with Opened(tmp_path / "here", ScriptedPolicy(two_turns)) as one:
+        collector = one.collector()
+        assert isinstance(collector.rollouts, Researcher)
+        collector.rollouts.recaller = here
+        await collector.collect()
+    assert away.met and sorted(away.met) == sorted(here.met)
 
 
 async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):
