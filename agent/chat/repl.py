@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,8 +228,10 @@ def one_of(name: str) -> Command:
     if name in COMMANDS:
         return COMMANDS[name]
     if len(fitting) != 1:
+        near = fitting or get_close_matches(name[:40], COMMANDS, n=1)
+        meant = f" Did you mean {' or '.join(f'/{each}' for each in near)}?" if near else ""
         raise SettingsError(
-            f"There is no command /{name}.", "/help lists them; a question needs no slash."
+            f"There is no command /{name}.{meant}", "/help lists them; a question needs no slash."
         )
     return COMMANDS[fitting[0]]
 

@@ -91,6 +91,8 @@ def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents
     ("line", "said"),
     [
         ("/nope", "There is no command /nope."),
+        ("/cpoy", "There is no command /cpoy. Did you mean /copy?"),
+        ("/re", "There is no command /re. Did you mean /resume or /rename?"),
         ("/cite 1", "There is no answer in this thread yet."),
         ("/budget seconds soon", "--max-seconds"),
         ("/budget", ""),
