@@ -132,7 +132,10 @@ def episode_of_number(number: int, question: str) -> Episode:
 
 
 async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vectors) -> Figures:
-    """The same of a bank of episodes on these questions; the last `ASKED` are asked for others."""
+    """The same of a bank of episodes on these questions; the last `ASKED` are asked for others.
+
+    A bank that an earlier run left in the folder is measured as it stands.
+    """
     count = len(questions) - ASKED
     rows = {question: row for row, question in enumerate(questions)}
     every = range(0, count, max(1, count // ASKED))
@@ -143,9 +146,11 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
     # What is asked has the vectors of questions that the bank does not hold.
     rows |= {text: count + at for texts in asked.values() for at, text in enumerate(texts)}
     bank = bank_over(folder, VectorTable(rows, vectors))
-    items = [episode_of_number(n, question) for n, question in enumerate(questions[:count])]
-    bringing = await seconds(lambda: bank.bring_in(items))
-    figures: Figures = {"brought_in_per_s": round(count / bringing, 1)}
+    figures: Figures = {}
+    if not await bank.generation():
+        items = [episode_of_number(n, question) for n, question in enumerate(questions[:count])]
+        bringing = await seconds(lambda: bank.bring_in(items))
+        figures["brought_in_per_s"] = round(count / bringing, 1)
     by_names = partial(bank.episodes, by_meaning=False)
     for call, found in (("names", by_names), ("meet", bank.sharing), ("recall", bank.episodes)):
         if call == "recall":
@@ -320,14 +325,15 @@ async def main(arguments: argparse.Namespace) -> None:
     every: dict[int, Figures] = {}
     for count in counts:
         questions, of_items = multiplied(texts[ASKED:], vectors[ASKED:], count)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as temporary:
             if arguments.episodes:
+                folder = arguments.banks / str(count) if arguments.banks else Path(temporary)
                 every[count] = await measure_episodes(
-                    Path(folder), [*questions, *asked], np.vstack([of_items, *asked.values()])
+                    folder, [*questions, *asked], np.vstack([of_items, *asked.values()])
                 )
             else:
                 items = [reflection_of(n, question, texts) for n, question in enumerate(questions)]
-                every[count] = await measure(Path(folder), items, of_items, asked)
+                every[count] = await measure(Path(temporary), items, of_items, asked)
         print(json.dumps({"items": count, **every[count]}), flush=True)
     values = {f"{key}_{count}": value for count in counts for key, value in every[count].items()}
     kept = RESULTS.with_name("bank_scale_episodes.json") if arguments.episodes else RESULTS
@@ -351,5 +357,8 @@ if __name__ == "__main__":
     size.add_argument("--quick", action="store_true", help="1,000 and 10,000 items (the default)")
     size.add_argument("--full", action="store_true", help="100,000 too; kept in results")
     parser.add_argument("--episodes", action="store_true", help="of episodes")
+    parser.add_argument(
+        "--banks", type=Path, help="keep the banks of episodes here; what is there is only measured"
+    )
     parser.add_argument("--out", type=Path, help="where to write the figures (JSON)")
     asyncio.run(main(parser.parse_args()))

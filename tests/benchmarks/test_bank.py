@@ -322,6 +322,8 @@ async def test_episodes_are_found_by_a_rare_name_and_by_one_that_many_share(tmp_
     fast = dict.fromkeys(("shared_recall_p95_ms", "rare_recall_p95_ms", "form_p95_ms"), 30.0)
     assert episodes_hold(figures | fast)
     assert not any(episodes_hold(figures | fast | {name: 31.0}) for name in fast)
+    again = await measure_episodes(tmp_path, questions, unit_rows(len(questions)))
+    assert (again["rare_found"], "brought_in_per_s" in again) == (1.0, False)
 
 
 def test_a_text_without_a_vector_is_a_mistake_of_the_benchmark():
