@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.bank import Imported, RubricBank
+from rubricem.memory.bank.catalogue import VERSION
 from tests.conftest import ROOT
 from tests.judge.test_reflection import by_content
 from tests.programs.killing import ran
 from tests.support.bank_cli import Server, ask, command, kept, prepared
 from tests.support.bank_cli import bank as bank_command
-from tests.support.banks import bank_in, ids, put, reflection
+from tests.support.banks import bank_in, episode, ids, put, reflection
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE, Process
 
@@ -189,6 +190,30 @@ async def test_lines_of_the_first_version_are_read_and_can_be_removed(tmp_path: 
     await bank.remove("b")
     assert ids(await bank.items()) == ["c"] and "heap" not in journal.read_text()
     assert ids(await bank.items(2)) == ["a"]
+
+
+async def test_a_bank_of_the_version_before_leads_and_takes_episodes(tmp_path: Path):
+    folder = tmp_path / "bank"
+    bank = bank_in(tmp_path)
+    await put(bank, ("cache", "lesson"))
+    journal = folder / "journal.jsonl"
+    # An episode as it was before what a query had brought in vain was kept with it.
+    searched = '{"tool":"search","query":"Mira Holt","passages":1,"new":1,"hit":true}'
+    fields = '"score":1.0,"trajectory_id":"t","written_at":"2026-01-01T00:00:00Z"'
+    journal.write_text(
+        f'{journal.read_text()}{{"event":"put","episode":{{"id":"old","question":"Where was it?",'
+        f'"names":["Mira Holt"],"searches":[{searched}],{fields}}}}}\n'
+    )
+    with sqlite3.connect(folder / "catalogue.db") as db:
+        db.execute("DROP TABLE terms")
+        db.execute(f"PRAGMA user_version = {VERSION - 1}")
+    db.close()
+    held = bank_in(tmp_path)
+    [match] = await held.sharing("When was Mira Holt born?")
+    assert (match.episode.id, match.episode.searches[0].vain) == ("old", ())
+    assert (await held.recall("cache")).own is not None
+    assert await held.put(episode("Where is Mira Holt?", "new", names=("Mira Holt",)))
+    assert len(await held.sharing("Mira Holt")) == 2 and await held.generation() == 3
 
 
 @pytest.mark.parametrize(
