@@ -148,8 +148,9 @@ class Settings(BaseSettings):
     """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """what earlier runs taught is put before a question; `on`: this run teaches too"""
-    memory_items: Literal["both", "reflections", "episodes"] = "both"
-    """what is recalled: lessons in words, or what earlier runs searched and found, or both"""
+    memory_items: Literal["both", "reflections", "episodes"] | None = None
+    """what is recalled: lessons in words, or what earlier runs searched and found, or both; None:
+    both, but for the embedded 0.5b, which lessons only slow down, the latter alone"""
     data_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
     )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
-from rubricem.agent.research.recall import Stores
+from rubricem.agent.research.recall import RecalledKinds, Stores
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
@@ -41,7 +41,7 @@ CHOICES = (
     "passage_words",
 )
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
-UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None}
+UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None, "memory_items": None}
 """what holds of a run that was kept without it, and is kept where it is something else"""
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
@@ -72,7 +72,7 @@ def setup_of(settings: Settings) -> Setup:
         ),
         stores=stores_of(settings),
         memory=settings.memory,
-        memory_items=settings.memory_items,
+        memory_items=recalled_by(settings, model),
         similarity_floor=settings.similarity_floor,
         least_reflection_score=settings.least_reflection_score,
         reflection_tokens=settings.reflection_tokens,
@@ -150,12 +150,23 @@ def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
     """
     name = settings.reflect_model
     if name is None:
-        small = model.embedded and known(model.name) not in (None, known(DEFAULT_MODEL))
-        name = DEFAULT_MODEL if small else None
+        name = DEFAULT_MODEL if _is_small(model) else None
     if name is None or name == model.name:
         return model
     server = None if known(name) else settings.base_url
     return model_of(settings.model_copy(update={"model": name, "base_url": server}))
+
+
+def recalled_by(settings: Settings, model: PolicyChoice) -> RecalledKinds:
+    """What is recalled for a model: no lessons for the smaller embedded one, unless somebody wants
+    them, since they slow it down and answer nothing (`benchmarks.bank_effect`).
+    """
+    return settings.memory_items or ("episodes" if _is_small(model) else "both")
+
+
+def _is_small(model: PolicyChoice) -> bool:
+    """Whether it is an embedded model that is smaller than the default one."""
+    return model.embedded and known(model.name) not in (None, known(DEFAULT_MODEL))
 
 
 def is_embedded(model: str) -> bool:
@@ -228,9 +239,6 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [kept_name(name) for name in settings.source]
-    if choices["memory_items"] == "both":
-        # As runs that were asked before there was a choice have it.
-        del choices["memory_items"]
     choices["model"] = settings.model and whole_name(settings.model)
     choices["retrieval"] = retrieval_of(settings, model_of(settings))
     return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}

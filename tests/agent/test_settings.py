@@ -446,6 +446,24 @@ def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_no
 
 
 @pytest.mark.parametrize(
+    ("settings", "recalled"),
+    [
+        ({"model": "0.5b"}, "episodes"),
+        ({"model": "0.5b", "memory_items": "both"}, "both"),
+        ({"model": "1.5b"}, "both"),
+        ({"model": "small", "base_url": SERVER}, "both"),
+        ({"model": "1.5b", "memory_items": "reflections"}, "reflections"),
+    ],
+)
+def test_the_smaller_embedded_model_is_given_lessons_where_somebody_wants_them(
+    settings: dict[str, Any], recalled: str
+):
+    setup = setup_of(load_settings(settings))
+    assert setup.memory_items == recalled
+    assert setup.choices.get("memory_items") == settings.get("memory_items")
+
+
+@pytest.mark.parametrize(
     ("settings", "reflecting"),
     [
         ({"model": "0.5b"}, DEFAULT),
