@@ -41,6 +41,7 @@ from rubricem.agent.transcript.words import (
     dotted_names,
     is_made_up,
     main_clause,
+    named,
     options_stand,
     overlap,
     worded_defaults,
@@ -281,7 +282,9 @@ def states(source: Source, text: str, question: str) -> bool:
     stand = all(stands(word, there) or stands(word, question) for word in exact)
     held = new & content_words(there, language_of(question))
     stand = stand and options_stand(text, there, question)
-    return bool(new) and stand and len(held) >= STATED * len(new)
+    # To drop duplicates `drop_duplicates` says something, though no word of it is new.
+    says = bool(new or named(text, question))
+    return says and stand and len(held) >= STATED * len(new)
 
 
 _LINK = re.compile(r"\bhttps?://\S+")

@@ -657,6 +657,15 @@ async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: P
     assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
 
 
+async def test_a_name_made_of_the_questions_words_says_something(tmp_path: Path):
+    text = "undo_commit(keep=None) With undo_commit a commit is taken back, its files are kept."
+    for drafted, found in (("To undo a commit, use the function `undo_commit`.", True),
+                           ("To undo a commit, use the function to undo it.", False)):  # fmt: skip
+        reader = GivenModel(lambda t: 0.8 if "Is this answer right" in t else 0.1, drafted)
+        run = await draft_undoing(tmp_path / str(found), reader, text)
+        assert (drafted in answer_of(run)) is found
+
+
 async def test_a_draft_rests_on_a_passage_that_has_its_option(tmp_path: Path):
     near = page("git-diff", "To undo what the commit has, the index is reset, which leaves files.")
     told = page("git-reset", "The reset with --soft leaves all files as they are after the commit.")
