@@ -5,7 +5,7 @@
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
 were written by somebody who knew neither code nor manuals as they stand here, 72 more later
-(`--split third`), and 24 after those (`--split fourth`). Each is asked as `rubricem ask` asks it.
+(`--split third`), and 28 after those (`--split fourth`). Each is asked as `rubricem ask` asks it.
 Whether an answer is useful is for a reader to say: `useful` of a question says what it must tell,
 this program prints each answer with its citations, and the reader's verdicts are joined in from
 `results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
