@@ -38,7 +38,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain, repeat, zip_longest
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType
@@ -100,7 +100,7 @@ def in_turn(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
 
 WORDS_VERSION = 3
 """part of every index's key: raise it when the words of a text change"""
-_RAW = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+(?:[.,]\d+)*")
+_RAW = re.compile(r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+|\d++(?:[.,]\d++)*+")
 """words and dotted identifiers as they stand in a text"""
 _FAR_RAW = re.compile(
     rf"[{PAIRED}]+|[^\W\d{PAIRED}][^\W{PAIRED}]*(?:\.[^\W\d{PAIRED}][^\W{PAIRED}]*)*|\d+(?:[.,]\d+)*"
@@ -419,19 +419,20 @@ def _write_segment(
     """Write what a `IndexSegment` reads into an existing empty folder."""
     lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
     (folder / "see.json").write_text(json.dumps(lower), "utf-8")
-    (folder / "notes.json").write_text(json.dumps(list(notes)), "utf-8")
     vocabulary: dict[str, int] = {}
-    ids, lengths = _word_ids(passages, vocabulary)
+    counts = _WordCounts(passages, vocabulary)
+    told = [*notes, *counts.notes.values()]
+    (folder / "notes.json").write_text(json.dumps(told), "utf-8")
     rows = np.zeros(len(passages), dtype=_ROWS)
-    rows["length"] = lengths
+    rows["length"] = counts.lengths
     rows["weight"] = [weight(passage) for passage in passages]
     rows["page"] = row_of = np.arange(len(rows))
-    row_of = np.repeat(row_of, lengths)
+    row_of = np.repeat(row_of, counts.sizes)
     if pages:
         firsts: dict[str, int] = {}
         rows["page"] = [firsts.setdefault(p.location, row) for row, p in enumerate(passages)]
         openings = [_opening(passages[row]) for row in firsts.values()]
-        ids.extend(vocabulary.setdefault(w, len(vocabulary)) for each in openings for w in each)
+        counts.say(vocabulary.setdefault(w, len(vocabulary)) for each in openings for w in each)
         first = np.array([*firsts.values()], dtype=row_of.dtype)
         row_of = np.append(row_of, np.repeat(first, np.array([*map(len, openings)], dtype=int)))
     with open(folder / "passages.jsonl", "wb") as file:
@@ -445,12 +446,20 @@ def _write_segment(
     np.save(folder / "words.npy", hashes[order])
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    pairs = place[np.frombuffer(ids, dtype=np.uint32)] * max(1, len(rows))
-    pairs, counts = np.unique(pairs + row_of, return_counts=True)
-    word, row_of = np.divmod(pairs, max(1, len(rows)))
+    # One number for each word of each row, so that sorting brings its counts together.
+    each = place[np.frombuffer(counts.ids, dtype=np.uint32)]
+    each *= max(1, len(rows))
+    each += row_of
+    each <<= _COUNT_BITS
+    each |= np.minimum(np.frombuffer(counts.times, dtype=np.uint32), _MOST_COUNTED)
+    each.sort(kind="stable")
+    pairs = each >> _COUNT_BITS
+    firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    word, row_of = np.divmod(pairs[firsts], max(1, len(rows)))
     np.save(folder / "starts.npy", np.searchsorted(word, np.arange(len(order) + 1)))
-    postings = (row_of << _COUNT_BITS) | np.minimum(counts, _MOST_COUNTED)
-    np.save(folder / "postings.npy", postings.astype(np.uint32))
+    each &= _MOST_COUNTED
+    times = np.minimum(np.add.reduceat(each, firsts) if len(firsts) else each, _MOST_COUNTED)
+    np.save(folder / "postings.npy", ((row_of << _COUNT_BITS) | times).astype(np.uint32))
 
 
 def _opening(passage: Passage) -> list[str]:
@@ -460,27 +469,64 @@ def _opening(passage: Passage) -> list[str]:
     return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
-def _word_ids(
-    passages: Iterable[Passage], vocabulary: dict[str, int]
-) -> tuple["array[int]", list[int]]:
-    """The word ids of all passages in a row, and how many each has; new words get the next id."""
-    known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
-    found, lengths = array("I"), []
-    for passage in passages:
-        before = len(found)
+MOST_WORDS = 250_000
+"""different ones of a document that it is found by: no book has so many, a log of hashes has"""
+
+
+class _WordCounts:
+    """What words passages have: for each passage in turn, the id of a word and how often."""
+
+    def __init__(self, passages: Iterable[Passage], vocabulary: dict[str, int]) -> None:
+        """New words get the next ids of the vocabulary."""
+        self.ids, self.times = array("I"), array("I")
+        self.sizes: list[int] = []
+        """entries of each passage"""
+        self.lengths: list[int] = []
+        """words of each passage"""
+        self.notes: dict[str, str] = {}
+        """in a sentence, by location: documents whose later words are left out"""
+        self._vocabulary = vocabulary
+        self._known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
+        location, first = "", 0
+        for passage in passages:
+            if passage.location != location:
+                location, first = passage.location, len(vocabulary)
+            before = len(self.ids)
+            self._add(passage, full=len(vocabulary) - first >= MOST_WORDS)
+            self.sizes.append(len(self.ids) - before)
+            self.lengths.append(sum(self.times[before:]))
+
+    def _add(self, passage: Passage, *, full: bool) -> None:
         raws = _raw(matched_text(passage))
-        known = known_in[code := _latin(raws)]
-        for raw in raws:
-            ids = known.get(raw)
-            if ids is None:
-                ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw, code))
-                known[raw] = ids
-            found.extend(ids)
+        known = self._known_in[code := _latin(raws)]
+        different = {*raws}
+        new = different.difference(known)
+        if new and full:
+            self.notes[passage.location] = (
+                f"{passage.location} has more than {MOST_WORDS:,} different words: it is not found "
+                "by those that it has after them."
+            )
+            raws, new = [raw for raw in raws if raw in known], set()
+        for raw in new:
+            known[raw] = tuple(map(self._id, expand(raw, code)))
+        # No loop of ours over each word: of ten million it would take as long as all the rest.
+        if 2 * len(different) < len(raws):
+            counted = Counter(raws)
+            raws = [*counted]
+            sizes = map(len, map(known.__getitem__, raws))
+            self.times.extend(chain.from_iterable(map(repeat, counted.values(), sizes)))
+        self.ids.extend(chain.from_iterable(map(known.__getitem__, raws)))
         marks = [f"@{code}"] if code else []
-        for name in (*_exact_names([passage.place]), *_headings(passage, code), *marks):
-            found.append(vocabulary.setdefault(name, len(vocabulary)))
-        lengths.append(len(found) - before)
-    return found, lengths
+        names = (*_exact_names([passage.place]), *_headings(passage, code), *marks)
+        self.say(map(self._id, names))
+
+    def say(self, ids: Iterable[int]) -> None:
+        """Words that are said once each, whatever passage they are of."""
+        self.ids.extend(ids)
+        self.times.extend(repeat(1, len(self.ids) - len(self.times)))
+
+    def _id(self, word: str) -> int:
+        return self._vocabulary.setdefault(word, len(self._vocabulary))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from zipfile import BadZipFile, ZipFile
 from lxml import etree, html
 
 from rubricem.memory.errors import SourceError
-from rubricem.memory.language import beginning, length
+from rubricem.memory.language import beginning, is_longer, length
 from rubricem.memory.text import one_line
 
 Line = tuple[int, str]
@@ -312,10 +312,11 @@ def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
 
 # What XML cannot hold, though a page may: lxml reads it, and refuses to have it set again.
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_SPACE = re.compile(r"\s+")
 
 
 def _writable(text: str, *, folded: bool) -> str:
-    return _UNWRITABLE.sub("", re.sub(r"\s+", " ", text) if folded else text)
+    return _UNWRITABLE.sub("", _SPACE.sub(" ", text) if folded else text)
 
 
 def _lay_out(root: html.HtmlElement) -> None:
@@ -786,9 +787,10 @@ MAX_WORDS = 110
 MOST_CHARACTERS = 4000
 """of a passage"""
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+# Each begins with a mark, which a search finds sooner than white space behind one.
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*\u00c0-\u00de\u0391-\u03a9\u0401-\u042f])"
-    r"|(?<=[\u061f\u06d4\u0964.!])\s+(?=[\u0590-\u1fff])|(?<=[\u3002\uff01\uff1f])"
+    r"[.!?]\s+(?=[\"'(A-Z0-9`*\u00c0-\u00de\u0391-\u03a9\u0401-\u042f])"
+    r"|[\u061f\u06d4\u0964.!]\s+(?=[\u0590-\u1fff])|[\u3002\uff01\uff1f]"
 )
 _LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
 """Lists, tables, code and fields, whose line breaks mean something."""
@@ -837,18 +839,18 @@ def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
     term = ""
     for paragraph in _PARAGRAPH_END.split(text):
         paragraph = paragraph.strip("\n").rstrip()
-        if length(paragraph) <= max_words:
+        if not is_longer(paragraph, max_words):
             yield "\n\n", paragraph, term if paragraph[:1].isspace() else ""
             term = [(term, ""), *_by_term(paragraph.splitlines(), term)][-1][0]
             continue
         prose = not _LAID_OUT.search(paragraph)
         joint = "\n\n"
-        lines = [" ".join(paragraph.split())] if prose else paragraph.splitlines()
+        lines = [paragraph.strip()] if prose else paragraph.splitlines()
         for own, line in [*_by_term(lines, term)]:
             lead = f"{own}\n" if own and line.startswith(f"{own}\n") else ""
             led, room = line[len(lead) :], max_words - length(own)
-            for sentence in [led] if length(led) <= room else _SENTENCE_END.split(led):
-                for piece in _cut(sentence, room):
+            for sentence in _sentences(led) if is_longer(led, room) else [led]:
+                for piece in _cut(sentence, room, folded=prose):
                     yield joint, lead + piece, "" if lead else own
                     joint, lead = "" if "\u2e80" <= piece[-1:] <= "\uffef" else " ", ""
             joint, term = "\n", own
@@ -877,10 +879,18 @@ def _by_term(lines: Sequence[str], before: str) -> Iterator[tuple[str, str]]:
     yield from (("", each) for each in held)
 
 
-def _cut(sentence: str, max_words: int) -> Iterator[str]:
+def _sentences(text: str) -> Iterator[str]:
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        yield text[start : end.start() + 1]
+        start = end.end()
+    yield text[start:]
+
+
+def _cut(sentence: str, max_words: int, *, folded: bool) -> Iterator[str]:
     """A sentence; one without end (a table, a log, a list of names) is cut by words."""
-    if length(sentence) <= max_words:
-        yield sentence
+    if not is_longer(sentence, max_words):
+        yield _SPACE.sub(" ", sentence) if folded else sentence
         return
     at = 0  # what is left is not copied for each piece: that would take the square of its length
     while piece := beginning(sentence, max_words, at):

@@ -211,6 +211,9 @@ INPUTS = (
     _file("md: 20 MB of back-ticks", "a.md", lambda: b"`" * 20 * MB),
     _file("md: an open tag of 20 MB", "a.md", lambda: b"<a" + b" a" * 10 * MB),
     _file("md: an open comment of 20 MB", "a.md", lambda: b"<!--" + b"- " * 10 * MB),
+    _file("md: a sentence of 10 million words", "a.md", lambda: b"b " * 10 * MB),
+    _file("txt: 2 million different words", "a.txt", lambda: b" ".join(
+        b"%c%x" % (b"qwrt"[n % 4], n * 7919) for n in range(2_000_000))),
     _file("md: 2 MB of open comments", "a.md", lambda: b"<!--" * 500_000),
     _file("docx: a chain of 3,000 styles", "a.docx", lambda: _docx(
         b'<w:body><w:p><w:pPr><w:pStyle w:val="s0"/></w:pPr></w:p></w:body>', _chain(3000))),

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rubricem.agent.sources.index import (
+    MOST_WORDS,
     GrowingVectors,
     HybridIndex,
     Indexed,
@@ -398,6 +400,41 @@ def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
     pieces = split_passages(text, 20)
     assert " ".join(pieces).split() == text.split()
     assert max(len(piece.split()) for piece in pieces) <= 20
+
+
+def test_a_sentence_without_end_is_cut_without_room_for_all_of_its_words() -> None:
+    text = "Ab " * 500_000
+    tracemalloc.start()
+    pieces = split_passages(text, 110)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert " ".join(pieces) == text.strip()
+    assert most < 6 * len(text)
+
+
+def name_of(number: int) -> str:
+    """A word of its own for each number, of letters alone."""
+    return "x" + "".join(chr(ord("a") + number // 16**place % 16) for place in range(5)) + "o"
+
+
+def test_of_a_document_of_ever_new_words_as_many_count_as_are_taken(tmp_path: Path) -> None:
+    lines = (" ".join(map(name_of, range(start, start + 100))) for start in range(0, 252_000, 100))
+    log = [Passage("", "log.txt", "", line) for line in lines]
+    other = Passage("", "z.txt", "", "An okapi eats leaves.")
+    index = build_index([*log, other], tmp_path, "t", "a", pages=True)
+    assert index.search(name_of(7), 1) == [log[0]]
+    assert index.search(name_of(251_999), 1) == []
+    assert index.search("okapi", 1) == [other]
+    [note] = index.notes
+    assert note.startswith(f"log.txt has more than {MOST_WORDS:,} different words")
+
+
+def test_a_word_counts_as_often_as_it_stands_in_a_text_of_few_words_too(tmp_path: Path) -> None:
+    few = Passage("", "few", "", "Okapi okapi " * 9 + "leaf " * 22)
+    many = Passage("", "many", "", "Okapi " + " ".join(map(name_of, range(39))))
+    scores = dict(build_index([few, many], tmp_path, "t", "a").rank("okapi", 2))
+    # BM25 with k1 = 1.2, and b has no say: both have 40 words.
+    assert scores[0] / scores[1] == pytest.approx((18 / 19.2) / (1 / 2.2), rel=1e-5)
 
 
 def test_of_two_near_duplicates_the_first_is_kept() -> None:
