@@ -45,6 +45,7 @@ from rubricem.agent.sources.choice import (
     SCHOLAR,
     SEARXNG,
     WEB,
+    Sources,
     is_beyond,
     is_folder,
     kept_name,
@@ -92,6 +93,10 @@ def check_source(name: str) -> Check:
     if name == PYTHON:
         return Check("source", "ok", "python: the installed libraries and the standard library")
     if name.startswith(GIT):
+        try:
+            Sources((name,)).check()
+        except SettingsError as error:
+            return fault_of("source", error)
         found = shutil.which("git") is not None
         said = f"{name}: a repository, {'which git fetches' if found else 'and there is no git'}"
         return Check("source", "ok" if found else "fault", said, "" if found else "Install git.")
@@ -455,8 +460,9 @@ def shown(value: object) -> object:
         value = value.told()
     if isinstance(value, Mapping):
         return {name: shown(held) for name, held in value.items()}
-    if isinstance(value, str) and value.startswith(SEARXNG):
-        return SEARXNG + str(shown(value.removeprefix(SEARXNG)))
+    for prefix in (SEARXNG, GIT):
+        if isinstance(value, str) and value.startswith(prefix):
+            return prefix + str(shown(value.removeprefix(prefix)))
     return without_password(value) if isinstance(value, str) and "://" in value else value
 
 

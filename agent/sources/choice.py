@@ -137,6 +137,8 @@ class Sources:
     def check(self) -> None:
         """Raise SettingsError for a name that is no source here, before anything is opened."""
         for name in self.names:
+            if name.startswith(GIT):
+                _check_address(name.removeprefix(GIT))
             if is_folder(name) and not Path(name or "\0").expanduser().is_dir():
                 raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
 
@@ -223,17 +225,23 @@ def open_source(
 
 def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -> Path:
     """Where a repository's files lie. Raises SettingsError for an address with a password in it."""
-    password: str | None = None
-    with suppress(ValueError):
-        password = urlsplit(address).password
-    if password:
-        raise SettingsError(
-            "The address of the repository holds a password, which is told with its name.",
-            "Leave it out: git asks its own credential helpers.",
-        )
+    _check_address(address)
     if on_progress is not None:
         on_progress(0, 0, "fetching the repository")
     return checked_out(address, cache_dir.parent / "repositories")
+
+
+def _check_address(address: str) -> None:
+    held: str | None = None
+    with suppress(ValueError):
+        parts = urlsplit(address)
+        # By https a token is often given as the name; by ssh a name is one.
+        held = parts.password or (parts.username if parts.scheme in ("http", "https") else None)
+    if held:
+        raise SettingsError(
+            "The address of the repository holds a password or token, which is told with its name.",
+            "Leave it out: git asks its own credential helpers.",
+        )
 
 
 def _service(name: str, keys: Mapping[str, str]) -> SearchTool:

@@ -10,18 +10,21 @@ others, with the remedy; it never stops the rest.
 import hashlib
 import json
 import os
+import signal
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from rubricem.agent.sources.index import (
     PATIENCE,
@@ -51,34 +54,46 @@ _GIT = (
 """a repository may name further programs and places: none of them is run or followed"""
 
 
-def checked_out(address: str, cache: Path, seconds: float = GIT_SECONDS) -> Path:
+MOST_CHECKED_OUT = 100_000
+"""files of a repository: a few kB of it can name any number"""
+MOST_CHECKED_OUT_BYTES = 2_000_000_000
+_MEGABYTES = 4096
+"""of memory, and of a file on disk, that git may fill"""
+_MOST_SAID = 100_000
+"""bytes of what git says of a failure"""
+
+
+def checked_out(
+    address: str,
+    cache: Path,
+    seconds: float = GIT_SECONDS,
+    most_bytes: int = MOST_CHECKED_OUT_BYTES,
+) -> Path:
     """The newest files of a git repository, in a folder of the cache; their history is left out.
 
     `address`: as git takes it, with `#BRANCH` or a tag behind it. Blocking. Files that were had
-    before stand in where the repository cannot be reached. Raises SourceError where there are none.
+    before stand in where the repository cannot be reached. Raises SourceError where there are none,
+    or more than are taken.
     """
     url, _, branch = address.partition("#")
     place = cache / hashlib.sha256(address.encode()).hexdigest()[:16]
-    env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
-
-    def git(*arguments: str) -> None:
-        command = [*_GIT, *arguments]
-        subprocess.run(command, env=env, check=True, capture_output=True, timeout=seconds)
-
     shallow = ("--depth", "1", "--no-tags")
     known = (place / ".git").is_dir()
     try:
         if known:
-            git("-C", str(place), "fetch", *shallow, "--", "origin", branch or "HEAD")
-            git("-C", str(place), "checkout", "--force", "--detach", "FETCH_HEAD")
+            git = _Git(place, seconds)
+            git.run("fetch", *shallow, "--", "origin", branch or "HEAD")
+            git.check_out("FETCH_HEAD", url, most_bytes)
         else:
             with writable(cache):
                 cache.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryDirectory(dir=cache) as part:
-                    whole = Path(part) / "repository"
+                    git = _Git(Path(part) / "repository", seconds)
                     chosen = ("--branch", branch) if branch else ()
-                    git("clone", "--single-branch", *shallow, *chosen, "--", url, str(whole))
-                    whole.rename(place)
+                    only = ("--single-branch", "--no-checkout", *shallow, *chosen)
+                    git.run("clone", *only, "--", url, str(git.place))
+                    git.check_out("HEAD", url, most_bytes)
+                    git.place.rename(place)
     except FileNotFoundError as cause:
         raise SourceError("A repository is read by git, which is not installed here.") from cause
     except subprocess.SubprocessError as cause:
@@ -90,6 +105,81 @@ def checked_out(address: str, cache: Path, seconds: float = GIT_SECONDS) -> Path
                 "Look whether `git clone` has it without asking, or name a folder.",
             ) from cause
     return place
+
+
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """What is run on one repository, each command for so many seconds; all it starts ends then."""
+
+    place: Path
+    seconds: float
+
+    def run(self, *arguments: str) -> None:
+        """Raises SubprocessError with what git said."""
+        with self._begun(*arguments):
+            pass
+
+    def check_out(self, what: str, url: str, most_bytes: int) -> None:
+        """Put the files in their place, once it is known that they are not too many."""
+        files, size = 0, 0
+        with self._begun("ls-tree", "-r", "-l", "-z", "--full-tree", what) as listing:
+            rest = b""
+            while piece := listing.read(1 << 16):
+                *lines, rest = (rest + piece).split(b"\0")
+                files += len(lines)
+                # A line is mode, kind, object and size, and the path behind a tab.
+                sizes = (line.partition(b"\t")[0].split()[-1] for line in lines)
+                size += sum(int(each) for each in sizes if each.isdigit())
+                if files > MOST_CHECKED_OUT or size > most_bytes:
+                    raise SourceError(
+                        f"The repository {url} holds more than {MOST_CHECKED_OUT:,} files or "
+                        f"{most_bytes / 1e9:g} GB.",
+                        "Clone what you need of it, and name that folder.",
+                    )
+        self.run("checkout", "--force", "--detach", what)
+
+    @contextmanager
+    def _begun(self, *arguments: str) -> Iterator[IO[bytes]]:
+        """What it tells on its output."""
+        known = (self.place / ".git").is_dir()
+        command = [*_GIT, *(("-C", str(self.place)) if known else ()), *arguments]
+        if os.name == "posix":
+            # Whoever packed it chose how much it unpacks to; not all systems bound memory.
+            bounds = f"ulimit -f {_MEGABYTES << 11}; ulimit -v {_MEGABYTES << 10} 2>/dev/null"
+            command = ["sh", "-c", f'{bounds}; exec "$0" "$@"', *command]
+        env = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1"}
+        with tempfile.TemporaryFile() as said:
+            # In a session of its own, so that what it started to fetch with ends with it.
+            process = subprocess.Popen(
+                command, env=env, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
+            )  # fmt: skip
+            watch = threading.Timer(self.seconds, _end, (process,))
+            watch.daemon = True
+            watch.start()
+            try:
+                with process:
+                    try:
+                        assert process.stdout is not None
+                        yield process.stdout
+                        process.stdout.read()
+                        process.wait()
+                    finally:
+                        _end(process)
+            finally:
+                watch.cancel()
+            if process.returncode:
+                said.seek(0)
+                told = b"" if process.returncode == -signal.SIGKILL else said.read(_MOST_SAID)
+                raise subprocess.CalledProcessError(process.returncode, "git", stderr=told)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 READERS_VERSION = 4

@@ -146,7 +146,8 @@ class Connection:
             result = await client.call_tool(tool, arguments)
         if result.is_error:
             said = " ".join(b.text for b in result.content if b.type == "text")
-            words = one_line(said, QUOTED).rstrip(".") or "it did not say why"
+            words = one_line(self._server.without_key(said), QUOTED).rstrip(".")
+            words = words or "it did not say why"
             raise SourceError(f"The tool {self._name}.{tool} failed: {words}.")
         return result
 
@@ -209,7 +210,7 @@ class Connection:
             first: BaseException = cause
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
-            words = one_line(str(first), QUOTED).rstrip(".")
+            words = one_line(self._server.without_key(str(first)), QUOTED).rstrip(".")
             if not words or words.startswith("<"):  # nothing but a value of the library's
                 words = type(first).__name__
             raise SourceError(f"{place} could not {doing}: {words}.") from cause

@@ -10,12 +10,15 @@ says.
 
 import re
 from typing import Annotated, Self
+from urllib.parse import unquote_plus, urlsplit
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
+SHORTEST_KEY = 6
+"""characters; what is shorter is no key, and may be part of any word"""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -64,3 +67,11 @@ class ToolServer(BaseModel):
         """What was said of it, but for a program's arguments, among which may be a key."""
         said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})
+
+    def without_key(self, words: str) -> str:
+        """Words of others without what the address asks with, in which some services want a key."""
+        for part in urlsplit(self.url or "").query.split("&"):
+            value = part.partition("=")[2] or part
+            for form in (value, unquote_plus(value)):
+                words = words.replace(form, "***") if len(form) >= SHORTEST_KEY else words
+        return words

@@ -1,12 +1,16 @@
 import os
 import resource
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from rubricem.agent.sources.choice import Sources
 from rubricem.agent.sources.documents import DEEPEST, PART_FILES, Folder, checked_out, found_files
 from rubricem.memory.errors import SettingsError, SourceError
+from tests.support.waiting import descendants, name_of
 
 
 @pytest.fixture
@@ -223,3 +227,47 @@ async def test_a_repository_is_read_as_its_newest_files_and_known_ones_stand_in(
     assert not (tmp_path / "ran").exists()
     with pytest.raises(SettingsError, match="holds a password"):
         open_source("git:https://me:pw@git.example/x", cache)
+    with pytest.raises(SettingsError, match="holds a password or token") as refused:
+        Sources(("git:https://ghp_secret@git.example/x",)).check()
+    assert "ghp" not in str(refused.value)
+    Sources(("git:ssh://git@git.example/x",)).check()
+
+
+def test_a_repository_that_names_files_without_end_is_refused_before_they_are_written(
+    tmp_path: Path,
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    git(there, "init")
+    (there / "a").write_text("word " * 1000)
+    git(there, "add", "a")
+    git(there, "commit", "-m", "one")
+    with pytest.raises(SourceError, match="more than"):
+        checked_out(str(there), tmp_path / "cache", most_bytes=4999)
+    kind, named = "blob", told(there, "rev-parse", "HEAD:a")
+    for _ in range(6):  # each folder holds the one before ten times
+        lines = "".join(
+            f"{'100644' if kind == 'blob' else '040000'} {kind} {named}\t{n}\n" for n in range(10)
+        )
+        kind, named = "tree", told(there, "mktree", said=lines)
+    git(there, "update-ref", "refs/heads/main", told(there, "commit-tree", named, "-m", "two"))
+    with pytest.raises(SourceError, match="more than 100,000 files") as refused:
+        checked_out(str(there), tmp_path / "cache")
+    assert refused.value.remedy
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_what_fetches_a_repository_ends_with_its_time(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
+        with pytest.raises(SourceError, match="no end within 1 s"):
+            checked_out(address, tmp_path / "cache", seconds=1.0)
+        assert not [pid for pid in descendants(os.getpid()) if "git" in name_of(pid)]
+    assert time.monotonic() - began < 30
+
+
+def told(folder: Path, *arguments: str, said: str = "") -> str:
+    person = ("-c", "user.name=a", "-c", "user.email=a@b")
+    command = ["git", *person, *arguments]
+    return subprocess.check_output(command, cwd=folder, input=said, text=True).strip()

@@ -125,13 +125,20 @@ async def test_headers_of_the_settings_are_sent_and_hosts_keep_their_name() -> N
 
     with serving_http(app, lifespan="off") as address:
         host = address.replace("127.0.0.1", "localhost")
-        wiki = ToolServer(url=host, headers={"Authorization": "Bearer s3cret"}, tools=("page",))
+        wiki = ToolServer(
+            url=f"{host}/mcp?key=tvly-s3cret%21",
+            headers={"Authorization": "Bearer s3cret"},
+            tools=("page",),
+        )
         async with equipped(wiki=wiki) as (tools, problems):
             assert tools.offers == {}
     [problem] = problems
     assert problem.startswith("The MCP server wiki could not answer when it was connected to")
     assert problem.endswith("Its tools are left out.")
     assert "s3cret" not in problem
+    assert (
+        wiki.without_key(f"401 for {wiki.url}, tvly-s3cret!") == f"401 for {host}/mcp?key=***, ***"
+    )
     assert heard[0]["authorization"] == "Bearer s3cret"
     assert heard[0]["host"] == host.removeprefix("http://")
 
