@@ -7,11 +7,20 @@
     model.safetensors           the same for torch, with config.json
 
 The trainer writes such folders; `--model FOLDER` answers with one.
+
+Whoever made a model's file also wrote its chat template, a program that may have no end. llama.cpp
+runs it in this process and transformers in a thread, where nothing could end it, so it is tried in
+a process of its own before (`check_template`).
 """
 
 import os
+import struct
+import subprocess
+import sys
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 from pydantic import ValidationError
 
@@ -111,3 +120,98 @@ def _not_whole(folder: Path, cause: Exception) -> WeightsError:
         f"{folder} is not a whole checkpoint: {type(cause).__name__}.",
         "Name a checkpoint folder that `rubricem train` has written.",
     )
+
+
+_STRING, _ARRAY = 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""bytes of a GGUF value by the number of its type"""
+
+
+def gguf_fields(file: BinaryIO, wanted: Collection[bytes]) -> dict[bytes, Any]:
+    """Those of the fields that a GGUF file has; what stands behind the last is not read.
+
+    A text is bytes, a list of numbers too. Raises all kinds of errors for what is no such file.
+    """
+    found: dict[bytes, Any] = {}
+    _, _, count = struct.unpack("<8sQQ", file.read(24))
+    for _ in range(count):
+        name = _value(file, _STRING)
+        value = _value(file, *struct.unpack("<I", file.read(4)))
+        if name in wanted:
+            found[name] = value
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    """A value: bytes, or a list of them for an array of strings or arrays."""
+    if kind == _STRING:
+        return file.read(*struct.unpack("<Q", file.read(8)))
+    if kind != _ARRAY:
+        return file.read(_SIZES[kind])
+    inner, count = struct.unpack("<IQ", file.read(12))
+    if inner in _SIZES:
+        return file.read(count * _SIZES[inner])
+    return [_value(file, inner) for _ in range(count)]
+
+
+TEMPLATE_SECONDS = 4
+"""of processor time; the slowest of a known model takes a hundredth of a second"""
+_TEMPLATE_CLOCK_SECONDS = 60.0
+_TEMPLATE_BYTES = 512 << 20
+_LONGEST_PROMPT = 1_000_000
+"""characters that a template may make of a few words"""
+_TRIED = f"from {__name__} import try_template; try_template()"
+_TALK = (
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Who?"},
+    {"role": "assistant", "content": "Nobody."},
+    {"role": "user", "content": "Why?"},
+)
+
+
+def check_template(template: str, name: str) -> None:
+    """Raises WeightsError where a chat template does not come to an end. Blocking.
+
+    One that ends for a usual conversation, and not for another, is not found out by this.
+    """
+    kept = {key: os.environ[key] for key in ("PATH", "SYSTEMROOT") if key in os.environ}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-W", "ignore", "-c", _TRIED],
+            input=template.encode(errors="replace"),
+            env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            capture_output=True,
+            timeout=_TEMPLATE_CLOCK_SECONDS,
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        done = 1
+    if done:
+        raise WeightsError(
+            f"the chat template of {name} does not come to an end.",
+            "Fetch the model from its maker, or give it the template of the model it is made of.",
+        )
+
+
+def try_template() -> None:
+    """Write a conversation by the template on the standard input; ends this process."""
+    with suppress(ImportError):  # no such limits on this system
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_SECONDS, TEMPLATE_SECONDS))
+        resource.setrlimit(resource.RLIMIT_DATA, (_TEMPLATE_BYTES, _TEMPLATE_BYTES))
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    machine = ImmutableSandboxedEnvironment(extensions=["jinja2.ext.loopcontrols"])
+    text, endless = sys.stdin.read(), False
+    for some in (_TALK[1:2], _TALK[:2], _TALK):
+        try:
+            made = machine.from_string(text).render(messages=some, add_generation_prompt=True)
+            endless = endless or len(made) > _LONGEST_PROMPT
+        except (OverflowError, MemoryError, RecursionError):  # a range too large for the sandbox
+            endless = True
+        except Exception:
+            continue  # what is wrong with it, whoever writes by it says
+    sys.exit(endless)

@@ -63,12 +63,20 @@ from rubricem.agent.weights.catalogue import (
     unseen,
     verify,
 )
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint, is_checkpoint
+from rubricem.agent.weights.checkpoints import (
+    ADAPTER,
+    MODEL,
+    Checkpoint,
+    check_template,
+    gguf_fields,
+    is_checkpoint,
+)
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.runs import hash_of, write_atomically
 
 _GGUF_MAGIC = b"GGUF"
+_TEMPLATE = b"tokenizer.chat_template"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+\.gguf))?")
 _OURS = "sentence_transformers."
 """what the library's own classes are called; any other class is code from elsewhere"""
@@ -186,7 +194,7 @@ class WeightsStore:
         weights = known(name)
         path = Path(name).expanduser()
         if weights is None and os.path.isfile(path):
-            return _checked_gguf(path)
+            return await asyncio.to_thread(_checked_foreign, path)
         if weights is None and name.endswith(".gguf") and ":" not in name:
             raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
         if weights is None:
@@ -195,7 +203,8 @@ class WeightsStore:
         if weights.embedder:
             message = f"{weights.name} is an embedder and writes no text."
             raise SettingsError(message, "Name a model.")
-        return _checked_gguf(await self.obtain(weights) / weights.files[0].path)
+        found = await self.obtain(weights) / weights.files[0].path
+        return await asyncio.to_thread(_checked_gguf if known(name) else _checked_foreign, found)
 
     async def model_files(self, name: str) -> ModelFiles:
         """The files of a model's name, or of a checkpoint with the weights it was trained on.
@@ -381,6 +390,18 @@ def _checked_gguf(path: Path) -> Path:
         raise WeightsError(message, "Name a .gguf file that can be read.") from cause
     if magic != _GGUF_MAGIC:
         raise WeightsError(f"{path} is not a GGUF file.", "llama.cpp loads GGUF files only.")
+    return path
+
+
+def _checked_foreign(path: Path) -> Path:
+    """A GGUF file that is not of the catalogue, and its chat template."""
+    with _checked_gguf(path).open("rb") as file:
+        try:
+            template = gguf_fields(file, (_TEMPLATE,)).get(_TEMPLATE)
+        except Exception:
+            return path  # what cannot be read llama.cpp refuses
+    if isinstance(template, bytes):
+        check_template(template.decode(errors="replace"), path.name)
     return path
 
 

@@ -13,15 +13,14 @@ ones, so that with all of them a model's file and its folder would seem to diffe
 
 import asyncio
 import hashlib
-import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
-from rubricem.agent.weights.checkpoints import MODEL
+from rubricem.agent.weights.checkpoints import MODEL, check_template, gguf_fields
 from rubricem.memory.errors import SettingsError, WeightsError, boundary, needed
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
@@ -108,9 +107,6 @@ def without_scaffold(trajectory: Trajectory) -> Trajectory:
 _TOKENS, _KINDS = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
 _ORDINARY = (1, 6)
 """kinds of tokens in a GGUF file: normal ones and single bytes"""
-_STRING, _ARRAY = 8, 9
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""bytes of a GGUF value by the number of its type"""
 
 
 def vocabulary_hash(tokens: Iterable[tuple[int, bytes]]) -> str:
@@ -126,7 +122,7 @@ def gguf_vocabulary(path: Path) -> str:
     Read here and not by the package gguf, which takes seconds for a list of 150,000 tokens.
     """
     with boundary(WeightsError, f"reading the vocabulary of {path.name}"), path.open("rb") as file:
-        found = _fields(file)
+        found = gguf_fields(file, (_TOKENS, _KINDS))
         tokens: list[bytes] = found.get(_TOKENS, [])
         kinds = array("i", found.get(_KINDS, b""))
         return vocabulary_hash(
@@ -134,32 +130,6 @@ def gguf_vocabulary(path: Path) -> str:
             for number, token in enumerate(tokens)
             if not kinds or kinds[number] in _ORDINARY
         )
-
-
-def _fields(file: BinaryIO) -> dict[bytes, Any]:
-    """The two fields about tokens, as far as there are any; what stands behind is not read."""
-    found: dict[bytes, Any] = {}
-    _, _, count = struct.unpack("<8sQQ", file.read(24))
-    for _ in range(count):
-        name = _value(file, _STRING)
-        value = _value(file, *struct.unpack("<I", file.read(4)))
-        if name in (_TOKENS, _KINDS):
-            found[name] = value
-        if len(found) == 2:
-            break
-    return found
-
-
-def _value(file: BinaryIO, kind: int) -> Any:
-    """A value: bytes, or a list of them for an array of strings or arrays."""
-    if kind == _STRING:
-        return file.read(*struct.unpack("<Q", file.read(8)))
-    if kind != _ARRAY:
-        return file.read(_SIZES[kind])
-    inner, count = struct.unpack("<IQ", file.read(12))
-    if inner in _SIZES:
-        return file.read(count * _SIZES[inner])
-    return [_value(file, inner) for _ in range(count)]
 
 
 class FolderTokeniser:
@@ -224,6 +194,8 @@ def read_tokeniser(folder: Path) -> FolderTokeniser:
         found = FolderTokeniser(folder, tokenizer)
     except Exception as cause:
         raise missing from cause
+    if isinstance(tokenizer.chat_template, str):
+        check_template(tokenizer.chat_template, str(folder))
     if not found.vocabulary:  # of some kinds transformers makes one that knows nothing
         raise missing
     return found
