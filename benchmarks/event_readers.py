@@ -8,6 +8,7 @@ import random
 import re
 import time
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import aiohttp
 
@@ -31,7 +32,7 @@ class Reader:
     """seconds from there to here, of what was told while it was connected"""
     reconnects: int = 0
     dropped: int = 0
-    """connections that the server ended without a reply"""
+    """connections that the server ended without a reply, or put off as too many at once"""
     ended: bool = False
 
     async def read(self, http: aiohttp.ClientSession, address: str) -> None:
@@ -39,7 +40,9 @@ class Reader:
         while True:
             try:
                 await self._connected(http, f"{address}api/runs/{self.run}/events")
-            except aiohttp.ServerDisconnectedError:
+            except aiohttp.ClientError as error:
+                if getattr(error, "status", 0) not in (0, HTTPStatus.TOO_MANY_REQUESTS):
+                    raise
                 self.dropped += 1
                 await asyncio.sleep(1.0)  # as a browser does, which comes back by itself
             if self.ended:

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -164,11 +165,16 @@ def counted(
 
 async def asked(http: aiohttp.ClientSession, address: str, question: str) -> tuple[str, float]:
     """The key of a new run, and when it was asked."""
-    async with http.post(
-        f"{address}api/runs", json={"question": question, "max_seconds": 0}, headers=CHANGING
-    ) as response:
-        response.raise_for_status()
-        run = (await response.json())["run"]
+    run = ""
+    while not run:
+        async with http.post(
+            f"{address}api/runs", json={"question": question, "max_seconds": 0}, headers=CHANGING
+        ) as response:
+            if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+                await asyncio.sleep(1.0)  # of one client it takes so many in a while
+                continue
+            response.raise_for_status()
+            run = (await response.json())["run"]
     async with http.get(f"{address}api/runs/{run}") as response:
         return run, datetime.fromisoformat((await response.json())["started_at"]).timestamp()
 
