@@ -20,9 +20,12 @@ passages. Images and sounds are left out, and said to be.
 """
 
 import asyncio
+import errno
 import json
 import logging
 import os
+import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -66,13 +69,40 @@ async def _taken(name: str, result: Any) -> None:
     """Nothing: the result is taken as it is."""
 
 
+_PASSING = """
+import subprocess, sys
+most, most_marks = map(int, sys.argv[1:3])
+program = subprocess.Popen(sys.argv[3:], stdout=subprocess.PIPE)
+size = marks = 0
+while piece := program.stdout.read1(1 << 16):
+    for part in piece.splitlines(True):
+        size += len(part)
+        ends = part.count(b'"') - part.count(b'\\\\"')
+        marks += 4 * ends + sum(map(part.count, (b",", b"[", b"{")))
+        if size > most or marks > most_marks:
+            program.kill()
+            sys.exit(1)
+        if part.endswith(b"\\n"):
+            size = marks = 0
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+sys.exit(program.wait())
+"""
+"""passes on what a program says, as long as no line of it is more than is read of one by HTTP"""
+
+
 @asynccontextmanager
 async def _program(server: ToolServer) -> AsyncIterator[Any]:
     from mcp import StdioServerParameters
     from mcp.client.stdio import stdio_client
 
     env = {key: value.get_secret_value() for key, value in server.env.items()}
-    program = StdioServerParameters(command=server.command or "", args=[*server.args], env=env)
+    if shutil.which(server.command or "", path=env.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), server.command)
+    # The SDK joins a line anew with each piece of it, in the square of its length, and parses it on
+    # the event loop: none comes that far that is too large.
+    passed = ["-I", "-S", "-c", _PASSING, str(MOST_VALUE), str(MOST_MARKS), server.command or ""]
+    program = StdioServerParameters(command=sys.executable, args=[*passed, *server.args], env=env)
     # What a program writes beside the protocol would run across the terminal.
     with Path(os.devnull).open("w", encoding="utf-8") as log:
         async with stdio_client(program, errlog=log) as streams:

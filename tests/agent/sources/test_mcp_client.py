@@ -85,6 +85,24 @@ async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
     assert not programs()
 
 
+FAR_TOO_MUCH = """
+import json, sys
+print(json.dumps({"jsonrpc": "2.0", "id": 0, "result": %s}), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("result", ["'word ' * 6_000_000", "[[]] * 200_000"])
+async def test_a_program_that_says_too_much_is_ended_and_holds_nobody_up(result: str) -> None:
+    loud = ToolServer(
+        command=sys.executable, args=("-c", FAR_TOO_MUCH % result), tools=("page",), seconds=60
+    )
+    begun = time.process_time()
+    with pytest.raises(SourceError, match="could not answer when it was connected to"):
+        await Connection("loud", loud).offers()
+    assert time.process_time() - begun < 5
+
+
 async def test_the_sdk_is_imported_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     where = imported_in(monkeypatch, "mcp")
     with pytest.raises(SourceError, match="could not answer when it was connected to"):
