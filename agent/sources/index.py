@@ -454,11 +454,11 @@ def _write_segment(
     each |= np.minimum(np.frombuffer(counts.times, dtype=np.uint32), _MOST_COUNTED)
     each.sort(kind="stable")
     pairs = each >> _COUNT_BITS
-    firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
-    word, row_of = np.divmod(pairs[firsts], max(1, len(rows)))
+    begins = np.flatnonzero(np.diff(pairs, prepend=-1))
+    word, row_of = np.divmod(pairs[begins], max(1, len(rows)))
     np.save(folder / "starts.npy", np.searchsorted(word, np.arange(len(order) + 1)))
     each &= _MOST_COUNTED
-    times = np.minimum(np.add.reduceat(each, firsts) if len(firsts) else each, _MOST_COUNTED)
+    times = np.minimum(np.add.reduceat(each, begins) if len(begins) else each, _MOST_COUNTED)
     np.save(folder / "postings.npy", ((row_of << _COUNT_BITS) | times).astype(np.uint32))
 
 
@@ -469,7 +469,7 @@ def _opening(passage: Passage) -> list[str]:
     return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
-MOST_WORDS = 250_000
+MOST_WORDS = 200_000
 """different ones of a document that it is found by: no book has so many, a log of hashes has"""
 
 

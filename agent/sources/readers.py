@@ -29,6 +29,7 @@ import logging
 import math
 import posixpath
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -801,8 +802,8 @@ MOST_TERM = 12
 _RULE = re.compile(r"[-=~^]{3,}\s*$")
 
 
-def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
-    """Pieces of the text in order, each of at most `max_words` words, none empty.
+def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsize) -> list[str]:
+    """The first `most` pieces of the text in order, each of at most `max_words` words, none empty.
 
     None is longer than `MOST_CHARACTERS` either: a word can be as long as its page. A piece that
     begins within an entry (a term, and below it, indented, what it means) begins with its term, and
@@ -816,6 +817,8 @@ def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
         if passage and (long or size + count > max_words):
             passages.append(passage.strip("\n"))
             passage, size = "", 0
+            if len(passages) == most:
+                return passages
         if not passage and term and count + length(term) <= max_words:
             piece, count = f"{term}\n{piece}", count + length(term)
         if count:

@@ -39,6 +39,8 @@ DOCUMENT_SECONDS = 300.0
 """of processor time for a whole PDF of the user's own"""
 PAGE_SECONDS = 15.0
 """for one of the web"""
+MOST_PASSAGES = 60_000
+"""of a document: six million words, or some 40 MB of English"""
 LONGEST = 8000
 """characters kept of a text in a reply"""
 MOST_ROWS = 200
@@ -104,12 +106,16 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.readers import Document, split_passages
 
     document = Document.read(Path(asked["path"]), DOCUMENT_SECONDS, limits.get_on)
-    pieces = [
-        {"heading": section.heading, "text": text}
-        for section in document.sections
-        for text in split_passages(section.text)
-    ]
-    return {"title": document.title, "sections": pieces, "note": document.note}
+    pieces: list[dict[str, str]] = []
+    for section in document.sections:
+        found = split_passages(section.text, most=MOST_PASSAGES + 1 - len(pieces))
+        pieces += ({"heading": section.heading, "text": text} for text in found)
+        if len(pieces) > MOST_PASSAGES:
+            break
+    note = document.note
+    if len(pieces) > MOST_PASSAGES:
+        note = f"{note}; " * bool(note) + f"read in part: its first {MOST_PASSAGES:,} passages"
+    return {"title": document.title, "sections": pieces[:MOST_PASSAGES], "note": note}
 
 
 def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
