@@ -16,7 +16,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -167,6 +167,7 @@ class LazyGroup(click.Group):
         # is left at the end, half a second to look through, is the operating system's to free.
         gc.set_threshold(SWEPT_EVERY)
         atexit.register(gc.freeze)
+        atexit.register(_drop_unwritten)
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # of --help, which no command's context tells of
@@ -180,6 +181,17 @@ class LazyGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
+
+
+def _drop_unwritten() -> None:
+    """Let go of what standard output does not take, which was told of: Python ends with 120 else."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ValueError:  # closed
+        pass
 
 
 def _fill_streams() -> None:

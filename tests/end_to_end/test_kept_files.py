@@ -16,7 +16,7 @@ from safetensors.numpy import load
 
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.rounds.fit import train
-from tests.conftest import ROOT, rubricem
+from tests.conftest import ROOT, rubricem, unpack
 from tests.support.banks import bank_in, episode
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.rows import config_of, policy_rows, quiet
@@ -32,7 +32,7 @@ ADAPTER = "adapter_model.safetensors"
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files, unpacked."""
     with tarfile.open(ROOT / "tests" / "data" / "commit_3f6f8c9.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     for path in tmp_path.rglob("request.json"):
         put(path, {WRITTEN_AT: str(tmp_path)})
     put(tmp_path / "collect" / "run" / "manifest.json", {WRITTEN_AT: str(tmp_path)})

@@ -11,7 +11,7 @@ from rubricem.judge.build import known_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
-    NO_CRITERIA,
+    ANOTHER_STAGE,
     AnswerFormat,
     Passage,
     RubricBuffer,
@@ -214,5 +214,5 @@ async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_m
     group = TrajectoryGroup(question=ASKED, trajectories=(run.model_copy(update=cut),), facts=FACTS)
     [branch] = (await judge.judge(group, buffer)).judgements
     assert [(s.score, s.unscored_reason) for s in branch.stages] == [
-        (None, NO_CRITERIA), (1.0, ""), (None, NO_CRITERIA), (None, NO_CRITERIA),
+        (None, ANOTHER_STAGE), (1.0, ""), (None, ANOTHER_STAGE), (None, ANOTHER_STAGE),
     ]  # fmt: skip

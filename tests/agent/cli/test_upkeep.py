@@ -18,7 +18,7 @@ from rubricem.agent.cli import upkeep
 from rubricem.agent.cli.upkeep import MANIFEST, SPARED
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
-from tests.conftest import refusal, rubricem
+from tests.conftest import refusal, rubricem, unpack
 from tests.support.values import trajectory
 
 
@@ -107,7 +107,7 @@ def test_a_copy_made_while_all_is_written_to_holds_nothing_that_is_half_there(
     for number in range(5):
         folder = tmp_path / f"copy{number}"
         with tarfile.open(tmp_path / f"{number}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+            unpack(archive, folder)
         lines = (folder / "runs/a/journal.jsonl").read_text().splitlines()
         assert [json.loads(line)["n"] for line in lines] == [*range(1, len(lines) + 1)]
         with sqlite3.connect(folder / "bank" / "catalogue.db") as kept:

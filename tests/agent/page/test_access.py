@@ -97,7 +97,7 @@ def test_a_link_followed_before_the_first_view_is_there_has_its_heading_focused_
         with page.expect_request(f"**/{late}*"):
             page.reload(wait_until="commit")
         page.get_by_role("link", name="Memory").click()
-        page.wait_for_function("location.hash === '#/memory'")
+        page.wait_for_function("() => location.hash === '#/memory'")
         held[0].continue_()
         expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 

@@ -235,7 +235,7 @@ def test_tables_code_and_formulas_read_well_and_are_drawn_by_what_comes_late(
         article = page.get_by_role("article")
         expect(article.locator(".katex")).to_have_count(2)
         expect(article.locator(".katex-display")).to_be_visible()
-        page.wait_for_function("document.fonts.check('16px KaTeX_Math')")
+        page.wait_for_function("() => document.fonts.check('16px KaTeX_Math')")
         lines = (
             "cell => (r => (r.selectNodeContents(cell), r.getClientRects().length))(new Range())"
         )
