@@ -184,14 +184,13 @@ class LazyGroup(click.Group):
 
 
 def _drop_unwritten() -> None:
-    """Let go of what standard output does not take, which was told of: Python ends with 120 else."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except ValueError:  # closed
-        pass
+    """Let go of what a full disk or a closed terminal does not take: Python ends with 120 else."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(ValueError):  # closed, or no file
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fill_streams() -> None:
