@@ -155,7 +155,7 @@ def main() -> None:
     holds = all(s.survived == s.kills and not s.paid_twice + s.lost for s in stood.values())
     how = (
         f"SIGKILL, seed {SEED}; models, judge and SearXNG on loopback count; "
-        f"{os.cpu_count()} cores, busy with other work"
+        f"{os.cpu_count()} cores, a load of {os.getloadavg()[0]:.0f} at the end"
     )
     out = chosen.out or (RESULTS / "faults.json" if chosen.full else None)
     emit("faults", values, targets, holds, how, out)

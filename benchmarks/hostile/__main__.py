@@ -257,7 +257,7 @@ def report(costs: list[Cost], outcomes: list[Outcome], model: str, out: Path | N
         targets,
         all(cost.holds for cost in costs) and not any(one.reached for one in outcomes),
         f"each input read once, on loopback; attacks on whole runs of {model}, memory on; "
-        f"{os.cpu_count()} cores, busy with other work",
+        f"{os.cpu_count()} cores, a load of {os.getloadavg()[0]:.0f} at the end",
         out,
         [*map(asdict, costs), *map(asdict, outcomes)],
     )
