@@ -234,7 +234,9 @@ class RunView {
 
   state(run) {
     if (run.state !== this.run.state) dispatchEvent(new Event("runs-changed"));
+    const named = run.model && run.model !== this.run.model; // known once its model was opened
     this.run = { ...this.run, ...run };
+    if (named) this.head.place(this.run, this.nested);
     this.head.state(this.run);
     this.limits.hidden = this.told.hidden = this.run.state === "ended";
   }

@@ -216,6 +216,16 @@ def test_the_model_and_the_memory_are_chosen_beside_the_question(page: Page, sit
     expect(page.locator(".kicker")).to_contain_text("larger@")
 
 
+def test_a_run_shown_before_its_model_was_opened_names_it_in_the_end(page: Page):
+    def unopened(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "model": None})
+
+    page.route(re.compile(r"/api/runs/[0-9a-f]+$"), unopened, times=1)
+    pages.ask(page)
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(page.locator(".kicker")).to_contain_text("scripted@")
+
+
 def test_what_a_run_may_still_take_is_told_while_it_goes_on(page: Page, site: pages.Site):
     left = page.locator("[data-count=left]")
     pages.ask(page, f"{pages.QUESTION} forever")
