@@ -14,6 +14,7 @@ reflections in the next one, because they are written while that update goes on 
 arXiv:2605.10899, appendix D).
 """
 
+import filecmp
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.weights.checkpoints import NOTE, note_of
-from rubricem.memory.errors import PolicyError, RubricemError
+from rubricem.memory.errors import PolicyError, RubricemError, WeightsError
 from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
@@ -154,6 +155,21 @@ def copy_files(checkpoint: Path, place: Path) -> None:
                 shutil.copy2(file, place / file.name)
 
 
+def _holds(place: Path, checkpoint: Path) -> bool:
+    """Whether a folder has a checkpoint's files as they are there; what holds another is let be."""
+    try:
+        if note_of(place).version != note_of(checkpoint).version:
+            return True  # rollouts were sampled from it before the training went back
+    except WeightsError:
+        return False
+    pairs = ((file, place / file.name) for file in checkpoint.resolve().iterdir())
+    return all(
+        copy.is_file() and (copy.samefile(file) or filecmp.cmp(file, copy, shallow=False))
+        for file, copy in pairs
+        if file.is_file() and file.name != NOTE
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RoundFolders:
     """The folder of one training run. Raises StoreError where it cannot be used."""
@@ -182,14 +198,18 @@ class RoundFolders:
         return self.round(number).folder / "policy"
 
     def keep_policy(self, number: int, checkpoint: Path) -> None:
-        """Keep a checkpoint for a round: the training removes its own while rollouts go on."""
+        """Keep a checkpoint for a round: the training removes its own while rollouts go on.
+
+        A copy that is there already stays, unless it is damaged.
+        """
         place = self.policy(number)
         with writable(place):
-            if place.exists() or self.round(number).finished_steps():
+            if self.round(number).finished_steps() or _holds(place, checkpoint):
                 return
             temporary = place.with_suffix(".part")
             shutil.rmtree(temporary, ignore_errors=True)
             copy_files(checkpoint, temporary)
+            shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)
 
     def release_policy(self, number: int) -> None:

@@ -60,6 +60,32 @@ def test_what_a_round_samples_from_knows_its_base_from_where_it_lies(
     assert (folders.policy(0) / "adapter_config.json").samefile(checkpoint / "adapter_config.json")
 
 
+@pytest.mark.parametrize("broken", ["adapter_config.json", "checkpoint.json", "missing"])
+def test_a_damaged_copy_of_what_a_round_samples_from_is_made_anew(
+    checkpoint: Path, tmp_path: Path, broken: str
+) -> None:
+    folders = RoundFolders(tmp_path / "out", tmp_path / "data")
+    folders.keep_policy(0, checkpoint)
+    copy = folders.policy(0) / broken.replace("missing", "adapter_config.json")
+    copy.unlink()  # it is the checkpoint's own file by another name
+    if broken != "missing":
+        copy.write_text("{")
+    folders.keep_policy(0, checkpoint)
+    assert (folders.policy(0) / "adapter_config.json").read_text() == "{}"
+    assert note_of(folders.policy(0)).version == VERSION
+
+
+def test_a_round_goes_on_with_the_checkpoint_that_it_began_with(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    folders = RoundFolders(tmp_path / "out", tmp_path / "data")
+    folders.keep_policy(0, checkpoint)
+    note = note_of(checkpoint).model_copy(update={"step": 4})
+    (checkpoint / NOTE).write_text(note.model_dump_json())
+    folders.keep_policy(0, checkpoint)
+    assert note_of(folders.policy(0)).version == VERSION, "another one would be another run"
+
+
 @pytest.fixture
 def three(request: pytest.FixtureRequest) -> Iterator[list[Engine]]:
     with ExitStack() as stack:
