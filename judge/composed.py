@@ -218,7 +218,9 @@ def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
         "components": components(rubric),
     }
     if least - ROUNDING <= reward <= 1 + ROUNDING:
-        found |= {"score": min(max(reward, least), 1.0), "unscored_reason": ""}
+        # The reason stays where the judge had nothing to say: its share of the score is no verdict.
+        reason = judged.unscored_reason if left_out(judged) else ""
+        found |= {"score": min(max(reward, least), 1.0), "unscored_reason": reason}
     elif not math.isnan(reward):
         found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in {least:g} to 1"
     elif not judged.unscored_reason:

@@ -599,6 +599,7 @@ class StageScore(Value):
     score: float | None = Field(default=None, le=1, allow_inf_nan=False)
     """at least 0, but of a checklist on which more points were lost than won"""
     unscored_reason: str = ""
+    """also of a score that a gate gave in the judge's place, which had nothing to say"""
     justification: str = ""
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False

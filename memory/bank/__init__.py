@@ -389,9 +389,13 @@ class RubricBank:
         await asyncio.to_thread(self._store.note_uses, uses)
 
     async def judged(self, judgements: Iterable[Judgement]) -> None:
-        """Count how well runs that it helped came out: each one's mean stage score."""
+        """Count how well runs that it helped came out: each one's mean over its judged stages."""
         for judgement in judgements:
-            known = [stage.score for stage in judgement.stages if stage.score is not None]
+            known = [
+                stage.score
+                for stage in judgement.stages
+                if stage.score is not None and not stage.unscored_reason
+            ]
             if known:
                 await self.scored(judgement.trajectory_id, sum(known) / len(known))
 

@@ -17,6 +17,7 @@ from rubricem.judge.checklist import (
 from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
+from tests.support.banks import bank_in, put
 from tests.support.policies import RUN, answer, asked, plan, search
 from tests.support.scripted_server import ScriptedServer
 from tests.support.values import ScriptedProposer, ScriptedScorer, group_of, item
@@ -122,3 +123,18 @@ async def test_behind_a_judge_of_whole_answers_a_broken_plan_is_worse_than_a_who
     result = await ComposedJudge(judge, gated()).judge(group_of(good, planless), buffer)
     scores = [[s.score for s in j.stages] for j in result.judgements]
     assert scores == [[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
+
+
+async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_helped(tmp_path: Path):
+    run = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
+    bank = bank_in(tmp_path)
+    await put(bank, ("heap", "a"))
+    await bank.used(run.id, ["a"], run.question)
+    each = {Stage.RESEARCH: (item("Searches."),), Stage.ANSWER: (item("Says."),)}
+    buffer = add(RubricBuffer(question=run.question), each, 0, "")
+    inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))
+    [judged] = (await ComposedJudge(inner, gated()).judge(group_of(run), buffer)).judgements
+    assert [stage.score for stage in judged.stages] == [1.0, 0.5, 1.0, 0.5]
+    await bank.judged([judged])
+    [told] = await bank.items()
+    assert told.mean_score == 0.5, "plan and review were let through, and not judged"
