@@ -43,6 +43,7 @@ from rubricem.training.collect.remote import (
     RolloutWorker,
     WorkerLost,
     _RayWorker,
+    _rested,
     connected,
 )
 from tests.conftest import ENVIRONMENT, ROOT
@@ -584,6 +585,19 @@ async def test_a_worker_that_ray_ends_for_want_of_memory_is_a_lost_one():
     full.full = True
     with pytest.raises(WorkerLost, match="its machine had no memory left"):
         await _RayWorker(FakeRay(), full).begin(work)  # type: ignore[arg-type]
+
+
+async def test_why_a_worker_is_not_kept_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    lost = Actor()
+    lost.lost = True
+    assert await _rested(_RayWorker(FakeRay(), lost)) is None
+    assert "A worker of Ray is not kept: WorkerLost('it was killed')" in caplog.text
+    slow = SimpleNamespace(close=SimpleNamespace(remote=asyncio.Event().wait))
+    monkeypatch.setattr("rubricem.training.collect.remote.REST_SECONDS", 0.01)
+    assert await _rested(_RayWorker(FakeRay(), slow)) is None
+    assert "A worker of Ray is not kept: TimeoutError()" in caplog.text
 
 
 async def test_a_worker_leaves_what_it_was_doing_when_its_run_has_ended():
