@@ -27,6 +27,36 @@ Engine = Literal["local", "trl"]
 """`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl`)"""
 
 
+class JudgeOptions(TableConfig):
+    """Which judge rollouts have, and how it works, as the flags of `rubricem collect` say it."""
+
+    judge: str = "stage"
+    """as `--judge` of `rubricem collect` takes it"""
+    rubric: Path | None = None
+    """a file of standards of a relative judge, in place of the default ones"""
+    both_orders: bool = False
+    """a relative judge is shown each group twice"""
+    repeat: int = Field(default=1, ge=1, le=100)
+    """scorings of each run by a stage judge on a server, whose mean counts"""
+    persistent: bool = False
+    """a stage judge first makes criteria of the answer that are never pruned"""
+    flip: bool = False
+    """a pairwise judge is shown each pair once, not twice"""
+    graded: bool = False
+    """an embedded stage judge is asked for points, not Yes or No"""
+    gated: bool = False
+    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
+    1 where it has nothing to say"""
+
+    @property
+    def judging(self) -> dict[str, Any]:
+        """How it works, by the names of `judge.build.Wanted`."""
+        beside = ("judge", "gated")
+        return {
+            name: getattr(self, name) for name in JudgeOptions.model_fields if name not in beside
+        }
+
+
 class EngineConfig(TableConfig):
     """How a model is trained, whatever its rows are."""
 

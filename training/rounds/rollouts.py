@@ -40,7 +40,6 @@ from typing import Any
 import httpx
 
 from rubricem.agent.cli.judge import wanted_of
-from rubricem.agent.cli.options import JUDGE_FLAGS
 from rubricem.agent.models.opening import OpenPolicy, embedder_in
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.settings import Settings, load_settings
@@ -625,8 +624,8 @@ class Sampled:
             # What training began with: the policy must not score itself as it changes.
             model = config.model or self.training.model
             base_url = config.servers[0] if config.servers else None
-        told = {name: getattr(config, name) for name in JUDGE_FLAGS if name != "gated"}
-        judging = wanted_of("stage", told, load_settings({"data_dir": self.folders.data}))
+        kept_in = load_settings({"data_dir": self.folders.data})
+        judging = wanted_of("stage", config.judging, kept_in)
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
             judging=judging, gated=config.gated, ray=self._ray, **shape,

@@ -23,13 +23,14 @@ from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
 from rubricem.training.local.local_config import (
     Config,
     EngineConfig,
+    JudgeOptions,
     Method,
     TrainConfig,
     checked_config,
     checked_table,
     read_toml,
 )
-from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
+from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.compile import (
     SWITCHED,
     compile_rows,
@@ -57,7 +58,7 @@ ONE_AT_A_TIME = ("vllm-weights", "sglang-weights", "llama-adapter")
 """ways in which a server has the newest checkpoint in the place of the one before"""
 
 
-class RoundsConfig(TableConfig):
+class RoundsConfig(JudgeOptions):
     """What is collected between updates."""
 
     questions: str
@@ -83,27 +84,10 @@ class RoundsConfig(TableConfig):
     """how servers get a checkpoint: by their own interface (docs/scale.md), or by a command that
     has them sample from the checkpoint whose folder is put in the place of {checkpoint}; what it
     prints last is the model to ask for, by a name that no other checkpoint has had"""
-    judge: str = "stage"
-    """as `--judge` of `rubricem collect` takes it"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
     """a server that judges"""
-    rubric: Path | None = None
-    """a file of standards of a relative judge, in place of the default ones"""
-    both_orders: bool = False
-    """a relative judge is shown each group twice"""
-    repeat: int = Field(default=1, ge=1, le=100)
-    """scorings of each run by a stage judge on a server, whose mean counts"""
-    persistent: bool = False
-    """a stage judge first makes criteria of the answer that are never pruned"""
-    flip: bool = False
-    """a pairwise judge is shown each pair once, not twice"""
-    graded: bool = False
-    """an embedded stage judge is asked for points, not Yes or No"""
-    gated: bool = False
-    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
-    1 where it has nothing to say"""
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
     """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)

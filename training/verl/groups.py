@@ -25,7 +25,6 @@ from pathlib import Path
 from pydantic import Field
 
 from rubricem.agent.cli.judge import wanted_of
-from rubricem.agent.cli.options import JUDGE_FLAGS
 from rubricem.agent.learning.reflect import accepted, mark_best
 from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.policy import KeptCalls, journaled
@@ -62,8 +61,7 @@ from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.directory import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
-from rubricem.training.local.local_config import checked_table
-from rubricem.training.objective.objective_config import TableConfig
+from rubricem.training.local.local_config import JudgeOptions, checked_table
 from rubricem.training.rows.credit import reflection_scores
 from rubricem.training.verl.plugin import ABSENT, Told
 
@@ -75,26 +73,9 @@ REFLECTIONS = "reflections"
 _LOG = logging.getLogger(__name__)
 
 
-class GroupOptions(TableConfig):
+class GroupOptions(JudgeOptions):
     """What verl's configuration may say under `rubricem`, as `+rubricem.judge=stage`."""
 
-    judge: str = "stage"
-    """as `--judge` of `rubricem collect` takes it"""
-    gated: bool = False
-    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
-    1 where it has nothing to say"""
-    rubric: Path | None = None
-    """a file of standards of a relative judge, in place of the default ones"""
-    both_orders: bool = False
-    """a relative judge is shown each group twice"""
-    repeat: int = Field(default=1, ge=1, le=100)
-    """scorings of each run by a stage judge on a server, whose mean counts"""
-    persistent: bool = False
-    """a stage judge first makes criteria of the answer that are never pruned"""
-    flip: bool = False
-    """a pairwise judge is shown each pair once, not twice"""
-    graded: bool = False
-    """an embedded stage judge is asked for points, not Yes or No"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one rollout of each group, as further rows of its batch"""
     scaffold: str | None = None
@@ -109,8 +90,7 @@ class GroupOptions(TableConfig):
 
     def wanted(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
-        told = {name: getattr(self, name) for name in JUDGE_FLAGS if name != "gated"}
-        return replace(wanted_of(kind_of(self.judge), told, settings), seed=self.seed)
+        return replace(wanted_of(kind_of(self.judge), self.judging, settings), seed=self.seed)
 
 
 def group_options(values: object) -> GroupOptions:
@@ -127,8 +107,7 @@ def group_options(values: object) -> GroupOptions:
             "Leave it out, or compose the gate with your own rubric.",
         )
     known_judge(options.judge)
-    given = {name: getattr(options, name) for name in JUDGE_FLAGS if name != "gated"}
-    given["rubric"] = str(options.rubric or "")
+    given = options.judging | {"rubric": str(options.rubric or "")}
     Wanted(kind_of(options.judge), **given).check()
     return options
 

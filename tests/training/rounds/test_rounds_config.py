@@ -119,7 +119,7 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
 ):
     with pytest.raises(SettingsError, match=fault) as told:
         rounds_of(tmp_path, **changed)
-    assert "It may set questions, held_out" in told.value.remedy
+    assert "It may set judge, " in told.value.remedy and "questions, held_out" in told.value.remedy
 
 
 LINEAR = {**ROUNDS, "scaffold": "linear"}
