@@ -17,10 +17,11 @@ rubrics of their first asking. Everything stands on a trainer whose steps do not
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -42,7 +43,7 @@ from rubricem.judge.build import (
 )
 from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
-from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank import EpisodeMatch, RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore
@@ -211,6 +212,12 @@ class RolloutGroups:
         recaller = self._recaller(await self._steps[member.step], own=not member.fresh)
         return Shown(shown, await recaller.recall(member.question))
 
+    async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
+        """Episodes that a query of a rollout meets in the bank as its step began."""
+        if self._bank is None or member.held_out:
+            return ()
+        return await self._recaller(await self._steps[member.step]).meet(query, question)
+
     async def failed(self, member: Member) -> None:
         """It gave no trajectory; the others of its group are judged without it."""
         self._end(member, None)
@@ -355,6 +362,9 @@ class GroupsActor:
     async def begin(self, member: Member) -> Shown:
         return await self._groups.begin(member)
 
+    async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
+        return await self._groups.meet(member, query, question)
+
     async def failed(self, member: Member) -> None:
         await self._groups.failed(member)
 
@@ -363,3 +373,26 @@ class GroupsActor:
 
     async def keep(self, step: int, folder: Path) -> None:
         await self._groups.keep(step, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldRecaller:
+    """An `EpisodeRecaller` that was told what there is, and asks the actor for each query."""
+
+    found: Recall
+    groups: Any
+    """the actor"""
+    member: Member
+
+    async def recall(self, question: str) -> Recall:
+        return self.found
+
+    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
+        met: Sequence[EpisodeMatch] = await self.groups.meet.remote(self.member, query, question)
+        return met
+
+    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
+        """A training by verl leaves no episodes."""
+
+    async def used(self, trajectory: Trajectory) -> None:
+        """Noted by the actor, which is told of the rollout's end."""

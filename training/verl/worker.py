@@ -34,7 +34,6 @@ from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -52,6 +51,7 @@ from rubricem.training.verl.groups import (
     GroupsActor,
     Member,
     Shown,
+    ToldRecaller,
     group_options,
 )
 from rubricem.training.verl.plugin import REFLECTION, encoded, encoded_reflection, response_of
@@ -88,19 +88,6 @@ class StageOutput(AgentLoopOutput):  # type: ignore[misc]
             score = scores[number] if number < len(scores) else ""
             found["rm_scores"] = encoded_reflection(len(stages), float(score) if score else None)
         return found
-
-
-class ToldRecaller:
-    """A `Recaller` that was told before what there is."""
-
-    def __init__(self, found: Recall) -> None:
-        self._found = found
-
-    async def recall(self, question: str) -> Recall:
-        return self._found
-
-    async def used(self, trajectory: Trajectory) -> None:
-        """Noted by the actor, which is told of the rollout's end."""
 
 
 class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
@@ -172,7 +159,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         async with open_researcher(
             replace(setup, memory="off"), policy=policy, search_tool=tool
         ) as found:
-            researcher = replace(found, recaller=ToldRecaller(shown.recall))
+            researcher = replace(found, recaller=ToldRecaller(shown.recall, _groups(), member))
             ask = replace(
                 setup.template,
                 question=member.question,

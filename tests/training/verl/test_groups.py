@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rubricem.agent.research.recall import EpisodeRecaller
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import Wanted
@@ -26,9 +28,10 @@ from rubricem.training.verl.groups import (
     GroupOptions,
     Member,
     RolloutGroups,
+    ToldRecaller,
     group_options,
 )
-from tests.support.banks import bank_in
+from tests.support.banks import bank_in, episode
 from tests.support.collected import LengthJudge, candidate
 from tests.support.collected import rollout as rollout_of
 
@@ -222,6 +225,31 @@ def test_seeds_follow_from_the_place_in_the_training_alone() -> None:
     assert member(0).seed(8) != member(0).seed(7)
     drawn = [sum(member(n, step).reflects(0) for n in range(3)) for step in range(50)]
     assert drawn == [1] * 50, "one of each group"
+
+
+class Near:
+    """An actor in this process."""
+
+    def __init__(self, held: RolloutGroups) -> None:
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self._held, name))
+
+
+async def test_a_rollouts_queries_meet_the_episodes_that_the_bank_had_as_its_step_began(
+    tmp_path: Path,
+) -> None:
+    found, bank = groups(tmp_path), bank_in(tmp_path)
+    await bank.put(episode("Who wrote it?", "e1", names=("Mira Holt",)))
+    one = member(0)
+    recaller = ToldRecaller((await found.begin(one)).recall, Near(found), one)
+    assert isinstance(recaller, EpisodeRecaller), "it is asked while a run searches"
+    await bank.put(episode("Who wrote that?", "e2", names=("Mira Holt",)))
+    met = await recaller.meet("Mira Holt", one.question)
+    assert [match.episode.id for match in met] == ["e1"], "as in all rollouts of the step"
+    held_out = replace(recaller, member=member(1, held_out=True))
+    assert not await held_out.meet("Mira Holt", one.question), "it is shown nothing"
 
 
 @pytest.mark.parametrize(
