@@ -18,14 +18,15 @@ import re
 import shutil
 import unicodedata
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
@@ -88,6 +89,8 @@ def _said(name: str) -> str:
 MOST_FOLDERS = 200
 MOST_DOCUMENTS = 2000
 """in one folder"""
+MOST_IN_ALL = 20_000
+"""documents in all folders together: each request looks at all of them"""
 ALL_BYTES = 2_000_000_000
 """in all folders together"""
 REQUEST_BYTES = 200_000_000
@@ -117,14 +120,16 @@ class Uploads:
         self._sharing = asyncio.Lock()
         self._placing = asyncio.Lock()
 
-    def listed(self) -> dict[str, Any]:
+    def listed(self) -> JSONResponse:
+        """All folders and documents, made into JSON here, in this thread: that can take a while."""
         limits = {
             "files": REQUEST_FILES,
             "file_bytes": MOST_BYTES,
             "request_bytes": REQUEST_BYTES,
             "kinds": KINDS,
         }
-        return {"uploads": [self._shown(path.name) for path in self._folders()], "limits": limits}
+        uploads = [self._shown(folder) for folder in self._folders()]
+        return JSONResponse({"uploads": uploads, "limits": limits})
 
     async def upload(self, request: Request) -> dict[str, Any]:
         """Take `documents` into the folder that `folder` names."""
@@ -152,12 +157,12 @@ class Uploads:
         return {"removed": name}
 
     def remove_document(self, name: str, document: str) -> dict[str, Any]:
-        for path in _documents(self._held(name)):
-            if path.name == document:
-                with writable(path):
-                    path.unlink()
-                return {"removed": document}
-        raise _unknown("document")
+        folder = self._held(name)
+        if document not in _documents(folder):
+            raise _unknown("document")
+        with writable(folder / document):
+            (folder / document).unlink(missing_ok=True)
+        return {"removed": document}
 
     @asynccontextmanager
     async def _share(self, most: int) -> AsyncIterator[int]:
@@ -173,23 +178,23 @@ class Uploads:
         finally:
             self._reserved -= share
 
-    def _shown(self, name: str) -> dict[str, Any]:
+    def _shown(self, folder: Path) -> dict[str, Any]:
         """A folder and its documents."""
         documents = []
-        for path in _documents(self._held(name)):
-            state = path.stat()
+        for name, state in _documents(folder).items():
             changed = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-            documents.append({"name": path.name, "bytes": state.st_size, "changed_at": changed})
+            documents.append({"name": name, "bytes": state.st_size, "changed_at": changed})
         return {
-            "name": name,
-            "source": UPLOADED + name,
+            "name": folder.name,
+            "source": UPLOADED + folder.name,
             "bytes": sum(document["bytes"] for document in documents),
             "documents": documents,
         }
 
     def _room(self) -> int:
         """Bytes that may still come."""
-        held = sum(path.stat().st_size for f in self._folders() for path in _documents(f))
+        folders = map(_documents, self._folders())
+        held = sum(state.st_size for documents in folders for state in documents.values())
         return max(0, self._most - held)
 
     def _take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
@@ -216,7 +221,7 @@ class Uploads:
                 self._put(new, self.folder / folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-        return self._shown(folder)
+        return self._shown(self._held(folder))
 
     def _folders(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -241,9 +246,14 @@ class Uploads:
             raise conflict(f"There is a folder {held.name!r} already.", "Name it just so.")
         if held is None and len(folders) >= MOST_FOLDERS:
             raise _too_much(f"There are {MOST_FOLDERS} folders already.", "Delete some of them.")
-        names = {path.name for path in _documents(held)} if held else set()
-        if len(names | set(documents)) > MOST_DOCUMENTS:
+        names = set(_documents(held)) if held else set()
+        after = len(names | set(documents))
+        if after > MOST_DOCUMENTS:
             raise _too_much(f"A folder holds {MOST_DOCUMENTS} documents.", "Begin another one.")
+        in_all = sum(len(_documents(path)) for path in folders.values())
+        if in_all - len(names) + after > MOST_IN_ALL:
+            message = f"All folders together hold {MOST_IN_ALL} documents."
+            raise _too_much(message, "Delete some that are not needed any more.")
 
     def _put(self, new: Path, place: Path) -> None:
         """Have what was written at its place: all at once where there is none yet."""
@@ -291,10 +301,15 @@ def _check_kind(name: str, file: BinaryIO) -> None:
         )
 
 
-def _documents(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            yield path
+def _documents(folder: Path) -> dict[str, os.stat_result]:
+    """The documents of a folder by name; those that are removed meanwhile are left out."""
+    found = {}
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and not entry.name.startswith("."):
+                with suppress(FileNotFoundError):
+                    found[entry.name] = entry.stat(follow_symlinks=False)
+    return dict(sorted(found.items()))
 
 
 def _is_own_folder(path: Path) -> bool:

@@ -17,6 +17,8 @@ import pytest
 
 from rubricem.agent.serve.requests import RunAsked
 from rubricem.agent.serve.routes_uploads import (
+    MOST_DOCUMENTS,
+    MOST_IN_ALL,
     REQUEST_BYTES,
     REQUEST_FILES,
     document_name,
@@ -194,6 +196,26 @@ async def test_too_many_documents_and_none_are_refused(client: httpx.AsyncClient
     assert await names(client) == {}
     reply = await client.post("/api/uploads", files=[("folder", (None, b"notes"))])
     assert (reply.status_code, reply.json()["remedy"]) == (422, "Choose at least one.")
+
+
+async def test_more_documents_than_are_held_in_all_are_refused_and_others_replaced(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    for n in range(MOST_IN_ALL // MOST_DOCUMENTS):
+        folder = tmp_path / "uploads" / f"set {n}"
+        folder.mkdir(parents=True)
+        for k in range(MOST_DOCUMENTS):
+            (folder / f"{k}.md").touch()
+    (folder / "0.md").unlink()
+    late = await sent(client, ("new.md", TEXT), ("another.md", TEXT))
+    assert (late.status_code, late.json()["error"]) == (
+        413,
+        "All folders together hold 20000 documents.",
+    )
+    assert (await sent(client, ("new.md", TEXT))).status_code == 201
+    assert (await sent(client, ("new.md", b"other"))).status_code == 201
+    assert (await sent(client, ("second.md", TEXT))).status_code == 413
+    assert sum(map(len, (await names(client)).values())) == MOST_IN_ALL
 
 
 def part(name: str, text: str = "x", more: str = "") -> bytes:
