@@ -80,7 +80,7 @@ CREDITS: Mapping[str, tuple[str, bool]] = {
 class HopsSizes(Sizes):
     """How much of everything; `held_out` and `questions` are of the train split."""
 
-    traces: int = 64
+    traces: int = 128
     questions: int = 380
     rounds: int = 12
     """at most; with 4 x 8 rollouts each that is 384 an arm"""
