@@ -114,6 +114,17 @@ def test_what_others_wrote_of_the_page_is_what_its_list_says_it_is():
     assert named == {name for name in told if name.startswith("fonts/")}
 
 
+def test_what_every_view_of_the_page_imports_is_asked_for_with_the_page_itself():
+    wanted, left = set[str](), ["app.js"]
+    while left:
+        code = (STATIC / left.pop()).read_text()
+        new = set(re.findall(r'^import [^;]*?"\./([^"]+)"', code, re.M)) - wanted
+        wanted |= new
+        left += new
+    page = (STATIC / "index.html").read_text()
+    assert set(re.findall(r'rel="modulepreload" href="static/([^"]+)"', page)) == wanted
+
+
 async def test_nothing_is_changed_without_the_header_of_our_own_page(
     client: httpx.AsyncClient, tmp_path: Path
 ):
