@@ -1,9 +1,11 @@
 """Bytes that hurt a reader, each behind what reads it in a run: a page, a document, a reply."""
 
+import copy
 import gzip
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -120,6 +122,67 @@ def _book(chapters: int, files: int) -> bytes:
     })  # fmt: skip
 
 
+def _overlapping(chapters: int) -> bytes:
+    """A book whose chapters are all one part of its package, under as many names."""
+    packed = io.BytesIO()
+    names = [f"c{number}.html" for number in range(chapters)]
+    items = "".join(f'<item id="{name}" href="{name}"/>' for name in names)
+    refs = "".join(f'<itemref idref="{name}"/>' for name in names)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("META-INF/container.xml", '<c><rootfile full-path="a.opf"/></c>')
+        package.writestr("a.opf", f"<p>{items}{refs}</p>")
+        package.writestr(names[0], "<p>" + "word " * 4 * MB)
+        for name in names[1:]:
+            again = copy.copy(package.getinfo(names[0]))
+            again.filename = name
+            package.filelist.append(again)
+    return packed.getvalue()
+
+
+def _slides(count: int) -> bytes:
+    one = '<p:sld xmlns:p="p" xmlns:a="a"><p:sp><a:p><a:t>word</a:t></a:p></p:sp></p:sld>'
+    names = [f"slides/slide{number}.xml" for number in range(1, count + 1)]
+    rels = "".join(f'<R Id="r{n}" Target="{name}"/>' for n, name in enumerate(names))
+    listed = "".join(f'<p:sldId r:id="r{n}"/>' for n in range(count))
+    return _office({
+        "ppt/presentation.xml": f'<p:p xmlns:p="p" xmlns:r="r">{listed}</p:p>',
+        "ppt/_rels/presentation.xml.rels": f"<R>{rels}</R>",
+        **{f"ppt/{name}": one for name in names},
+    })  # fmt: skip
+
+
+def _multiplying(depth: int) -> str:
+    """Ten of a text, of which ten are ten, and so on."""
+    made = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, depth))
+    declared = f'<!DOCTYPE d [<!ENTITY e0 "word ">{made}]>'
+    text = f"<w:p><w:r><w:t>&e{depth - 1};</w:t></w:r></w:p>"
+    return f'{declared}<w:document xmlns:w="urn:w"><w:body>{text}</w:body></w:document>'
+
+
+def _packed_twice(size: int) -> bytes:
+    """A PDF of one page, whose content was packed and packed again."""
+    content = zlib.compress(zlib.compress(b"BT /F 9 Tf (word) Tj ET " * (size // 24)))
+    head = b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n" % len(content)
+    font = b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R" + font + b">>",
+        head + content + b"\nendstream",
+    ]
+    written = b"%PDF-1.7\n"
+    table = b"xref\n0 5\n0000000000 65535 f \n"
+    for number, part in enumerate(parts, 1):
+        table += b"%010d 00000 n \n" % len(written)
+        written += b"%d 0 obj" % number + part + b"\nendobj\n"
+    return written + table + b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(written)
+
+
+def _references(count: int) -> bytes:
+    told = b"".join(b"[r%d]: http://a.test/%d\n" % (n, n) for n in range(count))
+    return told + b"".join(b"[r%d] " % n for n in range(count))
+
+
 def _without_end(folder: Path) -> None:
     os.mkfifo(folder / "a.md")
     (folder / "b.md").symlink_to("/dev/zero")
@@ -232,6 +295,13 @@ INPUTS = (
     _file("pdf: 50,000 tables of objects", "a.pdf", lambda: _tables(50_000)),
     _file("epub: a chapter 100,000 times", "a.epub", lambda: _book(10**5, 1)),
     _file("epub: 60,000 chapters", "a.epub", lambda: _book(60_000, 60_000)),
+    _file("epub: 3,000 chapters that overlap", "a.epub", lambda: _overlapping(3000)),
+    _file("pptx: 9,000 slides", "a.pptx", lambda: _slides(9000)),
+    _file("docx: entities that multiply", "a.docx", lambda: _office(
+        {"word/document.xml": _multiplying(10)})),
+    _file("pdf: a page of 1 GB, packed twice", "a.pdf", lambda: _packed_twice(1000 * MB)),
+    _file("csv: 10 million lines", "a.csv", lambda: b"a\n" * 10 * MB),
+    _file("md: 200,000 references", "a.md", lambda: _references(200_000)),
     Input("folder: pipes and devices", _folder, _without_end),
     Input("folder: loops and names that are no text", _folder, _odd_names),
     Input("addresses as they stand in the world", _addresses),
