@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.parts import offered, own_part
 
-Label = TypeVar("Label")
 Ids = TypeVar("Ids", bound=Sequence[int] | None)
 
 _MARKERS = re.compile(
@@ -137,15 +136,6 @@ def prompt(room: str, name: str) -> str:
 def fill(template: str, values: Mapping[str, str]) -> str:
     """The template with each `{{field}}` replaced, in one pass: nothing is filled in a value."""
     return _FIELD.sub(lambda field: values[field[1]], template)
-
-
-def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:
-    """Start and end of each labelled piece in the text they make together; empty ones left out."""
-    found, at = [], 0
-    for label, text in pieces:
-        found.append((label, at, at + len(text)))
-        at += len(text)
-    return [span for span in found if span[1] < span[2]]
 
 
 def _mark(text: str) -> str:

@@ -121,12 +121,12 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     from rubricem.agent.settings.door import setup_of, with_default_source
 
     setup = setup_of(with_default_source(load_settings(flags)))
-    if not http:
-        run(setup, None)
-        return
-    from rubricem.agent.serve.app import served_here
+    serving = None
+    if http:
+        from rubricem.agent.serve.app import served_here
 
-    run(setup, served_here(setup.stores.data_dir, port, PATH, with_token))
+        serving = served_here(setup.stores.data_dir, port, PATH, with_token)
+    asyncio.run(run(setup, serving))
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True)

@@ -268,15 +268,12 @@ def http_app_of(server: MCPServer) -> ASGIApp:
     )
 
 
-def run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
+async def run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
     """Serve until standard input ends, or by what serves an application.
 
     Nothing but the protocol goes to standard output.
     """
-    asyncio.run(_run(setup, serve))
 
-
-async def _run(setup: Setup, serve: Callable[[ASGIApp], Awaitable[None]] | None) -> None:
     def tell(line: str) -> None:
         click.echo(line, err=True)
 

@@ -79,7 +79,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import spans, storable
+from rubricem.memory.text import storable
 
 Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
@@ -512,8 +512,12 @@ class Run:
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, cut into the stages it belongs to."""
-        for stage, start, end in spans(pieces):
-            self._append(self._policy_segment(stage, completion, start, end))
+        start = 0
+        for stage, text in pieces:
+            if text:
+                segment = self._policy_segment(stage, completion, start, start + len(text))
+                self._append(segment)
+            start += len(text)
 
     async def keep_edited(self, stage: Stage, text: str, *, told: bool = False) -> None:
         """Append what the policy wrote after trimming it; its ids are then our own.

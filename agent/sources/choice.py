@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
@@ -22,8 +22,8 @@ from rubricem.agent.sources.index import (
     PATIENCE,
     Indexed,
     OnProgress,
-    in_turn,
     matched_text,
+    without_near_duplicates,
 )
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
@@ -310,7 +310,7 @@ class Reranked:
         if embedder is None:
             return await search_any(self._tool, queries, limit)
         each = [await self._tool.search(query, max(limit, RERANKED)) for query in queries]
-        found = in_turn(each, sum(map(len, each)))
+        found = _in_turn(each, sum(map(len, each)))
         if len(found) < 2:
             return found
         ranks = [{passage: at for at, passage in enumerate(passages)} for passages in each]
@@ -343,7 +343,13 @@ async def search_any(tool: SearchTool, queries: Sequence[str], limit: int) -> li
     """What any of the queries finds: ranked together where the tool can, else taken in turn."""
     if isinstance(tool, SearchesAny):
         return await tool.search_any(queries, limit)
-    return in_turn([await tool.search(each, limit) for each in queries[:MEANT]], limit)
+    return _in_turn([await tool.search(each, limit) for each in queries[:MEANT]], limit)
+
+
+def _in_turn(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
+    """What several searches found, the best of each before the second best of any."""
+    ranked = chain.from_iterable(zip_longest(*found))
+    return without_near_duplicates((p for p in ranked if p is not None), limit)
 
 
 class Combined:
@@ -377,7 +383,7 @@ class Combined:
         answers = await asyncio.gather(*map(tried, self._tools))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
-        passages = in_turn(found, limit)
+        passages = _in_turn(found, limit)
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)

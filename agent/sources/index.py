@@ -38,7 +38,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, repeat, zip_longest
+from itertools import accumulate, chain, repeat
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType
@@ -90,12 +90,6 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
             kept.append(passage)
             seen.append(found)
     return kept
-
-
-def in_turn(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
-    """What several searches found, the best of each before the second best of any."""
-    ranked = chain.from_iterable(zip_longest(*found))
-    return without_near_duplicates((p for p in ranked if p is not None), limit)
 
 
 WORDS_VERSION = 3
