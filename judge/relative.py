@@ -17,7 +17,6 @@ own. It is one module, above 600 lines, since showing, reading and scaling are o
 """
 
 import asyncio
-import hashlib
 import json
 import math
 import random
@@ -64,7 +63,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, fenced, fill, fit
+from rubricem.memory.text import cut, digest_of, fenced, fill, fit
 
 LARGE = 8
 """attempts beyond which judges are known to lose the overview"""
@@ -612,7 +611,7 @@ class ChoiceAttemptReader:
 
 def version_of(rubric: str) -> str:
     """Names a text of standards, as it is kept and looked up."""
-    return f"relative-{hashlib.sha256(rubric.encode()).hexdigest()[:8]}"
+    return f"relative-{digest_of(rubric, 8)}"
 
 
 def shown_attempts(question: str, text: GroupText) -> str:

@@ -48,7 +48,7 @@ from pydantic import Field, ValidationError
 
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import Trajectory, V, Value, read
-from rubricem.memory.text import one_line, storable
+from rubricem.memory.text import digest_of, one_line, storable
 
 
 class CallKey(NamedTuple):
@@ -643,7 +643,7 @@ class ReplyStore:
     def path(self, asked: Any) -> Path:
         """Where the reply to a JSON value lies: two of them share a file only if they are equal."""
         text = json.dumps(asked, ensure_ascii=True, sort_keys=True)
-        name = hashlib.sha256(text.encode()).hexdigest()
+        name = digest_of(text)
         return self.folder / name[:2] / f"{name[2:]}.json"
 
     def load(self, asked: Any) -> dict[str, Any] | None:

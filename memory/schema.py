@@ -22,7 +22,6 @@ adapted, and its segments are marked `retokenised`.
 It is one module, since whoever speaks of a value nearly always speaks of who makes it.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +43,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from rubricem.memory.errors import StoreError
+from rubricem.memory.text import digest_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -567,7 +567,7 @@ class Criterion(Value):
     def key(self) -> str:
         """What names it in a buffer's history: the same text is the same criterion."""
         text = f"{self.title}\0{self.description}\0{self.positive}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest_of(text, 12)
 
     @property
     def meaning(self) -> str:
@@ -693,7 +693,7 @@ class RubricBuffer(Value):
     @property
     def id(self) -> str:
         """Names the question: its hash."""
-        return hashlib.sha256(self.question.encode()).hexdigest()[:24]
+        return digest_of(self.question, 24)
 
     def at(self, version: int) -> "RubricBuffer":
         """The buffer as it was at an earlier version, replayed from its history."""
@@ -749,7 +749,7 @@ class RubricBuffer(Value):
     def label(self) -> str:
         """Names what is scored now: the version, and a hash of the criteria in force."""
         keys = [f"{stage}:{c.key}:{c.weight}" for stage in Stage for c in self.criteria(stage)]
-        return f"{self.version}-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:8]}"
+        return f"{self.version}-{digest_of(' '.join(keys), 8)}"
 
 
 class GroupJudgement(Value):

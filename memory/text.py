@@ -140,15 +140,19 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 def _mark(text: str) -> str:
     """Words that the text does not hold, though somebody may have guessed them for it."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = digest_of(text)
     marks = (f"text {digest[at : at + 6]}" for at in range(len(digest) - 6))
     return next((mark for mark in marks if mark not in text), f"text {digest}")
 
 
+def digest_of(text: str, digits: int = 64) -> str:
+    """The SHA-256 of a text, so many of its hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
 def seed_of(*named: object) -> int:
     """A seed of 32 bits that follows from what is named, in its order."""
-    text = "\0".join(map(str, named))
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+    return int(digest_of("\0".join(map(str, named)), 8), 16)
 
 
 _ESCAPE_SEQUENCE = re.compile(

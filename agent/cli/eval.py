@@ -6,7 +6,6 @@ get another one.
 """
 
 import asyncio
-import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from rubricem.agent.cli.options import (
 )
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.text import counted
+from rubricem.memory.text import counted, digest_of
 
 if TYPE_CHECKING:
     from rubricem.agent.evaluate import EvalRow, Experiment
@@ -151,7 +150,7 @@ def _print_claims(
 
 def _folder(settings: "Settings", stem: str, what: object) -> Path:
     """Where an evaluation goes that was given no folder: another one for anything else."""
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:8]
+    digest = digest_of(json.dumps(what, sort_keys=True), 8)
     return settings.data_dir / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', stem)}-{digest}"
 
 

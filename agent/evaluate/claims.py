@@ -36,6 +36,7 @@ from rubricem.agent.reports.verifier import ChatChecker, ChoiceChecker
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import CitationSupport, LocalModel, Source, Value
+from rubricem.memory.text import digest_of
 
 TITLE = "(meta data) TITLE: "
 """what WiCE puts before the title among a page's sentences"""
@@ -104,7 +105,7 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
         first, *rest = self.evidence or [""]
         title = first.removeprefix(TITLE) if first.startswith(TITLE) else ""
         text = "\n".join(rest if title else self.evidence)
-        identifier = self.id or hashlib.sha256(f"{self.claim}\0{text}".encode()).hexdigest()[:12]
+        identifier = self.id or digest_of(f"{self.claim}\0{text}", 12)
         return LabelledClaim(
             id=identifier,
             claim=self.claim,
@@ -196,9 +197,7 @@ class ClaimSet:
         named = choice.name if choice else NAME
         folder = EvalFolder(out)
         with folder.alone():
-            digest = hashlib.sha256(
-                "".join(c.model_dump_json() for c in self.claims).encode()
-            ).hexdigest()
+            digest = digest_of("".join(c.model_dump_json() for c in self.claims))
             folder.claim({"checker": named, "claims": digest[:24]})
             with folder.rows(ClaimRow) as rows:
                 left = [one for one in self.claims if one.id not in rows.held]

@@ -10,7 +10,6 @@ The model, the source and the limits are opened once and shared by all arms.
 """
 
 import asyncio
-import hashlib
 import json
 import os
 import re
@@ -47,6 +46,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Value,
 )
+from rubricem.memory.text import digest_of
 
 SETTINGS, ROWS = "settings.json", "rows.jsonl"
 JUDGES: tuple[Kind, ...] = tuple(k for k in get_args(Kind) if k in ("checklist", "stage"))
@@ -375,7 +375,7 @@ async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> Eval
 def thread_of(question: EvalQuestion, arm: Arm) -> str:
     """A name of the run that is a file's: the arm and the id, or a hash of an id that is none."""
     named = _PLAIN_ID.fullmatch(question.id)
-    digest = hashlib.sha256(question.id.encode()).hexdigest()[:16]
+    digest = digest_of(question.id, 16)
     return f"{arm.name.replace('+', '-')}-{question.id if named else digest}"
 
 

@@ -23,7 +23,6 @@ which can be searched in place of a source.
 """
 
 import csv
-import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -40,6 +39,7 @@ from rubricem.judge.evaluation.data import HealthBenchRow, conversation_text
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Passage, Value
+from rubricem.memory.text import digest_of
 
 POINTS = 10
 """that the heaviest possible criterion of DeepResearch Bench is worth"""
@@ -92,7 +92,7 @@ class QuestionSet:
 
     def digest(self) -> str:
         told = "\n".join(question.model_dump_json() for question in self.questions)
-        return hashlib.sha256(told.encode()).hexdigest()[:24]
+        return digest_of(told, 24)
 
     @classmethod
     def read(cls, path: Path, form: str | None = None) -> "QuestionSet":
@@ -365,7 +365,7 @@ def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
         raise StoreError(
             f"row {place} of {path} cannot be asked: {error}", "Mend the row, or leave it out."
         ) from error
-    identifier = question.id or hashlib.sha256(text.encode()).hexdigest()[:12]
+    identifier = question.id or digest_of(text, 12)
     return question.model_copy(update={"id": identifier, "question": text})
 
 

@@ -7,7 +7,6 @@ candidate can train the policy (GRPO over the m candidates); only the best of va
 minimum score on, may enter the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
 """
 
-import hashlib
 import json
 import re
 import sys
@@ -37,7 +36,7 @@ from rubricem.memory.schema import (
     Value,
 )
 from rubricem.memory.screening import screened
-from rubricem.memory.text import fit, seed_of, storable
+from rubricem.memory.text import digest_of, fit, seed_of, storable
 
 CANDIDATES = 8
 TEMPERATURE = 0.7
@@ -220,7 +219,7 @@ def accepted(
     suspicion = " ".join(best.score.suspicion.split())
     doubts = (f'The judge doubts it: "{suspicion}".',) if suspicion else ()
     return Reflection(
-        id=hashlib.sha256(text.encode()).hexdigest()[:12],
+        id=digest_of(text, 12),
         question=best.question,
         rubrics=safe.rubrics,
         takeaways=safe.takeaways,

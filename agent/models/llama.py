@@ -32,6 +32,7 @@ from rubricem.agent.models.policy import learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
+from rubricem.memory.text import digest_of
 
 
 @dataclass(kw_only=True)
@@ -239,7 +240,7 @@ class LlamaPolicy:
             # Another llama.cpp may lay its states out in another way.
             made_by = await asyncio.to_thread(importlib.metadata.version, "xllamacpp")
             named = f"{self.version}\0{self.context_tokens}\0{made_by}\0{head}"
-            name = f"state-{hashlib.sha256(named.encode()).hexdigest()[:24]}"
+            name = f"state-{digest_of(named, 24)}"
             state, told = folder / f"{name}.bin", folder / f"{name}.sha256"
             try:
                 if await asyncio.to_thread(_whole, state, told):

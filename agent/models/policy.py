@@ -15,7 +15,6 @@ for good.
 """
 
 import asyncio
-import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ from rubricem.memory.schema import (
     StopPredicate,
     TokenPolicy,
 )
-from rubricem.memory.text import know_markers, storable
+from rubricem.memory.text import digest_of, know_markers, storable
 
 Ids = tuple[int, ...] | None
 
@@ -290,7 +289,7 @@ class JournaledCalls:
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journal's reply to a call, or a new one, which is on disk when this returns."""
         scope, asked = _scope.get()
-        digest = hashlib.sha256(storable(call).encode()).hexdigest()[:32]
+        digest = digest_of(storable(call), 32)
         key = CallKey(scope, 0, asked[digest], digest)
         asked[digest] += 1
 

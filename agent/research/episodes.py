@@ -22,7 +22,6 @@ A query of the run's own is always made before one of an episode is, unless a po
 it missed before: so what a source has gained since is noticed.
 """
 
-import hashlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +53,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.memory.screening import suspected
+from rubricem.memory.text import digest_of
 
 BORNE = 0.5
 """share of a claim's words that a passage must hold, where nobody checked or it has changed"""
@@ -61,10 +61,6 @@ MOST_NAMES, LONGEST = 24, 300
 """names kept of a run; characters of a text in its episode"""
 MARK = 12
 """digits of the hash of what was read in vain; one that is the same by chance is passed over"""
-
-
-def digest_of(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episode | None:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rubricem.agent.models.opening import embedder_in
-from rubricem.agent.research.episodes import digest_of, episode_of, plan_for, supported
+from rubricem.agent.research.episodes import episode_of, plan_for, supported
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import folded
@@ -39,7 +39,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.memory.screening import LONGEST, stripped
-from rubricem.memory.text import storable
+from rubricem.memory.text import digest_of, storable
 
 EPISODES = 3
 """episodes recalled at most, and met by one query"""

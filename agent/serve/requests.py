@@ -47,7 +47,7 @@ from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore, folder_locked, value_in, write_atomically
 from rubricem.memory.schema import AnswerFormat, Value
-from rubricem.memory.text import storable
+from rubricem.memory.text import digest_of, storable
 
 OPENAI = "/v1/"
 
@@ -416,7 +416,7 @@ class Users:
 
 
 def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+    return digest_of(token)
 
 
 @dataclass(frozen=True, slots=True)

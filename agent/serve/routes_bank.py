@@ -5,7 +5,6 @@ is not the one that stands, somebody else was faster, and nothing is changed.
 """
 
 import asyncio
-import hashlib
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Episode, ItemKind
 from rubricem.memory.screening import LONGEST, screened
-from rubricem.memory.text import storable
+from rubricem.memory.text import digest_of, storable
 
 _BATCH = 500
 """items that are looked through at once"""
@@ -29,7 +28,7 @@ def version_of(item: BankItem) -> str:
     """Changes with every decision on the item: who saw another one decides on something else."""
     standing = (item.until, item.pinned, item.disabled, item.released)
     text = f"{item.record.id} {item.since} {standing}"
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return digest_of(text, 12)
 
 
 def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:

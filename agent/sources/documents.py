@@ -7,7 +7,6 @@ says is cached by the hash of its content. A file that cannot be read is a probl
 others, with the remedy; it never stops the rest.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -42,7 +41,7 @@ from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, 
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
 from rubricem.memory.schema import Embedder, Passage
-from rubricem.memory.text import one_line, storable
+from rubricem.memory.text import digest_of, one_line, storable
 
 GIT_SECONDS = 300.0
 _GIT = (
@@ -76,7 +75,7 @@ def checked_out(
     or more than are taken.
     """
     url, _, branch = address.partition("#")
-    place = cache / hashlib.sha256(address.encode()).hexdigest()[:16]
+    place = cache / digest_of(address, 16)
     shallow = ("--depth", "1", "--no-tags")
     known = (place / ".git").is_dir()
     try:
@@ -383,7 +382,7 @@ class Folder(Indexed):
         look_again: float = 5.0,
     ) -> None:
         """`look_again` is for how many seconds the folder is taken to be as it was."""
-        own = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+        own = digest_of(str(path.resolve()), 16)
         super().__init__(cache_dir / f"folder-{own}", embedder, on_progress, patience)
         self._look_again = look_again
         self._root = path
@@ -425,7 +424,7 @@ class Folder(Indexed):
         """A part of the index, written where it is not there as these files have it."""
         well = [file for file in files if file.location not in failed]
         states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in well)
-        key = hashlib.sha256(states.encode()).hexdigest()
+        key = digest_of(states)
         place = self._indexes.folder(key)
         if (segment := open_segment(place)) is not None:
             return segment

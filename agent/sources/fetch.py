@@ -17,7 +17,6 @@ allowed when it was read. A file that cannot be read or written is as good as no
 """
 
 import asyncio
-import hashlib
 import json
 import re
 import socket
@@ -38,6 +37,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import SourceError, StoreError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Passage
+from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """host and port -> its addresses as text; raises OSError where there is none"""
@@ -437,7 +437,7 @@ class PageCache:
 
     def _path(self, address: str) -> Path:
         key = "\n".join([address, *self._allowed])
-        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+        return self._folder / f"{digest_of(key, 32)}.json"
 
 
 class WebPages:

@@ -63,6 +63,7 @@ from rubricem.memory.language import (
 )
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
 """How many are done, how many there are, and what is being done. Any thread calls it."""
@@ -848,7 +849,7 @@ class PassageCorpus(Indexed):
         super().__init__(cache_dir, embedder, patience=math.inf)
         self._passages = passages
         told = "\n".join(json.dumps(asdict(passage)) for passage in passages)
-        self.digest = hashlib.sha256(told.encode()).hexdigest()
+        self.digest = digest_of(told)
 
     def _open(self) -> LexicalIndex | HybridIndex:
         lexical = open_index(self._cache_dir, self.name, self.digest)

@@ -14,7 +14,6 @@ A question that names a library is about that one, another mostly about the stan
 
 import asyncio
 import gc
-import hashlib
 import json
 import math
 import os
@@ -53,6 +52,7 @@ from rubricem.agent.sources.python import LEFT_OUT, Documentation
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
 from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.text import digest_of
 
 DOCS_VERSION = 6
 """Part of each key: raise it when other passages are made of the same libraries."""
@@ -121,7 +121,7 @@ class Library:
 
 
 def _key(*parts: str) -> str:
-    return hashlib.sha256("\n".join((str(DOCS_VERSION), *parts)).encode()).hexdigest()[:24]
+    return digest_of("\n".join((str(DOCS_VERSION), *parts)), 24)
 
 
 @contextmanager

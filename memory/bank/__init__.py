@@ -23,7 +23,6 @@ meets nobody: it waits there. What a person removed stays away, unless it is ask
 """
 
 import asyncio
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -59,6 +58,7 @@ from rubricem.memory.bank.vectors import (
 )
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Embedder, Episode, ItemKind, Judgement, Reflection
+from rubricem.memory.text import digest_of
 
 __all__ = [
     "FLOOR",
@@ -123,7 +123,7 @@ def _decided(store: BankStore, record: Record, removed: bool) -> tuple[str, Put 
             return "kept", None
         if not removed:
             return "removed", None
-        identifier = hashlib.sha256(f"{identifier} again".encode()).hexdigest()[:12]
+        identifier = digest_of(f"{identifier} again", 12)
     told = {"id": identifier, "origin": "import", "replaces": ""}
     new = record.model_copy(update=told)
     if new.flags:

@@ -52,6 +52,7 @@ from rubricem.memory.language import (
     stop_words,
 )
 from rubricem.memory.schema import Episode, ItemKind
+from rubricem.memory.text import digest_of
 
 
 @dataclass(slots=True)
@@ -322,7 +323,7 @@ class Follower:
         if not self._db.execute(known, (new.key, NEVER)).fetchone():
             last = "SELECT digest FROM questions ORDER BY number DESC LIMIT 1"
             before_it = (self._db.execute(last).fetchone() or ("",))[0]
-            digest = hashlib.sha256(f"{before_it} {since} {new.key}".encode()).hexdigest()
+            digest = digest_of(f"{before_it} {since} {new.key}")
             question = (since, new.key, digest, NEVER)
             self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", question)
 

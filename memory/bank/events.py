@@ -21,7 +21,6 @@ recalled it.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ from pydantic import ValidationError, model_validator
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import append_whole, sync, writable
 from rubricem.memory.schema import FORMED, Episode, ItemKind, Recollection, Reflection, Value
+from rubricem.memory.text import digest_of
 
 _BLOCK = 2**20
 
@@ -144,7 +144,7 @@ Decision = Literal["pin", "disable", "release", "remove"]
 
 def question_key(question: str) -> str:
     """SHA-256 of the question: the same words are the same question."""
-    return hashlib.sha256(question.strip().encode()).hexdigest()
+    return digest_of(question.strip())
 
 
 Record = Reflection | Episode
@@ -163,7 +163,7 @@ def words_key(record: Record) -> str:
         words += [pointer.location for pointer in record.pointers]
     else:
         words += [record.rubrics, record.takeaways]
-    return hashlib.sha256("\0".join(" ".join(w.split()) for w in words).encode()).hexdigest()
+    return digest_of("\0".join(" ".join(w.split()) for w in words))
 
 
 class Put(Value):

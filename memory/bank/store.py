@@ -20,7 +20,6 @@ copied. What a person removed since stays removed when the bank goes back to it;
 itself still has its text.
 """
 
-import hashlib
 import threading
 import uuid
 from collections import defaultdict
@@ -55,6 +54,7 @@ from rubricem.memory.bank.events import (
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import Episode, ItemKind, Value
+from rubricem.memory.text import digest_of
 
 
 class Used(Value):
@@ -245,7 +245,7 @@ class BankStore:
             text = "\0".join((old.id, rubrics, takeaways))
             new = old.model_copy(
                 update={
-                    "id": hashlib.sha256(text.encode()).hexdigest()[:12],
+                    "id": digest_of(text, 12),
                     "rubrics": rubrics,
                     "takeaways": takeaways,
                     "origin": "hand",

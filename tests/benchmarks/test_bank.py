@@ -40,7 +40,6 @@ from rubricem.agent.evaluate.experiment import EvalFolder, EvalParts, Experiment
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.learning.lessons import save_candidates
-from rubricem.agent.research.episodes import digest_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -57,6 +56,7 @@ from rubricem.memory.schema import (
     ReflectionScore,
     Status,
 )
+from rubricem.memory.text import digest_of
 from tests.agent.research.test_episodes import Kept
 from tests.agent.research.test_forced import CHAIN, DIRECTED
 from tests.support.banks import bank_in, episode, reflection

@@ -15,7 +15,6 @@ written; what a kill leaves beyond the sizes named there was never committed, an
 when the run goes on. Readers stop at those sizes.
 """
 
-import hashlib
 import os
 import re
 from collections import Counter
@@ -56,7 +55,7 @@ from rubricem.memory.schema import (
     Value,
     Versioned,
 )
-from rubricem.memory.text import counted
+from rubricem.memory.text import counted, digest_of
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -349,7 +348,7 @@ def member_of(thread: str) -> int:
 def hash_of(questions: Sequence[Question]) -> str:
     """SHA-256 of what is asked, in order."""
     lines = "\n".join(question.model_dump_json(exclude_none=True) for question in questions)
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return digest_of(lines)
 
 
 def _lines(questions: Sequence[Question]) -> str:

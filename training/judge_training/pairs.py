@@ -7,7 +7,6 @@ one gate, as those of collecting do: what is finished is never asked again, a se
 nobody is waited for, and money is kept to its limit.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from rubricem.judge.pairwise import ChainForm, Side, chain_messages
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
+from rubricem.memory.text import digest_of
 from rubricem.training.collect.gate import Meter, Purse, RunGate
 from rubricem.training.local.local_config import EngineConfig, checked_table
 from rubricem.training.local.session import Tell
@@ -107,7 +107,7 @@ def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
 def digest(pairs: Sequence[LabelledPair]) -> str:
     """The SHA-256 of all that the pairs hold, in their order."""
     lines = "\n".join(pair.model_dump_json() for pair in pairs)
-    return hashlib.sha256(lines.encode()).hexdigest()
+    return digest_of(lines)
 
 
 def form_of(config: EngineConfig) -> ChainForm:

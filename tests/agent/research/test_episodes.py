@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.reports.report import recalled_lines
-from rubricem.agent.research.episodes import MARK, Remembered, Ways, digest_of, episode_of
+from rubricem.agent.research.episodes import MARK, Remembered, Ways, episode_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
@@ -27,6 +27,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
+from rubricem.memory.text import digest_of
 from tests.agent.research.test_forced import ABEL, CHAIN, DIRECTED, FILMS, IRIS, KITE, MIRA
 from tests.support.banks import bank_in, episode
 from tests.support.policies import ScriptedPolicy

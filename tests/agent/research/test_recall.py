@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.episodes import digest_of
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.graph import recall
@@ -23,6 +22,7 @@ from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Basis, Decoding, Recollection, Stage, Status, Trajectory
+from rubricem.memory.text import digest_of
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import QUESTION, RUN, FixedSearch, ScriptedPolicy, contents, researching
 from tests.support.scripted_server import Fault, ScriptedServer
