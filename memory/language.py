@@ -498,19 +498,6 @@ def length(text: str) -> int:
     return len(spaced.split()) + (-(-(len(text) - len(spaced) + count) // PAIR) if count else 0)
 
 
-_LONG_WORD = 32
-"""characters; few texts have so many a word"""
-
-
-def is_longer(text: str, words: int) -> bool:
-    """Whether a text has more than so many words, as `length` counts them.
-
-    Of a text without end mostly its beginning alone is looked at.
-    """
-    near = _LONG_WORD * words
-    return length(text[:near]) > words or (len(text) > near and length(text) > words)
-
-
 def beginning(text: str, words: int, at: int = 0) -> str:
     """The text from a place to the end of so many words, as `length` counts them.
 

@@ -132,9 +132,10 @@ def evaluate(
     else:
         raise SettingsError("No judge is named.", "Add --judge pairwise, or --recorded FILE.")
     if plot is not None:
-        from rubricem.agent.reports.page import figure
+        from rubricem.agent.reports.page import filled
 
-        write_atomically(plot, figure(f"{report.judge} on {report.data}", shares_of(report)))
+        told = {"title": f"{report.judge} on {report.data}", "rows": shares_of(report)}
+        write_atomically(plot, filled("rubricem.agent.reports", "share_figure.svg", **told))
     if as_json:
         click.echo(report.model_dump_json())
         return

@@ -46,7 +46,6 @@ from rubricem.agent.reports.cited import (
     doubt,
 )
 from rubricem.agent.transcript.scaffold import Block, parse
-from rubricem.judge.evaluation.report import Share
 from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
 from rubricem.memory.language import language_of
 from rubricem.memory.runs import write_atomically
@@ -279,11 +278,6 @@ def filled(package: str, template: str, **values: Any) -> str:
 def cell(text: str) -> str:
     """One line for Markdown, in which nothing ends a table's cell or begins a tag."""
     return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
-
-
-def figure(title: str, rows: Sequence[tuple[str, Share]]) -> str:
-    """An SVG file with a bar for each share and its interval; the same rows give the same text."""
-    return filled("rubricem.agent.reports", "share_figure.svg", title=title, rows=rows)
 
 
 @cache

@@ -382,7 +382,7 @@ class Users:
                 "Use small letters, digits, dots, dashes and underscores, at most 32.",
             )
         token = secrets.token_urlsafe(32)
-        made = User(token_hash=_hash(token), allowance=allowance, made_at=datetime.now(UTC))
+        made = User(token_hash=digest_of(token), allowance=allowance, made_at=datetime.now(UTC))
         with folder_locked(self._data_dir):
             self._write({**self.all(), name: made})
         return token
@@ -397,7 +397,7 @@ class Users:
 
     def by_token(self, token: str) -> str | None:
         """The name of whose token this is."""
-        given = _hash(token)
+        given = digest_of(token)
         return next(
             (n for n, u in self.all().items() if hmac.compare_digest(u.token_hash, given)), None
         )
@@ -413,10 +413,6 @@ class Users:
             self._data_dir / USERS_FILE,
             "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
         )
-
-
-def _hash(token: str) -> str:
-    return digest_of(token)
 
 
 @dataclass(frozen=True, slots=True)

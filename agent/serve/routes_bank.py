@@ -27,8 +27,7 @@ _BATCH = 500
 def version_of(item: BankItem) -> str:
     """Changes with every decision on the item: who saw another one decides on something else."""
     standing = (item.until, item.pinned, item.disabled, item.released)
-    text = f"{item.record.id} {item.since} {standing}"
-    return digest_of(text, 12)
+    return digest_of(f"{item.record.id} {item.since} {standing}", 12)
 
 
 def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:

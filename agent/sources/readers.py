@@ -46,7 +46,7 @@ from zipfile import BadZipFile, ZipFile
 from lxml import etree, html
 
 from rubricem.memory.errors import SourceError
-from rubricem.memory.language import beginning, is_longer, length
+from rubricem.memory.language import beginning, length
 from rubricem.memory.text import one_line
 
 Line = tuple[int, str]
@@ -837,12 +837,25 @@ def _short_pieces(text: str, max_words: int) -> Iterator[Piece]:
             yield joint if not at else "", piece[at : at + MOST_CHARACTERS], term
 
 
+_LONG_WORD = 32
+"""characters; few texts have so many a word"""
+
+
+def _is_longer(text: str, words: int) -> bool:
+    """Whether a text has more than so many words, as `length` counts them.
+
+    Of a text without end mostly its beginning alone is looked at.
+    """
+    near = _LONG_WORD * words
+    return length(text[:near]) > words or (len(text) > near and length(text) > words)
+
+
 def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
     """The pieces of a text, none longer than `max_words`."""
     term = ""
     for paragraph in _PARAGRAPH_END.split(text):
         paragraph = paragraph.strip("\n").rstrip()
-        if not is_longer(paragraph, max_words):
+        if not _is_longer(paragraph, max_words):
             yield "\n\n", paragraph, term if paragraph[:1].isspace() else ""
             term = [(term, ""), *_by_term(paragraph.splitlines(), term)][-1][0]
             continue
@@ -852,7 +865,7 @@ def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
         for own, line in [*_by_term(lines, term)]:
             lead = f"{own}\n" if own and line.startswith(f"{own}\n") else ""
             led, room = line[len(lead) :], max_words - length(own)
-            for sentence in _sentences(led) if is_longer(led, room) else [led]:
+            for sentence in _sentences(led) if _is_longer(led, room) else [led]:
                 for piece in _cut(sentence, room, folded=prose):
                     yield joint, lead + piece, "" if lead else own
                     joint, lead = "" if "\u2e80" <= piece[-1:] <= "\uffef" else " ", ""
@@ -892,7 +905,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _cut(sentence: str, max_words: int, *, folded: bool) -> Iterator[str]:
     """A sentence; one without end (a table, a log, a list of names) is cut by words."""
-    if not is_longer(sentence, max_words):
+    if not _is_longer(sentence, max_words):
         yield _SPACE.sub(" ", sentence) if folded else sentence
         return
     at = 0  # what is left is not copied for each piece: that would take the square of its length

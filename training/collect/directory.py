@@ -347,8 +347,7 @@ def member_of(thread: str) -> int:
 
 def hash_of(questions: Sequence[Question]) -> str:
     """SHA-256 of what is asked, in order."""
-    lines = "\n".join(question.model_dump_json(exclude_none=True) for question in questions)
-    return digest_of(lines)
+    return digest_of("\n".join(q.model_dump_json(exclude_none=True) for q in questions))
 
 
 def _lines(questions: Sequence[Question]) -> str:

@@ -106,8 +106,7 @@ def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
 
 def digest(pairs: Sequence[LabelledPair]) -> str:
     """The SHA-256 of all that the pairs hold, in their order."""
-    lines = "\n".join(pair.model_dump_json() for pair in pairs)
-    return digest_of(lines)
+    return digest_of("\n".join(pair.model_dump_json() for pair in pairs))
 
 
 def form_of(config: EngineConfig) -> ChainForm:
