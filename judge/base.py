@@ -15,12 +15,7 @@ criteria then, and are left out of every sum.
 """
 
 import re
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Iterable,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar

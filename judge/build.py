@@ -16,13 +16,7 @@ from rubricem.judge.checklist import (
     ChoiceItemChecker,
     ProposedChecklist,
 )
-from rubricem.judge.composed import (
-    RUBRIC,
-    ComposedJudge,
-    Compositions,
-    compositions_of,
-    with_code,
-)
+from rubricem.judge.composed import RUBRIC, ComposedJudge, Compositions, compositions_of, with_code
 from rubricem.judge.pairwise import (
     ChainComparer,
     ChainForm,

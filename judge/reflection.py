@@ -15,14 +15,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from rubricem.judge.base import (
-    CHARACTERS,
-    FAILED,
-    fit_messages,
-    instructed,
-    shown_run,
-    shown_stage,
-)
+from rubricem.judge.base import CHARACTERS, FAILED, fit_messages, instructed, shown_run, shown_stage
 from rubricem.memory.asking import ask_json, chance_of_yes
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import BEST, Rating

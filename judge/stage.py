@@ -29,12 +29,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Protocol
 
-from rubricem.judge.base import (
-    FAILED,
-    failure_notes,
-    outcome,
-    unread,
-)
+from rubricem.judge.base import FAILED, failure_notes, outcome, unread
 from rubricem.judge.buffers import add, prune
 from rubricem.memory.asking import spent
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError

@@ -30,11 +30,7 @@ from rubricem.agent.cli.options import (
     read_text,
     setting_flags,
 )
-from rubricem.agent.learning.scoring import (
-    Judgeable,
-    find_run,
-    open_group_judge,
-)
+from rubricem.agent.learning.scoring import Judgeable, find_run, open_group_judge
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of

@@ -29,9 +29,7 @@ from rubricem.agent.learning.lessons import (
     rated,
     set_mark,
 )
-from rubricem.agent.learning.lessons import (
-    learn as learn_from,
-)
+from rubricem.agent.learning.lessons import learn as learn_from
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError

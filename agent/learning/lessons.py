@@ -34,12 +34,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
 from rubricem.agent.learning.scoring import find_run
-from rubricem.agent.models.policy import (
-    JournaledCalls,
-    Policy,
-    call_scope,
-    journaled,
-)
+from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journaled
 from rubricem.agent.research.conversations import (
     Background,
     background_in,

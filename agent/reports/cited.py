@@ -26,13 +26,7 @@ from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.transcript.words import closest_sentence, overlap, rested_on
 from rubricem.memory.language import sentences
-from rubricem.memory.schema import (
-    AnswerFormat,
-    CitationCheck,
-    CitationSupport,
-    Source,
-    Trajectory,
-)
+from rubricem.memory.schema import AnswerFormat, CitationCheck, CitationSupport, Source, Trajectory
 from rubricem.memory.text import one_line, printable
 
 _BOX = "\\boxed{"

@@ -37,14 +37,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 
 from rubricem.agent.reports import report
-from rubricem.agent.reports.cited import (
-    Cited,
-    CitedAnswer,
-    Uncited,
-    bracketed,
-    cited_answer,
-    doubt,
-)
+from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, bracketed, cited_answer, doubt
 from rubricem.agent.transcript.scaffold import Block, parse
 from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
 from rubricem.memory.language import language_of

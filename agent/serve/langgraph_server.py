@@ -14,12 +14,7 @@ from typing import Annotated
 from langchain_core.messages import AnyMessage
 from langgraph.graph.message import add_messages
 
-from rubricem.agent.research.graph import (
-    Position,
-    ResearchInput,
-    ResearchOutput,
-    build_graph,
-)
+from rubricem.agent.research.graph import Position, ResearchInput, ResearchOutput, build_graph
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings

@@ -35,13 +35,7 @@ from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, limits_of
-from rubricem.agent.settings.door import (
-    CHOICES,
-    UNNAMED,
-    choices_of,
-    offered_models,
-    setup_of,
-)
+from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, offered_models, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError

@@ -49,13 +49,7 @@ from rubricem.memory.bank.events import (
     question_key,
 )
 from rubricem.memory.bank.store import BankStore, ItemUse
-from rubricem.memory.bank.vectors import (
-    BankIndex,
-    Chroma,
-    FolderChroma,
-    IndexMark,
-    ServerChroma,
-)
+from rubricem.memory.bank.vectors import BankIndex, Chroma, FolderChroma, IndexMark, ServerChroma
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import Embedder, Episode, ItemKind, Judgement, Reflection
 from rubricem.memory.text import digest_of

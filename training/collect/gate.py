@@ -34,13 +34,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rubricem.agent.models.limits import spent_by
-from rubricem.agent.models.policy import (
-    BesidePolicy,
-    JournaledCalls,
-    MakeCall,
-    Policy,
-    journaled,
-)
+from rubricem.agent.models.policy import BesidePolicy, JournaledCalls, MakeCall, Policy, journaled
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.runs import CallKey, Journal
 from rubricem.memory.schema import (

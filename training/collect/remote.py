@@ -42,13 +42,7 @@ from typing import Any, Protocol, TypeVar
 from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.models.policy import (
-    JournaledCalls,
-    Policy,
-    call_scope,
-    journaled,
-    scope_name,
-)
+from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journaled, scope_name
 from rubricem.agent.research.recall import EpisodeRecaller, Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher

@@ -37,13 +37,7 @@ from torch import Tensor, nn
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.weights.catalogue import known
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
-from rubricem.memory.errors import (
-    PolicyError,
-    RubricemError,
-    SettingsError,
-    WeightsError,
-    boundary,
-)
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (

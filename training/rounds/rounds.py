@@ -58,13 +58,7 @@ from rubricem.training.rounds.update import (
     groups_of_round,
     open_updates,
 )
-from rubricem.training.rows.credit import (
-    Compiled,
-    RowRule,
-    policy_rows,
-    reflection_rows,
-    trainable,
-)
+from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import (
     OF_HELD_OUT,

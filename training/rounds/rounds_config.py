@@ -31,11 +31,7 @@ from rubricem.training.local.local_config import (
     read_toml,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rows.compile import (
-    SWITCHED,
-    compile_rows,
-    write_rows,
-)
+from rubricem.training.rows.compile import SWITCHED, compile_rows, write_rows
 from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 
 TABLE = "rounds"

@@ -32,12 +32,7 @@ from rubricem.memory.errors import PolicyError, RubricemError, WeightsError
 from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.directory import (
-    JOURNAL,
-    RunDirectory,
-    group_name,
-    thread_of,
-)
+from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
 from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import (
     Canary,

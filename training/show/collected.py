@@ -30,12 +30,7 @@ from rubricem.memory.schema import (
     Usage,
     left_out,
 )
-from rubricem.training.collect.directory import (
-    GroupRecord,
-    Manifest,
-    RunDirectory,
-    member_of,
-)
+from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, member_of
 from rubricem.training.rows.compile import By, JudgedGroup, JudgedTrajectory, judged_groups
 from rubricem.training.rows.forms import best_and_worst
 from rubricem.training.statistics import MeanBestOf, answers_of, by_place, mean_best_of, words_apart

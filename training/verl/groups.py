@@ -33,14 +33,7 @@ from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of
-from rubricem.judge.build import (
-    NONE,
-    Wanted,
-    kind_of,
-    known_judge,
-    named_judge,
-    reflection_judge,
-)
+from rubricem.judge.build import NONE, Wanted, kind_of, known_judge, named_judge, reflection_judge
 from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import EpisodeMatch, RubricBank

@@ -36,11 +36,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rubricem.memory.schema import (
-    Decoding,
-    Stage,
-    Trajectory,
-)
+from rubricem.memory.schema import Decoding, Stage, Trajectory
 from rubricem.training.rows.credit import CREDITS, Dependence, Flags, Floats, stage_advantages
 from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
