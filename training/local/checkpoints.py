@@ -762,9 +762,10 @@ class Mirror:
 
 def _session() -> dict[str, Any]:
     """This process, as a lease names it."""
+    numbers = ""
     with suppress(OSError):  # processes of two containers may have one number
-        return {"host": gethostname(), "process": os.getpid(), "of": os.readlink(_NUMBERS)}
-    return {"host": gethostname(), "process": os.getpid(), "of": ""}
+        numbers = os.readlink(_NUMBERS)
+    return {"host": gethostname(), "process": os.getpid(), "of": numbers}
 
 
 def _is_gone(lease: Mapping[str, Any]) -> bool:

@@ -74,19 +74,10 @@ from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
 RESUMABLE = {
-    *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
-    "cpu_offload",
-    *(
-        "pack_tokens",
-        "micro_batch",
-        "share_prefixes",
-        "best_by",
-        "best_is",
-        "start_adapter",
-        "judge",
-    ),
-    *("tensorboard", "trackers", "novelty", "mirror"),
-}
+    "out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every",
+    "cpu_offload", "pack_tokens", "micro_batch", "share_prefixes", "best_by", "best_is",
+    "start_adapter", "judge", "tensorboard", "trackers", "novelty", "mirror",
+}  # fmt: skip
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
 

@@ -160,14 +160,9 @@ class SamplingServer:
     async def take(self, version: str, folder: Path, served: Path) -> None:
         """Have the server serve a checkpoint's folder, which it must see under the same path."""
         match self.kind:
-            case "vllm-lora":
-                await self._post(
-                    "/v1/load_lora_adapter", {"lora_name": version, "lora_path": str(folder)}
-                )
-            case "sglang-lora":
-                await self._post(
-                    "/load_lora_adapter", {"lora_name": version, "lora_path": str(folder)}
-                )
+            case "vllm-lora" | "sglang-lora":
+                told = {"lora_name": version, "lora_path": str(folder)}
+                await self._post(self._of_adapters("load"), told)
             case "sglang-weights":
                 await self._post(
                     "/update_weights_from_disk",
@@ -181,8 +176,10 @@ class SamplingServer:
     async def release(self, version: str) -> None:
         """Have an adapter forgotten that nothing samples any more."""
         if self.kind.endswith("-lora"):
-            path = "/v1/unload_lora_adapter" if self.kind == "vllm-lora" else "/unload_lora_adapter"
-            await self._post(path, {"lora_name": version})
+            await self._post(self._of_adapters("unload"), {"lora_name": version})
+
+    def _of_adapters(self, verb: str) -> str:
+        return f"{'/v1' if self.kind == 'vllm-lora' else ''}/{verb}_lora_adapter"
 
     async def _reload(self, version: str, folder: Path) -> None:
         """The workers of vLLM read weights from disk while no call runs.
@@ -293,10 +290,7 @@ class SamplingServers:
         place = self._out / SERVED / version
         with writable(place):
             if not place.exists():
-                temporary = place.with_name(f".{version}.part")
-                shutil.rmtree(temporary, ignore_errors=True)
-                copy_files(checkpoint, temporary)
-                temporary.rename(place)
+                copy_files(checkpoint, place)
             if self._servers[0].kind == "llama-adapter":
                 latest = self._adapter.with_suffix(".part")
                 shutil.copy2(place / ADAPTER, latest)

@@ -134,20 +134,25 @@ class Updates(Protocol):
 
 
 def copy_files(checkpoint: Path, place: Path) -> None:
-    """Have a checkpoint's files in a new folder too, by other names of the same where that goes.
+    """Have a checkpoint's files in another folder too, by other names of the same where that goes.
 
-    The note is written anew: a base that is a path is told from the folder that it lies in.
+    They are there whole or not at all, in the place of what was there. The note is written anew: a
+    base that is a path is told from the folder that it lies in.
     """
-    place.mkdir(parents=True)
+    temporary = place.with_name(f".{place.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
     for file in checkpoint.resolve().iterdir():
         if file.name == NOTE:
             told = note_of(checkpoint).beside(place).model_dump_json(indent=1)
-            (place / NOTE).write_text(told, encoding="utf-8")
+            (temporary / NOTE).write_text(told, encoding="utf-8")
         elif file.is_file():
             try:
-                os.link(file, place / file.name)
+                os.link(file, temporary / file.name)
             except OSError:
-                shutil.copy2(file, place / file.name)
+                shutil.copy2(file, temporary / file.name)
+    shutil.rmtree(place, ignore_errors=True)
+    temporary.rename(place)
 
 
 def _holds(place: Path, checkpoint: Path) -> bool:
@@ -199,13 +204,8 @@ class RoundFolders:
         """
         place = self.policy(number)
         with writable(place):
-            if self.round(number).finished_steps() or _holds(place, checkpoint):
-                return
-            temporary = place.with_suffix(".part")
-            shutil.rmtree(temporary, ignore_errors=True)
-            copy_files(checkpoint, temporary)
-            shutil.rmtree(place, ignore_errors=True)
-            temporary.rename(place)
+            if not (self.round(number).finished_steps() or _holds(place, checkpoint)):
+                copy_files(checkpoint, place)
 
     def release_policy(self, number: int) -> None:
         """A round that is kept samples no more."""
