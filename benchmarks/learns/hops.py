@@ -289,7 +289,7 @@ class HopsPhases(Phases):
         assert job.rounds is not None
         self.tell(f"{name}: rounds {asked + 1} to {job.rounds.rounds}")
         weights = load_settings().weights_dir
-        await run_rounds(job.config, job.rounds, job.rule, self.tell, weights, self.stop)
+        await run_rounds(job.config, job.rounds, job.rule, self.tell, weights, stop=self.stop)
         await self._ask_midway(name, job.rounds.rounds)
 
     async def _ask_midway(self, name: str, rounds: int) -> None:

@@ -101,7 +101,7 @@ class Phases:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")
         assert job.rounds is not None
         directory = load_settings().weights_dir
-        await run_rounds(job.config, job.rounds, job.rule, self.tell, directory, self.stop)
+        await run_rounds(job.config, job.rounds, job.rule, self.tell, directory, stop=self.stop)
 
     def _rounds(self) -> tuple[EngineConfig, RoundsConfig]:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")

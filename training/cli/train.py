@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,12 +105,8 @@ def distil_command(
     found = run(teachers, "Finishing the calls in flight")
     trained = None
     if not rows_only:
-        trained = watched(
-            f"judge, sft, {settings.model}",
-            as_json,
-            STEP,
-            lambda said, weights, watch, stop: train(settings, "sft", said, weights, watch, stop),
-        )
+        title, work = f"judge, sft, {settings.model}", partial(train, settings, "sft")
+        trained = watched(title, as_json, STEP, work)
     if as_json:
         rows = {"rows_file": settings.rows[0], **asdict(found)}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
@@ -132,12 +129,8 @@ def grpo_command(config: Path, overrides: tuple[str, ...], as_json: bool) -> Non
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     settings, told = read_grpo(config, overrides)
-    done = watched(
-        f"judge-grpo, {settings.model}",
-        as_json,
-        UPDATE,
-        lambda said, weights, watch, stop: train_judge(settings, told, said, weights, stop, watch),
-    )
+    work = partial(train_judge, settings, told)
+    done = watched(f"judge-grpo, {settings.model}", as_json, UPDATE, work)
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
@@ -277,14 +270,8 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
         echo(_estimated(job, method, as_json))
         return
     if (rounds := job.rounds) is not None:
-        done = watched(
-            f"ss-grpo, {job.config.model}",
-            as_json,
-            UPDATE,
-            lambda said, weights, watch, stop: run_rounds(
-                job.config, rounds, job.rule, said, weights, stop, watch
-            ),
-        )
+        work = partial(run_rounds, job.config, rounds, job.rule)
+        done = watched(f"ss-grpo, {job.config.model}", as_json, UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
         _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
@@ -293,14 +280,8 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     config = run(lambda interrupts: job.with_rows(method, tell), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
-    trained = watched(
-        f"{method}, {config.model}",
-        as_json,
-        STEP,
-        lambda said, weights, watch, stop: train_by(
-            config, method, said, weights, watch, stop, rule
-        ),
-    )
+    work_on_rows = partial(train_by, config, method, rule=rule)
+    trained = watched(f"{method}, {config.model}", as_json, STEP, work_on_rows)
     left_out = [f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()]
     use = _POLICY if trained.canary else "trained for torch alone: {}"
     _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)

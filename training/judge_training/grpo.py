@@ -417,8 +417,8 @@ async def train_judge(
     grpo: GrpoConfig,
     tell: Tell,
     weights_dir: Path | None = None,
-    stop: asyncio.Event | None = None,
     watch: Watch | None = None,
+    stop: asyncio.Event | None = None,
 ) -> JudgeTrained:
     """Do the rounds that are not done yet; the same call goes on after an interruption.
 

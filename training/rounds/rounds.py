@@ -449,8 +449,8 @@ async def run_rounds(
     rule: RowRule,
     tell: Tell,
     weights_dir: Path | None = None,
-    stop: asyncio.Event | None = None,
     watch: Watch | None = None,
+    stop: asyncio.Event | None = None,
 ) -> RoundsDone:
     """Do the rounds that are not done yet; the same call goes on after an interruption.
 
