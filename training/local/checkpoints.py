@@ -162,6 +162,14 @@ def write_whole(
         temporary.rename(out)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Have a file by another name too: gigabytes are copied only where the disk links none."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
 def write_note(folder: Path, note: Checkpoint) -> None:
     """Write a checkpoint's note, and then the list of all its files."""
     text = note.beside(folder).model_dump_json(indent=1)

@@ -28,10 +28,9 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +57,7 @@ from rubricem.training.local.checkpoints import (
     CONFIG,
     WEIGHTS,
     fault,
+    link_or_copy,
     read_weights,
     write_note,
     write_whole,
@@ -529,7 +529,9 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
     Raises WeightsError for a checkpoint that is not whole or other base weights, SettingsError
     for a folder that is there already.
     """
-    note = await asyncio.to_thread(_checked, checkpoint, out)
+    note = await asyncio.to_thread(_note_of_whole, checkpoint)
+    if out.exists():
+        raise SettingsError(f"{out} is there already.", "Name a new folder.")
     base = await Base.find(note.base, weights_dir)
     if base.sha256 != note.base_sha256:
         raise WeightsError(
@@ -551,14 +553,12 @@ def _merge(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
     return found
 
 
-def _checked(checkpoint: Path, out: Path) -> Checkpoint:
+def _note_of_whole(checkpoint: Path) -> Checkpoint:
     if wrong := fault(checkpoint):
         raise WeightsError(
             f"{checkpoint} is not a whole checkpoint: {wrong}.",
             "Name a checkpoint folder that `rubricem train` has written.",
         )
-    if out.exists():
-        raise SettingsError(f"{out} is there already.", "Name a new folder.")
     return note_of(checkpoint)
 
 
@@ -599,12 +599,7 @@ def push(
     the one of HF_ENDPOINT, with its token. Raises WeightsError for a checkpoint that is not whole
     and where the hub refuses, SettingsError where nobody else could find its base.
     """
-    if wrong := fault(checkpoint):
-        raise WeightsError(
-            f"{checkpoint} is not a whole checkpoint: {wrong}.",
-            "Name a checkpoint folder that `rubricem train` has written.",
-        )
-    note = note_of(checkpoint)
+    note = _note_of_whole(checkpoint)
     if base is None and os.path.isabs(note.base) and note.adaptation == "lora":
         raise SettingsError(
             f"The base of the checkpoint, {Path(note.base).name}, lies on this machine alone.",
@@ -615,7 +610,7 @@ def push(
         staged = Path(place) / "checkpoint"
         staged.mkdir()
         for path in (p for name in PUSHED for p in checkpoint.resolve().glob(name)):
-            _linked(path, staged / path.name)
+            link_or_copy(path, staged / path.name)
         if base is not None:
             note = note.model_copy(update={"base": base})
         elif os.path.isabs(note.base):
@@ -635,11 +630,3 @@ def push(
                 commit_message=f"{note.method}, step {note.step}",
             )
     return str(getattr(done, "repo_url", None) or done)
-
-
-def _linked(source: Path, target: Path) -> None:
-    """Gigabytes are linked where the disk allows it, else copied."""
-    with suppress(OSError):
-        os.link(source, target)
-        return
-    shutil.copy2(source, target)

@@ -16,7 +16,6 @@ arXiv:2605.10899, appendix D).
 
 import filecmp
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -33,6 +32,7 @@ from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
+from rubricem.training.local.checkpoints import link_or_copy
 from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import (
     Canary,
@@ -147,10 +147,7 @@ def copy_files(checkpoint: Path, place: Path) -> None:
             told = note_of(checkpoint).beside(place).model_dump_json(indent=1)
             (temporary / NOTE).write_text(told, encoding="utf-8")
         elif file.is_file():
-            try:
-                os.link(file, temporary / file.name)
-            except OSError:
-                shutil.copy2(file, temporary / file.name)
+            link_or_copy(file, temporary / file.name)
     shutil.rmtree(place, ignore_errors=True)
     temporary.rename(place)
 
