@@ -37,9 +37,9 @@ from rubricem.training.statistics import (
     advantage_numbers,
     answers_of,
     by_place,
+    known_share,
     mean_best_of,
     meaning_apart,
-    share_interval,
     spread,
     words_apart,
 )
@@ -61,10 +61,10 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
         **numbers,
         **spread("turns", turns, ("mean",)),
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
-        **share_interval("tool_error_share", (tool_error(text) is not None for text in outputs)),
-        **share_interval("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
-        **share_interval("malformed_share", (rejected(run) is not None for run in whole)),
-        **share_interval("retokenised_share", (segment.retokenised for segment in written)),
+        **known_share("tool_error_share", (tool_error(text) is not None for text in outputs)),
+        **known_share("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
+        **known_share("malformed_share", (rejected(run) is not None for run in whole)),
+        **known_share("retokenised_share", (segment.retokenised for segment in written)),
     }
 
 
@@ -101,16 +101,16 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
             points.setdefault(verdict.criterion.key, []).append(held)
         criteria = list(map(fmean, points.values()))
         numbers |= spread(f"criterion/{stage}", criteria, ("mean", "min", "max"))
-        numbers |= share_interval(f"missing_share/{stage}", (score.missing for score in judged))
+        numbers |= known_share(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
     asked = [score for score in every if not left_out(score)]
     seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
-        **share_interval("unscored_share", (s is None or s.score is None for s in asked)),
-        **share_interval("no_criteria_share", (left_out(s, (NO_CRITERIA,)) for s in every)),
-        **share_interval("judge/failed_share", (s.score is None for s in asked if s is not None)),
+        **known_share("unscored_share", (s is None or s.score is None for s in asked)),
+        **known_share("no_criteria_share", (left_out(s, (NO_CRITERIA,)) for s in every)),
+        **known_share("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
         **spread("seconds/judge_group", seconds, ("mean", "max")),
     }
@@ -233,7 +233,7 @@ def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}
     for stage, told in flat.items():
-        numbers |= share_interval(f"groups_without_spread/{stage}", told)
+        numbers |= known_share(f"groups_without_spread/{stage}", told)
     return numbers
 
 
@@ -244,7 +244,7 @@ def reflection_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     scores = [c.score.total for c in candidates if c.score is not None]
     return {
         **spread("reflection/score", scores, ("mean", "max")),
-        **share_interval("reflection/malformed_share", (bool(c.fault) for c in candidates)),
+        **known_share("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
 
 
