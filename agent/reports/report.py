@@ -340,7 +340,7 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
     return {name: told[name] for name in names}
 
 
-_LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on): )")
+_LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on|See also [^\n]+): )")
 """what a decoder says beside claims: Markdown would run such lines into one paragraph"""
 
 

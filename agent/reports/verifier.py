@@ -16,7 +16,7 @@ again from what the source says. Every model call goes through the run's journal
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self
 
@@ -108,21 +108,33 @@ class ChoiceChecker:
         return Findings(tuple(found), bill.usage, tuple(chances))
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
-        """How likely the passage says the claim, 0 to 1, by rules and model together.
+        """`held_by` of this reader, and what it cost."""
+        usage = NO_USAGE
 
-        A small model leans to Yes over some texts, whatever it is asked of them. It is asked for
-        the opposite as well and leans alike there, so that the difference is what it knows.
-        """
-        odds, usage = log_odds(pair), NO_USAGE
-        if odds < LEAST_ODDS:
-            return chance(odds), usage
-        system, shown = Message("system", template("verify_choice")), question(pair)
-        for asked, sign in ((SAYS, 1), (SAYS_MORE, -1)):
-            messages = [system, Message("user", f"{shown}{asked} Yes or No?")]
+        async def ask(messages: Sequence[Message]) -> float:
+            nonlocal usage
             yes, used = await chance_of_yes(self._reader, messages)
-            odds += sign * MODEL_WEIGHT * math.log(max(yes, TINY) / max(1 - yes, TINY))
             usage += used
-        return chance(odds + MODEL_LEAN), usage
+            return yes
+
+        return await held_by(pair, ask), usage
+
+
+async def held_by(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float]]) -> float:
+    """How likely the passage says the claim, 0 to 1, by rules and model together.
+
+    A small model leans to Yes over some texts, whatever it is asked of them. It is asked for the
+    opposite as well and leans alike there, so that the difference is what it knows. `ask` gives how
+    likely it holds Yes, 0 to 1.
+    """
+    odds = log_odds(pair)
+    if odds < LEAST_ODDS:
+        return chance(odds)
+    system, shown = Message("system", template("verify_choice")), question(pair)
+    for asked, sign in ((SAYS, 1), (SAYS_MORE, -1)):
+        yes = await ask([system, Message("user", f"{shown}{asked} Yes or No?")])
+        odds += sign * MODEL_WEIGHT * math.log(max(yes, TINY) / max(1 - yes, TINY))
+    return chance(odds + MODEL_LEAN)
 
 
 def finding_at(pair: Pair, probability: float) -> ClaimFinding:

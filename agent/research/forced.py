@@ -370,7 +370,8 @@ class ForcedDecoder:
         # The page of just this name was read; others speak of other things.
         read = asks_for(asked) != "words" and any(phrase(s.title) in phrase(asked) for s in shown)
         tried = len(lookups.queries.get(step.number, ()))
-        if step.number not in lookups.found and tried < TRIES and not read:
+        told = step.number in lookups.found or step.number in lookups.settled
+        if not told and tried < TRIES and not read:
             # Not searched at all: a tool was called in its place.
             alone = run.evidence.alone(run.ask.question)
             again: str | None = asked
@@ -472,6 +473,7 @@ class ForcedDecoder:
             await self._tell_unsure(run, unsure)
             missing = left or ([] if said or unsure else [neutralise(question)])
             await self._tell_missing(run, missing)
+            await self._tell_more(run)
         answered = said and all(not step.planned for step in lookups.open())
         if not answered and not run.search_error:
             status = Status.PARTIAL if said or unsure else Status.NO_EVIDENCE
@@ -505,6 +507,20 @@ class ForcedDecoder:
             if number not in lookups.found and number not in lookups.doubted:
                 quote = await self._reader.quote(run, number, near)
                 told = f'\nNearest to it: <cite id="{near.source}">{quote}</cite>'
+                await run.prompt(Stage.ANSWER, told)
+
+    async def _tell_more(self, run: Run) -> None:
+        """Beside each answer in words what is nearest to the question, in its sources' own words.
+
+        A reader finds in it what a small model overlooks; a bare answer is for a program.
+        """
+        if run.ask.answer_format is AnswerFormat.EXACT:
+            return
+        for step in run.lookups.steps:
+            shown = run.text.rpartition("<answer>")[2]
+            for source, quote in await self._reader.see_also(run, step.number, shown):
+                title = neutralise(" ".join(source.title.split()))
+                told = f'\nSee also {title}: <cite id="{source.id}">{quote}</cite>'
                 await run.prompt(Stage.ANSWER, told)
 
     async def _exact(self, run: Run, compared: SideBySide | None, *, answered: bool) -> None:

@@ -104,14 +104,16 @@ class Lookups:
     """number of a look-up -> the words that the model expected of its answer"""
     likely: dict[int, dict[Finding, float]] = field(default_factory=dict)
     """number of a look-up -> sentences read for it, with how likely each answers it, 0 to 1"""
-    ranked: dict[tuple[str, ...], list[tuple[Source, str]]] = field(default_factory=dict)
-    """what was asked of which sources -> their sentences, the nearest in meaning first"""
+    ranked: dict[tuple[str, ...], list[tuple[Source, str, float]]] = field(default_factory=dict)
+    """what was asked of which sources -> their sentences with their cosines, the nearest first"""
     named: dict[int, str] = field(default_factory=dict)
     """number of a look-up -> what a draft of its answer names that no passage has"""
     near: dict[int, Finding] = field(default_factory=dict)
     """number of a look-up -> what of that comes nearest, and may not answer it"""
     doubted: dict[int, tuple[Finding, float]] = field(default_factory=dict)
     """number of a look-up -> what may answer it, not certainly, and how likely it is, 0 to 1"""
+    settled: set[int] = field(default_factory=set)
+    """numbers of those of which the model itself has no doubt: no more is searched for them"""
     at: int = 0
     """number of the look-up that is being searched"""
     shown: tuple[str, ...] = ()
@@ -130,7 +132,7 @@ class Lookups:
     def begin(self, steps: Sequence[Lookup]) -> None:
         self.steps, self.found, self.queries, self.read = list(steps), {}, {}, {}
         self.guesses, self.likely, self.near, self.named, self.doubted = {}, {}, {}, {}, {}
-        self.at = self.steps[0].number
+        self.at, self.settled = self.steps[0].number, set()
 
     def show(self, ids: Iterable[str]) -> None:
         """Note what the search for the present look-up brought."""

@@ -12,11 +12,19 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
-from rubricem.agent.reports.rules import bids, contradiction, stated, stated_in
+from rubricem.agent.reports.rules import (
+    Pair,
+    bids,
+    contradiction,
+    log_odds,
+    stated,
+    stated_in,
+)
+from rubricem.agent.reports.rules import chance as chance_of
+from rubricem.agent.reports.verifier import SUPPORTED, held_by
 from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
@@ -33,17 +41,24 @@ from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
     ASKS_DEFAULT,
     DEFAULT,
+    ENTRY,
     IDENTIFIER,
+    LEAST_WHOLE,
     NAME,
     SIGNATURE,
     closest_sentence,
     content_words,
     dotted_names,
     is_made_up,
+    led_to,
     main_clause,
     named,
     options_stand,
     overlap,
+    told_sentences,
+    whole_list,
+    with_neighbours,
+    with_subject,
     worded_defaults,
 )
 from rubricem.memory.language import (
@@ -172,8 +187,6 @@ LEAST_TOLD, TOLD = 3, 0.4
 """words and share of a look-up's words beside the title's, from which a sentence may answer it"""
 LEAD = 6
 """words of a sentence by which it is chosen"""
-LEAST_WHOLE = 8
-"""words, below which a sentence tells little without the next one ("1000-59999:")"""
 OFFERED = 6
 """sentences, the nearest in meaning, of which the model is asked: of 35 everyday look-ups the best
 two of these answer as many as the best two of nine, 28"""
@@ -184,6 +197,9 @@ MOST_FIRST = 2
 LEAST_CHANCE, LIKELY, SURE = 0.3, 0.45, 0.7
 """that a sentence answers: for it to be shown where nothing else is found, to be taken for the
 answer, and to look no further"""
+SURE_ALONE = 0.8
+"""the second of these where an answer was drafted in vain: of seven sentences with 0.7 to 0.8 one
+answered"""
 RATHER = 0.55
 """the least for the last of these that the model itself has to say, whatever code adds"""
 LIKELY_ABROAD = 0.25
@@ -211,8 +227,6 @@ RELATED = 0.5
 """share of a look-up's words that a passage holds which is taken for what the model expected"""
 MUCH_MORE = 2
 """times the content words of a claim, from which the sentence that it rests on stands for it"""
-MOST_TOGETHER = 480
-"""characters of a sentence and of what the entry begins with that it is in"""
 FIRST_DRAFTED, DRAFTED_FROM, DRAFTED_WORDS = 2, 4, 110
 """passages that an answer is drafted from at first, and where that finds none, with the words of
 each: others distract a small model, and are read in vain"""
@@ -220,6 +234,9 @@ BORNE_OUT = 0.7
 """that a passage says what was drafted from it, as the model says: right drafts had 0.77 to 0.91
 beside the sentence that they rest on, some 0.47 to 0.74, wrong ones 0.23 to 0.74, and one 0.78; by
 0.75 what maxsize=None does to `lru_cache`, which is drafted rightly, is not found"""
+HELD = 0.77
+"""how likely the verifier must hold a draft to be shown as certain: of 12 drafts below it ten were
+wrong, of 29 above it four were, or told too little"""
 UNSURE, UNSURE_QUOTE = 0.5, 0.4
 """the same for a draft to be shown as not certain, and that a sentence answers: of 11 drafts with
 0.5 to 0.7 seven were right, of six below one; of eight sentences from 0.4 up five"""
@@ -232,6 +249,13 @@ REPEATED = 0.75
 """share of a sentence's words, from which an answer says it again"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
+BESIDE_ANSWER, BESIDE_NONE = 1, 2
+"""what is quoted beside an answer, and beside none or one that is not certain: of 32 everyday
+answers that were of no use the two sentences nearest in meaning, with their neighbours, had the
+key fact for 20, in whatever passage it stood"""
+LEAST_NEAR, NEAR = 0.4, 0.8
+"""the least cosine of such a sentence, and its share of the nearest one's: those that have the key
+fact and are among the first two have 0.46 to 0.86, and 0.86 of it or more"""
 
 
 def cut_quote(said: str) -> str:
@@ -448,60 +472,19 @@ def _leans(said: str) -> bool:
     return goes_on or bool(_LEANING.match(said)) or said.count(")") > said.count("(")
 
 
-_OF_THE_LAST = re.compile(r"(?:The )?[Dd]efaults?\b|By default\b|Otherwise\b|If not,")
-"""a sentence that says nothing without the one before it: "Number of samples. Default is 50.\""""
-
-
-_NAMES = r"\*{0,2}\w+(?:, \*{0,2}\w+)*"
-_ENTRY = re.compile(rf"\n(?=[ \t]*(?:{_NAMES} : |:param [^:\n]+:|{_NAMES} \([^()\n]*\): ))")
-"""before a parameter of a docstring: `num : int, optional`, `:param num:` or `num (int): `"""
-
-
-def told_sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, where short ones and those that lead to the next are part of it.
-
-    A default is part of what it is the default of, which stands before it, and a parameter begins
-    anew.
-    """
-    for entry in _ENTRY.split(text):
-        held, last = "", ""
-        for said in sentences(entry):
-            if last and not held and _OF_THE_LAST.match(said):
-                last = f"{last} {said}"
-                continue
-            held = f"{held} {said}".strip()
-            if not held.endswith(":") and length(held) >= LEAST_WHOLE:
-                if last:
-                    yield last
-                held, last = "", held
-        yield from filter(None, (last, held))
-
-
-_SECTION = re.compile(
-    r"\n[ \t]*(?:\w[\w ]*\n[ \t]*-{3,}|(?:Returns|Raises|Yields|Examples?|Notes?):)"
-)
-"""what ends the parameters of a docstring"""
-
-
-def _led_to(said: str, text: str) -> str:
-    """A sentence after the beginning of the entry that it is in: whose parameter it is of.
-
-    "The column says left_only" is what a parameter named `indicator` asks for.
-    """
-    for entry in _ENTRY.split(f"\n{text}")[1:]:
-        within = _SECTION.split(entry, maxsplit=1)[0]
-        told = [" ".join(each.split()) for each in told_sentences(within)]
-        if said in told[1:]:
-            joined = " " if said == told[1] else " ... "
-            led = f"{told[0]}{joined}{said}"
-            return led if len(led) <= MOST_TOGETHER else said
-    return said
-
-
 def adds(claim: str, said: list[str]) -> bool:
     """Whether a claim has a content word that was not said yet."""
     known = " ".join(said)
     return bool(content_words(claim, language_of(known)) - content_words(known))
+
+
+def says_more(said: str, shown: str, question: str) -> bool:
+    """Whether a sentence has something to say to a question that what is shown does not."""
+    new = new_words(said, question)
+    more = new - content_words(shown, language_of(question))
+    tells = length(said) >= LEAST_WHOLE and len(new) >= LEAST_SAID
+    tells = tells and neutralise(" ".join(said.split())) not in " ".join(shown.split())
+    return tells and (len(more) > (1 - REPEATED) * len(new) or bool(named(said, shown)))
 
 
 _OF_SIGNATURE = re.compile(r"\b(?:what|which) (?:is|are) (?:the )?|\bsignature\b", re.I)
@@ -543,7 +526,7 @@ _NONE = re.compile(r"\bdefaults?\b\W*(?:is|to|=)?\W*None\b", re.I)
 
 def _entered(said: str) -> str:
     """The last parameter that an entry of a docstring is of; "" of what is no entry."""
-    if not _ENTRY.match(f"\n{said}"):
+    if not ENTRY.match(f"\n{said}"):
         return ""
     head = re.split(r":| \(", said.strip().removeprefix(":param"), maxsplit=1)[0]
     return head.split()[-1].strip("*")
@@ -584,7 +567,7 @@ def default_in(source: Source, question: str) -> str:
         of_it = source.title.casefold().partition(".")[0] in asked
         return head if of_it and len(worded) == 1 else ""
     told = dict.fromkeys(_GIVEN.findall(head), head)
-    for entry in _ENTRY.split(f"\n{source.text}")[1:]:
+    for entry in ENTRY.split(f"\n{source.text}")[1:]:
         said = (s for s in told_sentences(entry) if DEFAULT.search(s) and not _NONE.search(s))
         if (text := next(said, "")) and (name := _entered(entry)):
             told[name] = text
@@ -609,47 +592,6 @@ def fuller(claim: str, source: Source) -> str:
     words = content_words(said, language_of(claim))
     much = len(words) > MUCH_MORE * len(content_words(claim))
     return neutralise(said) if much and is_prose(said) and len(said) < QUOTE_CHARACTERS else ""
-
-
-_COMMAND = re.compile(r"([\w.+-]+?)(?:\(\d\w*\)|\.\d)")
-"""the title of a manual's page: git-push(1), apt-mark.8"""
-
-
-def with_subject(said: str, source: Source) -> str:
-    """A sentence after the name of what its page is of, where it does not say it.
-
-    An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under, and what
-    a command does ("Apply the change") tells nobody how to do it. A title in capitals is the name
-    of a statement: VACUUM.
-    """
-    title = source.title
-    names = [title.rpartition(".")[2]]
-    if command := _COMMAND.fullmatch(title):
-        names = [command[1], command[1].replace("-", " ")]
-    elif dotted_names(title) != [title]:
-        names = [title] if title.isupper() else []
-    return f"{title}: {said}" if names and not any(stands(n, said) for n in names) else said
-
-
-MOST_LISTED, LONGEST_HEAD = 12, 5
-"""items of a list that are told, and words of what each begins with"""
-
-
-def whole_list(said: str, text: str) -> str:
-    """A sentence that leads to a list and its first item, with what the other items begin with."""
-    lead, colon, item = said.rpartition(": ")
-    if not colon or length(item) > LONGEST_HEAD:
-        return said
-    behind = re.split(r":\s*\n", text)
-    following = next((b for a, b in pairwise(behind) if " ".join(a.split()).endswith(lead)), "")
-    heads = list[str]()
-    for paragraph in re.split(r"\n\s*\n|\n\s*[-*\u2022]\s", following.strip()):
-        head = next(iter(sentences(paragraph)), "").strip(" .-*\u2022")
-        if not head or length(head) > LONGEST_HEAD:
-            break
-        heads.append(head)
-    told = f"{lead}: {', '.join(heads[:MOST_LISTED])}"
-    return told if len(heads) > 1 and heads[0] == item.strip(" .") else said
 
 
 def the_one(texts: Collection[str]) -> str:
@@ -687,6 +629,12 @@ class AnswerReader:
         self, run: Run, sources: Sequence[Source], question: str, guess: str
     ) -> list[tuple[Source, str]]:
         """The sentences of the sources and where they stand, best first; [] with no embedder."""
+        return [told[:2] for told in await self._ranked(run, sources, question, guess)]
+
+    async def _ranked(
+        self, run: Run, sources: Sequence[Source], question: str, guess: str
+    ) -> list[tuple[Source, str, float]]:
+        """The same, each with its mean cosine to the question and to what was expected."""
         key = (question, guess, *(source.id for source in sources))
         if (ranked := run.lookups.ranked.get(key)) is not None:
             return ranked
@@ -696,7 +644,30 @@ class AnswerReader:
         texts = [f"{headed(source)}: {said}" for source, said in told]
         hoped = [question, f"{question} {guess}"]
         order = await asyncio.to_thread(by_meaning, self._embedder, hoped, texts)
-        return run.lookups.ranked.setdefault(key, [told[at] for at, _ in order])
+        return run.lookups.ranked.setdefault(key, [(*told[at], near) for at, near in order])
+
+    async def see_also(self, run: Run, number: int, shown: str) -> list[tuple[Source, str]]:
+        """What was read for a look-up and is nearest to it in meaning, beside what is `shown`.
+
+        In the sources' own words, each with its neighbours; [] where no words are asked for.
+        """
+        lookups, step = run.lookups, run.lookups.step(number)
+        asked, guess = lookups.resolved(step) or "", lookups.guesses.get(number, "")
+        found, quotes = lookups.found.get(number), list[tuple[Source, str]]()
+        told = found and found.text == neutralise(default_in(run.sources[found.source], asked))
+        if step.compares or told or asks_for(asked) != "words":
+            return []
+        read = lookups.read.get(number, set()) - lookups.untold
+        about = [stated(source) for i, source in run.sources.items() if i in read]
+        ranked = await self._ranked(run, about, asked, guess)
+        least = max(LEAST_NEAR, NEAR * max((near for _, _, near in ranked), default=0.0))
+        for source, said in ((source, said) for source, said, near in ranked if near >= least):
+            if _may_answer(source, said, asked, guess) and says_more(said, shown, asked):
+                quotes.append((source, neutralise(with_neighbours(said, source.text))))
+                shown = f"{shown} {quotes[-1][1]}"
+            if len(quotes) == (BESIDE_ANSWER if found else BESIDE_NONE):
+                break
+        return quotes
 
     async def _read_candidate(
         self, run: Run, fit: dict[str, list[str]], *, sure: bool
@@ -730,7 +701,8 @@ class AnswerReader:
         for few in (ranked[:FIRST_DRAFTED], ranked[FIRST_DRAFTED:DRAFTED_FROM]):
             if few and drafted is not None:
                 drafted = await self._draft(run, few, question, nearest)
-            if drafted and (finding := await self._resting(run, few, question, drafted)):
+            finding = await self._resting(run, few, question, drafted) if drafted else None
+            if finding or run.lookups.at in run.lookups.settled:
                 return finding
         if drafted is None or self._embedder is None:
             return await self._read_on(run, about, question, guess)
@@ -813,15 +785,35 @@ class AnswerReader:
         quote = Finding(cut_quote(basis), source.id, quoted=True)
         needed = basis and overlap(basis, drafted) < REPEATED
         finding = Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())
-        if chance is not None and run.lookups.weigh(finding, chance, question) < BORNE_OUT:
-            if basis:  # a reader may see in it what the model doubts, so it can be the nearest
-                known = run.lookups.likely.setdefault(run.lookups.at, {})
-                known[quote] = min(chance, SURE)
-            if chance >= UNSURE:
-                run.lookups.doubt(finding, chance)
-            return None
+        if chance is not None:
+            borne_out = run.lookups.weigh(finding, chance, question) >= BORNE_OUT
+            held = await self._held(run, Pair(drafted, source), asked=borne_out)
+            if not borne_out or held < HELD:
+                if basis:  # a reader may see in it what the model doubts: it can be the nearest
+                    known = run.lookups.likely.setdefault(run.lookups.at, {})
+                    known[quote] = min(chance, SURE)
+                if chance >= UNSURE and held >= SUPPORTED:
+                    run.lookups.doubt(finding, chance)
+                    run.lookups.settled |= {run.lookups.at} if borne_out else set()
+                return None
         await run.keep_edited(DRAFT.stage, f" {drafted}")
         return finding
+
+    @staticmethod
+    async def _held(run: Run, pair: Pair, *, asked: bool) -> float:
+        """How likely the verifier holds a draft for what its source says, 0 to 1.
+
+        By its rules alone where the model is not `asked`, as it has doubted the draft already.
+        """
+
+        async def ask(messages: Sequence[Message]) -> float:
+            return await run.chance(DRAFT.stage, messages, DRAFT.name) or 0.0
+
+        if pair.fault():
+            return 0.0
+        if pair.verbatim():
+            return 1.0
+        return await held_by(pair, ask) if asked else chance_of(log_odds(pair))
 
     async def _nearest_of(
         self,
@@ -860,7 +852,7 @@ class AnswerReader:
         known = run.lookups.likely.setdefault(run.lookups.at, {})
         known |= {f: max(chance, known.get(f, 0.0)) for f, chance in chances.items()}
         order = sorted(known, key=lambda finding: -known[finding])[:MOST_QUOTED]
-        likely = SURE if drafted else LIKELY_ABROAD if is_foreign(question) else LIKELY
+        likely = SURE_ALONE if drafted else LIKELY_ABROAD if is_foreign(question) else LIKELY
         best = [
             f
             for at, f in enumerate(order)
@@ -969,5 +961,5 @@ class AnswerReader:
             said = " ".join(nearest[0][1].split()) if nearest else ""
         said = said or closest_sentence(f"{asked} {finding.text}", "\n\n".join(holding or told))
         said = (said or finding.text)[:QUOTE_CHARACTERS]
-        listed = whole_list(_led_to(said, source.text), source.text)
+        listed = whole_list(led_to(said, source.text), source.text)
         return neutralise(with_subject(listed, source))

@@ -175,6 +175,9 @@ def test_what_is_said_beside_claims_is_a_paragraph_of_its_own():
     told = "It grows [1].\nIt grows [1].\n\nNot found: What is eaten?\n\nNearest to it: It grows"
     assert told in markdown(run)
     assert cited_answer(run).text().count("\n") == 3, "as it was written"
+    assert "[1].\n\nSee also git-log(1): It" in markdown(
+        trajectory(f"{claim}\nSee also git-log(1): {claim}")
+    )
 
 
 def test_what_is_not_certain_is_told_apart_in_every_form():

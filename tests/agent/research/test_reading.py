@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rubricem.agent.reports.cited import Cited, cited_answer
+from rubricem.agent.reports.verifier import SAYS, SAYS_MORE
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.reading import (
     adds,
@@ -17,13 +18,18 @@ from rubricem.agent.research.reading import (
     default_in,
     fuller,
     holds,
+    says_more,
     summary_for,
-    told_sentences,
     trim,
-    whole_list,
-    with_subject,
 )
 from rubricem.agent.research.run import Run
+from rubricem.agent.transcript.scaffold import neutralise
+from rubricem.agent.transcript.words import (
+    told_sentences,
+    whole_list,
+    with_neighbours,
+    with_subject,
+)
 from rubricem.memory.schema import (
     AnswerFormat,
     Decoding,
@@ -421,6 +427,7 @@ async def test_what_a_command_does_is_told_by_its_own_entry(
         "undo is the same as reset but that the files are kept as they are."
     )
     told = await ask_undoing(tmp_path, text, "What does git undo do?")
+    told = told.partition("See also")[0]
     assert told.startswith("undo is the same as reset") and "autoundo" not in told
 
 
@@ -452,8 +459,22 @@ RESETS = (
 DRAFTED = "To undo a commit, use git reset with the option --soft."
 
 
+class Drafting(GivenModel):
+    """Asked as the verifier asks, it holds with these chances that the passage says a claim, and
+    that the claim says more."""
+
+    says, says_more = 0.9, 0.1
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        given = await super().weigh(prefix, options)
+        for asked, yes in ((SAYS, self.says), (SAYS_MORE, self.says_more)):
+            if asked in self.read[-1]:
+                return yes / 2, yes / 2, 1 - yes, 0.0
+        return given
+
+
 async def draft_undoing(
-    folder: Path, reader: GivenModel, text: str = RESETS, **limits: object
+    folder: Path, reader: Drafting, text: str = RESETS, **limits: object
 ) -> Run:
     """A run whose model is asked beside its transcript, over one passage."""
     policy = SmallModel(Filling(reading=" the transcript is read on", expects=" revert it"))
@@ -466,7 +487,7 @@ async def draft_undoing(
 async def test_an_answer_is_drafted_from_the_passages_alone_and_shown_with_what_it_rests_on(
     tmp_path: Path,
 ):
-    reader = GivenModel(text=DRAFTED)
+    reader = Drafting(text=DRAFTED)
     run = await draft_undoing(tmp_path, reader)
     cited = cited_answer(run.trajectory("t"))
     assert cited.text(lambda _: "").splitlines() == [
@@ -475,7 +496,7 @@ async def test_an_answer_is_drafted_from_the_passages_alone_and_shown_with_what_
     assert RESETS in reader.read[0] and "How do I undo a commit?" in reader.read[0]
     assert "revert it" not in reader.read[0], "what it expects would be said again"
     assert "the transcript is read on" not in run.text and run.status is Status.FINISHED
-    assert run.spent["draft"].calls == 2, "it is written, then held against its passage"
+    assert run.spent["draft"].calls == 4, "it is written, then held against its passage"
 
 
 MISSED = "Not found: How do I undo a commit?"
@@ -488,9 +509,10 @@ UNSURE = "Not certain:"
         ("not found", 0.35, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
         ("not found", 0.4, Status.PARTIAL, f"{UNSURE} With reset --soft git takes back"),
         ("Not found.", 0.2, Status.NO_EVIDENCE, MISSED),
-        ("To undo it, use git reset --mixed_up.", 0.8, Status.FINISHED, "With reset --soft git"),
-        ("To undo a commit, use git with 128.", 0.8, Status.FINISHED, "With reset --soft git"),
-        ("Undo the commit.", 0.8, Status.FINISHED, "With reset --soft git takes back"),
+        ("To undo it, use git reset --mixed_up.", 0.85, Status.FINISHED, "With reset --soft git"),
+        ("To undo a commit, use git with 128.", 0.85, Status.FINISHED, "With reset --soft git"),
+        ("Undo the commit.", 0.85, Status.FINISHED, "With reset --soft git takes back"),
+        ("Undo the commit.", 0.75, Status.PARTIAL, f"{UNSURE} With reset --soft git takes back"),
         ("Undo the commit.", 0.35, Status.NO_EVIDENCE,
          f"{MISSED}\nNearest to it: With reset --soft"),
         (DRAFTED, 0.65, Status.PARTIAL, f"{UNSURE} {DRAFTED}\nIt rests on: With reset --soft git"),
@@ -503,14 +525,15 @@ UNSURE = "Not certain:"
          Status.FINISHED, "With reset --soft git takes back"),
     ],
     ids=["nothing, one is near", "nothing, one may be it", "nothing", "another name",
-         "another number", "the question again", "the question again, and unsure", "not certain",
+         "another number", "the question again", "again, hardly sure", "again, and unsure",
+         "not certain",
          "the sentence is likelier", "the model doubts it", "not certain, of another number",
          "no word", "the sentence itself"],
 )  # fmt: skip
 async def test_a_draft_that_no_passage_holds_is_not_shown(
     tmp_path: Path, drafted: str, yes: float, status: Status, told: str
 ):
-    reader = GivenModel(lambda text: yes if "--soft" in text else 0.1, drafted)
+    reader = Drafting(lambda text: yes if "--soft" in text else 0.1, drafted)
     run = await draft_undoing(tmp_path, reader)
     shown = cited_answer(run.trajectory("t")).text(lambda _: "")
     assert run.status is status and shown.startswith(told)
@@ -519,7 +542,7 @@ async def test_a_draft_that_no_passage_holds_is_not_shown(
 
 
 async def test_what_a_doubted_draft_rests_on_is_shown_as_the_nearest(tmp_path: Path):
-    reader = GivenModel(lambda text: 0.35 if "Is this answer right" in text else 0.1, DRAFTED)
+    reader = Drafting(lambda text: 0.35 if "Is this answer right" in text else 0.1, DRAFTED)
     run = await draft_undoing(tmp_path, reader)
     shown = cited_answer(run.trajectory("t")).text(lambda _: "")
     assert run.status is Status.NO_EVIDENCE and "To undo" not in shown
@@ -528,7 +551,7 @@ async def test_what_a_doubted_draft_rests_on_is_shown_as_the_nearest(tmp_path: P
 
 async def test_a_draft_on_why_is_not_certain_where_another_would_be(tmp_path: Path):
     policy = SmallModel(Filling(expects=" revert it"))
-    policy.reader = GivenModel(lambda t: 0.75 if "Is this answer right" in t else 0.1, DRAFTED)
+    policy.reader = Drafting(lambda t: 0.75 if "Is this answer right" in t else 0.1, DRAFTED)
     for question, status in (("How do I undo it?", Status.FINISHED),
                              ("Why do I undo a commit?", Status.PARTIAL)):  # fmt: skip
         folder = tmp_path / str(status)
@@ -549,7 +572,7 @@ async def test_a_draft_without_a_number_tells_no_amount(
     tmp_path: Path, question: str, status: Status
 ):
     policy = SmallModel(Filling(expects=" undo"))
-    policy.reader = GivenModel(text="With reset --soft git takes back what was the last commit.")
+    policy.reader = Drafting(text="With reset --soft git takes back what was the last commit.")
     run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
     run.ask = replace(run.ask, question=question)
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
@@ -557,7 +580,7 @@ async def test_a_draft_without_a_number_tells_no_amount(
 
 
 async def test_a_draft_that_is_not_certain_is_told_as_that(tmp_path: Path):
-    reader = GivenModel(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
+    reader = Drafting(lambda text: 0.6 if "Is this answer right" in text else 0.1, DRAFTED)
     run = await draft_undoing(tmp_path, reader)
     assert run.reason == "not certain: How do I undo a commit?" and not run.lookups.found
     first, second = (p for p in cited_answer(run.trajectory("t")).pieces if isinstance(p, Cited))
@@ -565,10 +588,93 @@ async def test_a_draft_that_is_not_certain_is_told_as_that(tmp_path: Path):
     assert second.text.startswith("With reset --soft") and second.certain
 
 
+@pytest.mark.parametrize(
+    ("says", "says_more", "borne_out", "lead"),
+    [(0.9, 0.1, 0.8, ""), (0.6, 0.7, 0.8, UNSURE), (0.6, 0.7, 0.6, UNSURE),
+     (0.3, 0.8, 0.8, None), (0.3, 0.8, 0.6, UNSURE)],
+    ids=["held", "hardly", "hardly, and unsure", "not held", "unsure, and not asked"],
+)  # fmt: skip
+async def test_a_draft_is_certain_where_the_verifier_holds_it_and_left_out_where_it_does_not(
+    tmp_path: Path, says: float, says_more: float, borne_out: float, lead: str | None
+):
+    drafted = "Use reset --soft, with which git takes back the last commit and keeps all files."
+    reader = Drafting(lambda t: borne_out if "Is this answer right" in t else 0.1, drafted)
+    reader.says, reader.says_more = says, says_more
+    run = await draft_undoing(tmp_path, reader)
+    shown = cited_answer(run.trajectory("t")).text(lambda _: "")
+    first = f"{UNSURE} With reset --soft" if lead is None else f"{lead} {drafted}".strip()
+    assert shown.startswith(first) and (drafted in shown) is (lead is not None)
+    searched = len(run.lookups.queries[1])
+    assert searched == (1 if borne_out > 0.7 and lead is not None else 2), (
+        "another draft is no surer"
+    )
+
+
+def test_a_sentence_is_told_with_its_neighbours_of_sixty_words():
+    text = "\n\n".join(
+        f"{name} is a sentence of just twenty words{' or so' * 6}." for name in "abcde"
+    )
+    told = [" ".join(each.split()) for each in told_sentences(text)]
+    for at, (first, last) in enumerate([(0, 2), (1, 3), (2, 4), (2, 4), (2, 4)]):
+        assert with_neighbours(told[at], text) == " ".join(told[first : last + 1]), "what is next"
+    long = f"It has {'ever more words and ' * 20}no end. It is short, and says nothing more of it."
+    assert with_neighbours(next(told_sentences(long)), long) == next(told_sentences(long))
+
+
+def test_what_is_shown_says_no_more_whatever_numbers_it_has():
+    said = ">>> index.value_counts() gives 3.0 and 2.0, where nothing else was counted at all"
+    assert says_more(said, "Nothing else is shown.", "How is it counted?")
+    assert not says_more(said, f"Not certain: {neutralise(said)}.", "How is it counted?")
+
+
+class Nearness:
+    """An embedder by which texts are as near to any question as the number they end with."""
+
+    dimensions = 2
+    name = "nearness"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        ends = (re.search(r"\b0\.\d(?=\.?$)", text) for text in texts)
+        near = [1.0 if query else float(end[0]) if end else 0.0 for end in ends]
+        return np.array([[each, 0.0] for each in near], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "seen"),
+    [
+        (AnswerFormat.LONG, [
+            "See also two: The commit before the last one is restored by a checkout alone: 0.9.",
+            "See also one: Whoever wants the index as well has to give --mixed to it: 0.8. "
+            "It is short: 0.1.",
+        ]),
+        (AnswerFormat.EXACT, []),
+    ],
+)  # fmt: skip
+async def test_what_is_nearest_is_quoted_with_its_neighbours_where_nothing_answers(
+    tmp_path: Path, answer_format: AnswerFormat, seen: list[str]
+):
+    policy = SmallModel(Filling(expects=" undo"))
+    policy.reader = Drafting(0.1, "not found")
+    pages = [
+        page("one", "Whoever wants the index as well has to give --mixed to it: 0.8. "
+             "It is short: 0.1."),
+        page("two", "The commit before the last one is restored by a checkout alone: 0.9."),
+        page("three", "Of branches there is a page that tells how each of them is made: 0.6."),
+    ]  # fmt: skip
+    run = new_run(
+        tmp_path, policy, FixedSearch(pages), Decoding.FORCED, answer_format=answer_format
+    )
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Nearness()))
+    told = cited_answer(run.trajectory("t")).text(lambda _: "").splitlines()
+    assert [line for line in told if line.startswith("See also")] == seen
+    assert run.status is Status.NO_EVIDENCE
+
+
 async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_from_others(
     tmp_path: Path,
 ):
-    class Seeing(GivenModel):
+    class Seeing(Drafting):
         async def complete(self, prefix, sampling, *rest):  # type: ignore[no-untyped-def]
             said = await super().complete(prefix, sampling, *rest)
             there = "--soft" in self.read[-1]
@@ -591,9 +697,7 @@ async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_f
 
 async def test_what_a_draft_names_that_no_passage_has_is_searched_for(tmp_path: Path):
     policy = SmallModel(Filling(expects=" undo a commit"))
-    policy.reader = GivenModel(
-        text="Undo the last commit with `undoing.approx` and keep all files."
-    )
+    policy.reader = Drafting(text="Undo the last commit with `undoing.approx` and keep all files.")
     told = "undoing.approx()\n\nKeep all files and undo the last commit of them that was made."
     search = Library([page("undo", "It is to undo a commit."), page("undoing.approx", told)])
     run = new_run(tmp_path, policy, search, Decoding.FORCED, passages=1)
@@ -604,14 +708,14 @@ async def test_what_a_draft_names_that_no_passage_has_is_searched_for(tmp_path: 
 
 
 async def test_a_draft_that_denies_what_it_rests_on_is_not_shown(tmp_path: Path):
-    reader = GivenModel(text="With --soft git takes back the last commit, not the files.")
+    reader = Drafting(text="With --soft git takes back the last commit, not the files.")
     text = "Of the last commit git takes back the files with --soft, and it keeps nothing else."
     run = await draft_undoing(tmp_path, reader, text)
     assert reader.text not in run.text
 
 
 async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
-    reader = GivenModel(text="The function highlight() sets it in bold.")
+    reader = Drafting(text="The function highlight() sets it in bold.")
     policy = SmallModel(Filling(expects=" bold"))
     policy.reader = reader
     text = "It returns a copy of the text with each match that was found in it set in bold."
@@ -624,7 +728,7 @@ async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
 
 
 async def test_an_answer_of_one_sentence_has_the_question_as_its_rubric(tmp_path: Path):
-    run = await draft_undoing(tmp_path, GivenModel(text=DRAFTED))
+    run = await draft_undoing(tmp_path, Drafting(text=DRAFTED))
     assert "<rubric>\n- Answers: How do I undo a commit?\n</rubric>" in run.text
     assert not {"rubric", "rubric_review"} & run.spent.keys(), "no model is asked for it"
 
@@ -632,14 +736,14 @@ async def test_an_answer_of_one_sentence_has_the_question_as_its_rubric(tmp_path
 async def test_a_command_that_is_put_together_of_what_stands_apart_is_not_shown(tmp_path: Path):
     for made_up in ("`git undo --hard`", "`git reset commit --soft`"):
         drafted = f"To undo it, git takes back the last commit with {made_up}."
-        run = await draft_undoing(tmp_path / made_up[5:9], GivenModel(text=drafted))
+        run = await draft_undoing(tmp_path / made_up[5:9], Drafting(text=drafted))
         assert made_up not in answer_of(run)
 
 
 async def test_a_draft_names_no_passage_by_its_place_and_rests_on_no_link(tmp_path: Path):
     link = "All of it is told on another page, too: https://undo.example/reset_soft_last_commit."
     text = f"{link}\n\nWith reset --soft git takes back what was done last, and keeps all files."
-    reader = GivenModel(text="Use reset --soft [1], of the last commit in undo[0] [2].")
+    reader = Drafting(text="Use reset --soft [1], of the last commit in undo[0] [2].")
     run = await draft_undoing(tmp_path, reader, text + " Then undo[0] is what was done.")
     found = run.lookups.found[1]
     assert found.text == "Use reset --soft, of the last commit in undo[0]."
@@ -653,7 +757,7 @@ async def test_a_draft_rests_on_the_sentence_that_has_its_rare_words(tmp_path: P
         "Use the option --soft of the command to leave all files as they are."
     )
     drafted = "Use the command with the option --soft."
-    run = await draft_undoing(tmp_path, GivenModel(text=drafted), text)
+    run = await draft_undoing(tmp_path, Drafting(text=drafted), text)
     assert run.lookups.found[1].more[0].text.startswith("Use the option --soft")
 
 
@@ -661,7 +765,7 @@ async def test_a_name_made_of_the_questions_words_says_something(tmp_path: Path)
     text = "undo_commit(keep=None) With undo_commit a commit is taken back, its files are kept."
     for drafted, found in (("To undo a commit, use the function `undo_commit`.", True),
                            ("To undo a commit, use the function to undo it.", False)):  # fmt: skip
-        reader = GivenModel(lambda t: 0.8 if "Is this answer right" in t else 0.1, drafted)
+        reader = Drafting(lambda t: 0.8 if "Is this answer right" in t else 0.1, drafted)
         run = await draft_undoing(tmp_path / str(found), reader, text)
         assert (drafted in answer_of(run)) is found
 
@@ -670,7 +774,7 @@ async def test_a_draft_rests_on_a_passage_that_has_its_option(tmp_path: Path):
     near = page("git-diff", "To undo what the commit has, the index is reset, which leaves files.")
     told = page("git-reset", "The reset with --soft leaves all files as they are after the commit.")
     policy = SmallModel(Filling(expects=" undo"))
-    policy.reader = GivenModel(
+    policy.reader = Drafting(
         text="To undo a commit, the index is reset with `--soft`, which leaves files."
     )
     run = new_run(tmp_path, policy, FixedSearch([near, told]), Decoding.FORCED)
@@ -684,7 +788,7 @@ async def test_without_an_embedder_the_transcript_is_read_on_where_no_passage_ho
 ):
     said = "With reset --soft git takes back the last commit."
     policy = SmallModel(Filling(reading=f" {said}", claims=[said]))
-    policy.reader = GivenModel(text="To undo a commit, use git reset --mixed_up.")
+    policy.reader = Drafting(text="To undo a commit, use git reset --mixed_up.")
     run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
     run.ask = replace(run.ask, question="How do I undo a commit?")
     run = await walk(run, ForcedDecoder())
@@ -692,7 +796,7 @@ async def test_without_an_embedder_the_transcript_is_read_on_where_no_passage_ho
 
 
 async def test_a_bare_answer_is_no_drafted_sentence(tmp_path: Path):
-    reader = GivenModel(text=DRAFTED)
+    reader = Drafting(text=DRAFTED)
     run = await draft_undoing(tmp_path, reader, answer_format=AnswerFormat.EXACT)
     assert DRAFTED not in run.text and "draft" not in run.spent
 
@@ -745,7 +849,7 @@ async def test_where_no_answer_could_be_drafted_a_sentence_must_be_sure_in_any_l
     monkeypatch.setattr(Run, "chance", doubts)
     question, text = asked
     policy = SmallModel(Filling(reading=" not found", expects=" reset"))
-    policy.reader = GivenModel(text="not found")
+    policy.reader = Drafting(text="not found")
     run = new_run(tmp_path, policy, FixedSearch([page("git", text)]), Decoding.FORCED)
     run.ask = replace(run.ask, question=question)
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
