@@ -5,7 +5,8 @@
 The 30 questions were written before anything was measured on them, from the manuals alone; half
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
 were written by somebody who knew neither code nor manuals as they stand here, 72 more later
-(`--split third`), and 28 after those (`--split fourth`). Each is asked as `rubricem ask` asks it.
+(`--split third`), 28 after those (`--split fourth`), then 24 (`--split fifth`). Each is asked as
+`rubricem ask` asks it.
 Whether an answer is useful is for a reader to say: `useful` of a question says what it must tell,
 this program prints each answer with its citations, and the reader's verdicts are joined in from
 `results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
@@ -42,8 +43,10 @@ from rubricem.judge.evaluation.report import share
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
-HALVES, OTHER, THIRD, FOURTH = ("train", "dev"), "other", "third", "fourth"
-"""of the 30; and those by somebody else"""
+HALVES = ("train", "dev")
+"""of the 30"""
+OTHER, THIRD, FOURTH, FIFTH = OTHERS = ("other", "third", "fourth", "fifth")
+"""those by somebody else"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""
 PACKAGES: Mapping[str, Mapping[str, str]] = {
@@ -202,5 +205,5 @@ if __name__ == "__main__":
     size.add_argument("--full", action="store_true", help="all of a split, or of both halves")
     parser.add_argument("--source", choices=("python", *PACKAGES), help="the questions of one")
     work = Path(tempfile.gettempdir()) / "rubricem-everyday"
-    asking_options(parser, work, (*HALVES, OTHER, THIRD, FOURTH))
+    asking_options(parser, work, (*HALVES, *OTHERS))
     asyncio.run(main(parser.parse_args()))

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.asked import KeptRows, Row, read_verdicts, row_of, shown, spread_over
 from benchmarks.everyday import (
+    FIFTH,
     FOURTH,
     HALVES,
     OTHER,
@@ -53,10 +54,15 @@ def test_thirty_questions_of_four_sources_are_halved() -> None:
 
 
 def test_so_many_of_each_source_are_by_somebody_else() -> None:
-    for split, of_each in ((OTHER, [12] * 4), (THIRD, [18] * 4), (FOURTH, [12, 6, 5, 5])):
+    for split, of_each in (
+        (OTHER, [12] * 4),
+        (THIRD, [18] * 4),
+        (FOURTH, [12, 6, 5, 5]),
+        (FIFTH, [9, 5, 5, 5]),
+    ):
         others = Counter(row["source"] for row in EVERY if row["split"] == split)
         assert others == dict(zip(["python", *PACKAGES], of_each, strict=True))
-    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 178
+    assert len({row["id"] for row in EVERY}) == len({row["question"] for row in EVERY}) == 202
 
 
 @pytest.mark.parametrize("row", EVERY, ids=lambda row: str(row["id"]))
