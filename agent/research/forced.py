@@ -21,6 +21,7 @@ grammar holds it to a whole call, or to what would have come without one.
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -465,6 +466,9 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, f"\n{neutralise(told)}")
         # What rests on another that was not found needs no word of its own.
         asked = {s.number: neutralise(t) for s in lookups.open() if (t := lookups.resolved(s))}
+        if run.ask.answer_format is not AnswerFormat.EXACT:
+            with suppress(RunCut):  # a budget that ends leaves it as it is: as not certain
+                await self._reader.withdraw(run)
         unsure = lookups.unsure()
         left = [text for number, text in asked.items() if number not in unsure]
         if not run.sources and run.search_error:

@@ -19,11 +19,9 @@ from rubricem.agent.reports.rules import (
     Pair,
     bids,
     contradiction,
-    log_odds,
     stated,
     stated_in,
 )
-from rubricem.agent.reports.rules import chance as chance_of
 from rubricem.agent.reports.verifier import SUPPORTED, held_by
 from rubricem.agent.research.candidates import (
     asks_for,
@@ -787,7 +785,8 @@ class AnswerReader:
         finding = Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())
         if chance is not None:
             borne_out = run.lookups.weigh(finding, chance, question) >= BORNE_OUT
-            held = await self._held(run, Pair(drafted, source), asked=borne_out)
+            # One that is doubted already is held against it last, if it is to be shown.
+            held = await self._held(run, Pair(drafted, source)) if borne_out else SUPPORTED
             if not borne_out or held < HELD:
                 if basis:  # a reader may see in it what the model doubts: it can be the nearest
                     known = run.lookups.likely.setdefault(run.lookups.at, {})
@@ -799,21 +798,30 @@ class AnswerReader:
         await run.keep_edited(DRAFT.stage, f" {drafted}")
         return finding
 
-    @staticmethod
-    async def _held(run: Run, pair: Pair, *, asked: bool) -> float:
-        """How likely the verifier holds a draft for what its source says, 0 to 1.
+    async def withdraw(self, run: Run) -> None:
+        """Take back what was drafted and is doubted where the verifier holds that it is not said.
 
-        By its rules alone where the model is not `asked`, as it has doubted the draft already.
+        The sentence that it rests on stands in its place, if there is one.
         """
+        for number, finding in run.lookups.unsure().items():
+            known = number in run.lookups.settled or not finding.worded
+            pair = Pair(finding.text, stated(run.sources[finding.source]))
+            if known or await self._held(run, pair) >= SUPPORTED:
+                continue
+            _, chance = run.lookups.doubted.pop(number)
+            for instead in finding.more:
+                run.lookups.doubt(instead, chance)
+
+    @staticmethod
+    async def _held(run: Run, pair: Pair) -> float:
+        """How likely the verifier holds a draft for what its source says, 0 to 1."""
 
         async def ask(messages: Sequence[Message]) -> float:
             return await run.chance(DRAFT.stage, messages, DRAFT.name) or 0.0
 
         if pair.fault():
             return 0.0
-        if pair.verbatim():
-            return 1.0
-        return await held_by(pair, ask) if asked else chance_of(log_odds(pair))
+        return 1.0 if pair.verbatim() else await held_by(pair, ask)
 
     async def _nearest_of(
         self,
