@@ -216,7 +216,9 @@ def test_an_arm_ends_where_its_reward_rises_no_more_or_its_rounds_are_done(
     ("answers", "divergence", "surprise", "why"),
     [
         ([0.4, 0.2], [0.01, 0.02], [0.5, 0.9], ""),
-        ([0.4, 0.19], [0.01], [0.5], "answers are worth 0.19, 0.40 at first"),
+        ([0.4, 0.1], [0.01], [0.5], ""),
+        ([0.4, 0.1, 0.3, 0.1], [0.01], [0.5], ""),
+        ([0.4, 0.19, 0.1], [0.01], [0.5], "answers are worth 0.19, 0.40 at first"),
         ([0.0, 0.0], [None], [None], ""),
         ([0.4, 0.4], [0.1, None, 1.5], [0.5], "1.5 nats a token from the imitation"),
         ([0.4, 0.4], [], [0.5, 0.04], "surprise is 0.08 of what it was"),
