@@ -324,7 +324,9 @@ def draw_arms(replicates: Sequence[Replicate], path: Path) -> None:
             curves_of[axis] = [list(enumerate(c.metrics[metric], start=1)) for c in courses]
         for axis, found in curves_of.items():
             curve = mean_curve(found)
-            axis.plot(curve.keys(), curve.values(), marker="o", markersize=4, label=name)
+            # An arm that no replicate has keeps its colour, and no place among the names.
+            label = name if curve else "_"
+            axis.plot(curve.keys(), curve.values(), marker="o", markersize=4, label=label)
     titles = ("mean reward of the held-out questions", *SHOWN.values())
     for axis, title in zip(axes, titles, strict=True):
         axis.set_xlabel("rounds")

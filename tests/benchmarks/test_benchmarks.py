@@ -291,7 +291,11 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert "stages - imitation      0.75 (0.5 to 1.0)" in "\n".join(shown)
     assert [line.split()[0] for line in shown[1:4]] == ["imitation", "stages-middle", "stages"]
     draw_arms(told, tmp_path / "arms.svg")
-    assert "<svg" in (tmp_path / "arms.svg").read_text()
+    assert "<!-- branches -->" in (tmp_path / "arms.svg").read_text()
+    some = [one.model_copy(update={"arms": {"stages": one.arms["stages"]}}) for one in told]
+    draw_arms(some, tmp_path / "some.svg")
+    drawn = (tmp_path / "some.svg").read_text()
+    assert "<!-- stages -->" in drawn and "<!-- branches -->" not in drawn
 
 
 def test_an_interval_is_over_replicates_too():
