@@ -80,8 +80,8 @@ def _acts(name: str, value: Any, meant: Mapping[str, Any], folder: Path) -> bool
 def _lies_outside(source: str, folder: Path) -> bool:
     if source in BUILT_IN:
         return False
-    if source in PAID or source in offered("sources"):
-        return True
+    if source in PAID or source in offered("sources") or "\0" in source:
+        return True  # no path of a file holds a zero
     place = os.path.realpath(folder / os.path.expanduser(source))
     return ":" in source or not Path(place).is_relative_to(os.path.realpath(folder))
 
