@@ -15,13 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rubricem.agent.reports.rules import (
-    Pair,
-    bids,
-    contradiction,
-    stated,
-    stated_in,
-)
+from rubricem.agent.reports.rules import Pair, bids, contradiction, stated, stated_in
 from rubricem.agent.reports.verifier import SUPPORTED, held_by
 from rubricem.agent.research.candidates import (
     asks_for,
@@ -817,7 +811,9 @@ class AnswerReader:
         """How likely the verifier holds a draft for what its source says, 0 to 1."""
 
         async def ask(messages: Sequence[Message]) -> float:
-            return await run.chance(DRAFT.stage, messages, DRAFT.name) or 0.0
+            chance = await run.chance(DRAFT.stage, messages, DRAFT.name)
+            assert chance is not None, "the same model weighed the draft before"
+            return chance
 
         if pair.fault():
             return 0.0

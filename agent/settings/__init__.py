@@ -76,7 +76,11 @@ class Settings(BaseSettings):
     """Every setting. Building one reads no environment and no file: `load_settings` does."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
+        case_sensitive=True,  # else `SOURCE` of a folder's file would set `source` unasked
+        env_prefix=PREFIX,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     model: str | None = None
@@ -379,7 +383,7 @@ def _explain(
     origin = origins[name]
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(Settings.model_fields)
-        near = get_close_matches(name, Settings.model_fields, n=1)
+        near = get_close_matches(name.lower(), Settings.model_fields, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
         said = f"{origin}: there is no setting {name!r}{meant}."
         return SettingsError(said, f"Allowed are {allowed}.")
@@ -471,7 +475,8 @@ def _ours(name: str) -> bool:
 @lru_cache(4)
 def _variables(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """What these variables of the environment set; finding that out takes 5 ms of CPU."""
-    return EnvSettingsSource(Settings, env_ignore_empty=True)() if named else {}
+    read = EnvSettingsSource(Settings, case_sensitive=False, env_ignore_empty=True)
+    return read() if named else {}
 
 
 MOST_BYTES, MOST_DOTS = 262_144, 1000

@@ -165,6 +165,7 @@ ACTS = [
     "max_total_tokens = 900000",
     "context_tokens = 10000000",
     "slots = 64",
+    r'source = "\u0000"',
     '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
     '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
 ]
@@ -259,6 +260,8 @@ def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(
     error = refusal()
     assert str(error) == f"{path}: there is no setting 'modle' (did you mean model?)."
     assert "model" in error.remedy and "tool_calls" in error.remedy
+    write(folder, 'SOURCE = ["/etc"]\n')
+    assert str(refusal()) == f"{path}: there is no setting 'SOURCE' (did you mean source?)."
     write(folder, "[prices]\nsmall = [0.1, -1, 0.4]\n")
     assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())
 
