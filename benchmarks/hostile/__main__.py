@@ -133,7 +133,7 @@ async def cost_of(each: "Input") -> Cost:
             await each.read(place)
             said = "read"
         except RubricemError as error:
-            said = str(error)[:120]
+            said = str(error).replace(str(place), place.name)[:120]
         except Exception as error:
             said = f"UNHANDLED {type(error).__name__}: {error}"[:120]
         taken, waited = spent() - begun, time.perf_counter() - clock
