@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, bases_of, founded, harmless
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, founded, harmless
 from rubricem.agent.transcript.scaffold import template
+from rubricem.agent.transcript.words import folded
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import RubricemError
@@ -294,6 +295,13 @@ def _middle_cut(text: str, characters: int) -> str:
     return f"{text[:half]} [...] {text[-half:]}"
 
 
+def _bases_of(run: Trajectory) -> list[str]:
+    """All that a lesson on a run can rest on, by its names."""
+    queries = dict.fromkeys([*(s.query for s in run.sources), *(u.asked for u in run.searched)])
+    alike = {folded(query): query for query in reversed(queries)}
+    return [*(stage.value for stage in Stage), *(s.id for s in run.sources), *alike.values()]
+
+
 def form_grammar(run: Trajectory) -> str:
     """GBNF that holds a small model to the form: a line for each heading, one or two lessons.
 
@@ -301,7 +309,7 @@ def form_grammar(run: Trajectory) -> str:
     """
     lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
     # JSON's texts are GBNF's; a bracket or a break in one would end it for those who read it.
-    whole = (name for name in bases_of(run) if not _BREAKS.search(name))
+    whole = (name for name in _bases_of(run) if not _BREAKS.search(name))
     named = " | ".join(json.dumps(name, ensure_ascii=False) for name in whole)
     return (
         f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n" lesson '

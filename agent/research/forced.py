@@ -45,6 +45,7 @@ from rubricem.agent.research.plans import (
     outline,
     read_plan,
 )
+from rubricem.agent.research.quoting import Inquiry, fuller
 from rubricem.agent.research.reading import (
     GREEDY,
     NOT_FOUND,
@@ -52,8 +53,6 @@ from rubricem.agent.research.reading import (
     OnSlot,
     Slot,
     Slots,
-    fuller,
-    may_say,
     the_one,
 )
 from rubricem.agent.research.run import Run
@@ -297,7 +296,7 @@ class ForcedDecoder:
         if guess := lookups.guesses.get(lookups.at):
             words = min(words, PART)
             about = dict.fromkeys(found.new, f"{asked} {guess}")
-            nearest = await self._reader.nearest(run, found.sources, asked, guess)
+            nearest = await self._reader.nearest(run, found.sources, Inquiry(asked, guess))
             # Best last, so that the best of each source stays.
             about |= {source.id: said for source, said in reversed(nearest)}
         saying = {i: said[0] for i, said in lookups.told.items()}
@@ -569,7 +568,7 @@ class ForcedDecoder:
                     ended = cut
             step = run.lookups.step(number)
             asked = run.lookups.resolved(step) or ""
-            said = bool(claim) and may_say(claim, finding.text, asked, source)
+            said = bool(claim) and Inquiry(asked).may_say(claim, finding.text, source)
             quote = quote or (fuller(claim, source) if said else "")
             if said and not quote:
                 await run.keep_edited(Stage.ANSWER, claim)

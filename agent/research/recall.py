@@ -359,13 +359,6 @@ def basis_in(run: Trajectory, named: str) -> Basis | None:
     return None
 
 
-def bases_of(run: Trajectory) -> list[str]:
-    """All that a lesson on a run can rest on, by its names."""
-    queries = dict.fromkeys([*(s.query for s in run.sources), *(u.asked for u in run.searched)])
-    alike = {folded(query): query for query in reversed(queries)}
-    return [*(stage.value for stage in Stage), *(s.id for s in run.sources), *alike.values()]
-
-
 def held_up(item: Reflection, run: Trajectory, scores: StageScores) -> ItemUse | None:
     """How many of a reflection's lessons hold of a later run on its question; None: untold.
 

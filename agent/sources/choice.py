@@ -7,6 +7,7 @@ their passages taken in turn.
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,6 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import (
     OPTION,
     dotted_names,
-    entered_options,
     read_query,
     worded_defaults,
 )
@@ -288,6 +288,14 @@ class Meaning:
     """By what meaning is told, once it is there."""
 
     embedder: Embedder | None = None
+
+
+_ENTERED = re.compile(r"^[ \t]*(--?[A-Za-z][\w-]*(?:[ =\[<,|].*)?)$", re.MULTILINE)
+
+
+def entered_options(text: str) -> set[str]:
+    """The options of which a text has the entry: those of lines that begin with one."""
+    return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
 
 
 class Reranked:

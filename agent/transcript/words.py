@@ -15,19 +15,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 from rubricem.memory.language import (
     LETTER,
     language_of,
     language_with,
-    length,
     sentences,
     stands,
     stop_words,
     words_in,
 )
-from rubricem.memory.schema import Passage, Source
+from rubricem.memory.schema import Passage
 
 NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 """inside a word: it is an identifier"""
@@ -135,41 +134,8 @@ def closest_sentence(claim: str, passage: str) -> str:
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 """of a command: `-f`, `--force`"""
-_ENTERED = re.compile(r"^[ \t]*(--?[A-Za-z][\w-]*(?:[ =\[<,|].*)?)$", re.MULTILINE)
-_TYPED = re.compile(r"`([^`\n]+)`")
-_PLAIN = re.compile(r"[a-z][a-z-]*")
-
-
-def entered_options(text: str) -> set[str]:
-    """The options of which a text has the entry: those of lines that begin with one."""
-    return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
-
-
-def options_stand(claim: str, *passages: str) -> bool:
-    """Whether the options of a claim stand in the passages, letters also together: `-fd`."""
-    known = {option for passage in passages for option in OPTION.findall(passage)}
-    asked = OPTION.findall(claim)
-    each = ([o] if o[1] == "-" else [f"-{letter}" for letter in o[1:]] for o in asked)
-    return all(o in known or known.issuperset(parts) for o, parts in zip(asked, each, strict=True))
-
-
-def is_made_up(claim: str, passage: str) -> bool:
-    """Whether a command in the claim is put together of what stands apart in the passage, or not.
-
-    An option that is not there, or a word behind another one that it never follows there, although
-    it is there: `git remote delete`, where `git push --delete` is told. What stands nowhere is the
-    reader's own: a branch, a file. A command is what stands between backticks.
-    """
-    there = passage.replace("`", " ")
-    known = {*_PLAIN.findall(there)}
-    if not options_stand(claim, there):
-        return True
-    for command in _TYPED.findall(claim):
-        for before, word in pairwise(takewhile(_PLAIN.fullmatch, command.split())):
-            follows = rf"(?<!\w){re.escape(before)}[\s-]+{re.escape(word)}(?!\w)"
-            if word in known and not re.search(follows, there):
-                return True
-    return False
+TYPED = re.compile(r"`([^`\n]+)`")
+"""what stands between backticks"""
 
 
 def named(text: str, question: str) -> frozenset[str]:
@@ -177,7 +143,7 @@ def named(text: str, question: str) -> frozenset[str]:
 
     That is options, numbers, identifiers, and the words of what stands between backticks.
     """
-    typed = re.findall(r"[A-Za-z][\w.-]*", " ".join(_TYPED.findall(text)))
+    typed = re.findall(r"[A-Za-z][\w.-]*", " ".join(TYPED.findall(text)))
     exact = {*OPTION.findall(text), *IDENTIFIER.findall(text), *re.findall(r"\d+", text), *typed}
     return frozenset(word for word in exact if not stands(word, question))
 
@@ -233,122 +199,6 @@ def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator
         if after != here + 1:
             yield passage[spans[begun][0] : spans[here][1]]
             begun = after
-
-
-LEAST_WHOLE = 8
-"""words, below which a sentence tells little without the next one ("1000-59999:")"""
-MOST_TOGETHER = 480
-"""characters of a sentence and of what the entry begins with that it is in"""
-_OF_THE_LAST = re.compile(r"(?:The )?[Dd]efaults?\b|By default\b|Otherwise\b|If not,")
-"""a sentence that says nothing without the one before it: "Number of samples. Default is 50.\""""
-
-
-_NAMES = r"\*{0,2}\w+(?:, \*{0,2}\w+)*"
-ENTRY = re.compile(rf"\n(?=[ \t]*(?:{_NAMES} : |:param [^:\n]+:|{_NAMES} \([^()\n]*\): ))")
-"""before a parameter of a docstring: `num : int, optional`, `:param num:` or `num (int): `"""
-
-
-def told_sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, where short ones and those that lead to the next are part of it.
-
-    A default is part of what it is the default of, which stands before it, and a parameter begins
-    anew.
-    """
-    for entry in ENTRY.split(text):
-        held, last = "", ""
-        for said in sentences(entry):
-            if last and not held and _OF_THE_LAST.match(said):
-                last = f"{last} {said}"
-                continue
-            held = f"{held} {said}".strip()
-            if not held.endswith(":") and length(held) >= LEAST_WHOLE:
-                if last:
-                    yield last
-                held, last = "", held
-        yield from filter(None, (last, held))
-
-
-_SECTION = re.compile(
-    r"\n[ \t]*(?:\w[\w ]*\n[ \t]*-{3,}|(?:Returns|Raises|Yields|Examples?|Notes?):)"
-)
-"""what ends the parameters of a docstring"""
-
-
-def led_to(said: str, text: str) -> str:
-    """A sentence after the beginning of the entry that it is in: whose parameter it is of.
-
-    "The column says left_only" is what a parameter named `indicator` asks for.
-    """
-    for entry in ENTRY.split(f"\n{text}")[1:]:
-        within = _SECTION.split(entry, maxsplit=1)[0]
-        told = [" ".join(each.split()) for each in told_sentences(within)]
-        if said in told[1:]:
-            joined = " " if said == told[1] else " ... "
-            led = f"{told[0]}{joined}{said}"
-            return led if len(led) <= MOST_TOGETHER else said
-    return said
-
-
-NEIGHBOURS = 60
-"""words of a sentence with those on both sides of it"""
-
-
-def with_neighbours(said: str, text: str) -> str:
-    """One of the `told_sentences` of a text with those beside it, of `NEIGHBOURS` words at most.
-
-    On one line. The next one comes before the one before it, as it tells on.
-    """
-    told = [" ".join(each.split()) for each in told_sentences(text)]
-    first = last = told.index(" ".join(said.split()))
-    while True:
-        words = length(" ".join(told[first : last + 1]))
-        if last + 1 < len(told) and words + length(told[last + 1]) <= NEIGHBOURS:
-            last += 1
-        elif first and words + length(told[first - 1]) <= NEIGHBOURS:
-            first -= 1
-        else:
-            return " ".join(told[first : last + 1])
-
-
-_COMMAND = re.compile(r"([\w.+-]+?)(?:\(\d\w*\)|\.\d)")
-"""the title of a manual's page: git-push(1), apt-mark.8"""
-
-
-def with_subject(said: str, source: Source) -> str:
-    """A sentence after the name of what its page is of, where it does not say it.
-
-    An entry of a docstring ("divide : {'ignore', 'warn'}") is of whatever it stands under, and what
-    a command does ("Apply the change") tells nobody how to do it. A title in capitals is the name
-    of a statement: VACUUM.
-    """
-    title = source.title
-    names = [title.rpartition(".")[2]]
-    if command := _COMMAND.fullmatch(title):
-        names = [command[1], command[1].replace("-", " ")]
-    elif dotted_names(title) != [title]:
-        names = [title] if title.isupper() else []
-    return f"{title}: {said}" if names and not any(stands(n, said) for n in names) else said
-
-
-MOST_LISTED, LONGEST_HEAD = 12, 5
-"""items of a list that are told, and words of what each begins with"""
-
-
-def whole_list(said: str, text: str) -> str:
-    """A sentence that leads to a list and its first item, with what the other items begin with."""
-    lead, colon, item = said.rpartition(": ")
-    if not colon or length(item) > LONGEST_HEAD:
-        return said
-    behind = re.split(r":\s*\n", text)
-    following = next((b for a, b in pairwise(behind) if " ".join(a.split()).endswith(lead)), "")
-    heads = list[str]()
-    for paragraph in re.split(r"\n\s*\n|\n\s*[-*\u2022]\s", following.strip()):
-        head = next(iter(sentences(paragraph)), "").strip(" .-*\u2022")
-        if not head or length(head) > LONGEST_HEAD:
-            break
-        heads.append(head)
-    told = f"{lead}: {', '.join(heads[:MOST_LISTED])}"
-    return told if len(heads) > 1 and heads[0] == item.strip(" .") else said
 
 
 def folded(query: str) -> str:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.graph import STEPS, Decoder
 from rubricem.agent.research.reading import NOT_FOUND
@@ -153,3 +156,13 @@ def answer_of(run: Run) -> str:
     """The answer as it stands in the transcript, with its cites."""
     document = parse(run.text)
     return document.last("answer")
+
+
+class Meanings:
+    """Of unit vectors by one word; a `--soft` means undoing."""
+
+    name = "meanings"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        near = [[1.0, 0.0] if re.search("undo|--soft", t, re.I) else [0.0, 1.0] for t in texts]
+        return np.array(near, dtype=np.float32)

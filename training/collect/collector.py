@@ -46,7 +46,6 @@ from rubricem.memory.schema import (
     Value,
 )
 from rubricem.memory.text import counted, seed_of
-from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import (
     GroupRecord,
     Question,
@@ -56,6 +55,7 @@ from rubricem.training.collect.directory import (
     thread_of,
 )
 from rubricem.training.collect.gate import MEND, CollectProgress, RunGate
+from rubricem.training.collect.questions import Curriculum, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold
 from rubricem.training.extras import Pace
 

@@ -55,10 +55,9 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import one_line, seed_of
 from rubricem.training.collect.collector import Collector, Rollouts
-from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.collect.remote import RayOptions, connected
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig

@@ -32,10 +32,15 @@ from typing import Any
 from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.collector import Collector, Memory, Milestone
-from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import StepMemory, hash_of
 from rubricem.training.collect.gate import Purse, RunStopped
-from rubricem.training.collect.questions import Selected, apart_from, select_questions
+from rubricem.training.collect.questions import (
+    Curriculum,
+    QuestionBatch,
+    Selected,
+    apart_from,
+    select_questions,
+)
 from rubricem.training.extras import in_thread
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell

@@ -16,8 +16,6 @@ from rubricem.agent.reports.report import quotes
 from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
-    entered_options,
-    is_made_up,
     overlap,
     rested_on,
 )
@@ -286,34 +284,3 @@ def test_a_trajectory_is_read_once_and_what_verification_adds_is_seen():
         "unsupported",
         "unchecked",
     )
-
-
-MANUAL = """git-push(1)
-    git push [-f | --force] <remote> :<branch> deletes what is remote, `git remote` lists it.
--d, --delete
-    All of the branches are deleted. -v is of git remote add, see `--dry-run`.
-"""
-
-
-@pytest.mark.parametrize(
-    ("claim", "made_up"),
-    [
-        ("Run `git push origin --delete old`.", False),
-        ("Run git-push with -f.", False),
-        ("Run `git push -fd`.", False),
-        ("Run `git remote add`.", False),
-        ("Run `git remote deletes`.", True),
-        ("Run `git add`.", True),
-        ("Run `git push --remove`.", True),
-        ("Run `git push -fx`.", True),
-        ("It is well-known that git remote deletes.", False),
-    ],
-)
-def test_a_command_of_words_and_options_that_stand_apart_is_made_up(claim: str, made_up: bool):
-    assert is_made_up(claim, MANUAL) is made_up
-
-
-def test_an_option_has_its_entry_where_a_line_begins_with_it():
-    assert entered_options(MANUAL) == {"-d", "--delete"}
-    text = "--size=<n>\n-[no-]all\n--quiet | -q\n--keep is kept\n-1 is less\n - item"
-    assert entered_options(text) == {"--size", "--quiet", "-q", "--keep"}

@@ -14,6 +14,7 @@ from rubricem.agent.sources.choice import (
     Combined,
     Meaning,
     Reranked,
+    entered_options,
     is_beyond,
     is_folder,
     kept_name,
@@ -242,3 +243,11 @@ async def test_meaning_ranks_where_it_is_there_and_its_lack_is_told(
     assert (fetched is None) is (retrieval == "lexical"), "with a model that is fetched"
     served = Settings(model="m", base_url="http://127.0.0.1:1")
     assert setup_of(served).sources.retrieval == "lexical"
+
+
+def test_an_option_has_its_entry_where_a_line_begins_with_it():
+    text = (
+        "-d, --delete\n    All are deleted. -v is of git add, see `--dry-run`.\n--size=<n>\n"
+        "-[no-]all\n--quiet | -q\n--keep is kept\n-1 is less\n - item"
+    )
+    assert entered_options(text) == {"-d", "--delete", "--size", "--quiet", "-q", "--keep"}

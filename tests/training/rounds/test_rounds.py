@@ -46,10 +46,9 @@ from rubricem.memory.schema import (
     Usage,
 )
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory, StepMemory
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds.rollouts import (
