@@ -1,11 +1,13 @@
-"""verl's own worker of agent loops around ours, in one process, without a GPU and without Ray.
+"""A step of verl on a Ray of this machine, without a GPU, as far as its trainer goes there.
 
-Real are verl's worker and the batches it makes; ours the loop, the reward manager and the groups.
-verl's store of samples is a mapping here, and what Ray calls in other processes is called in this
-one. The policy is a script in the ids of a tiny tokenizer, the judge a server on loopback.
+Real are verl's managers and workers of agent loops and of rewards, its balancer and client of
+servers, its store of samples and the trainer's dispatch, sampling and advantages, each where Ray
+puts it; ours the loop, the reward manager, the actor of groups and the estimator. The policy's
+server is an actor that says a script in the ids of a tiny tokenizer, the judge one on loopback.
 """
 
-import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,10 @@ from typing import Any
 import pytest
 
 from rubricem.memory.rubrics import BufferStore
+from rubricem.training.collect.remote import _LOCAL, RayOptions, connected
+from tests.conftest import ROOT
 
+os.environ.update(_LOCAL)  # read as Ray is imported, which verl does
 verl = pytest.importorskip("verl")
 pytestmark = [
     pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(3600),
@@ -24,29 +29,28 @@ ROLLOUTS, REFLECTIONS, QUESTIONS = 3, 2, 2
 LENGTH = 40_000
 
 
-class Spoken:
-    """verl's client, answered by the turns of the loopback's run."""
+class Server:
+    """In the place of an engine behind verl's client; says the turns of the loopback's run."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._tokenizer: Any = None
-        self._known: dict[str, int] = {}
-
-    async def generate(
-        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
-    ) -> Any:
         from transformers import AutoTokenizer
 
-        if self._tokenizer is None:
-            self._tokenizer = AutoTokenizer.from_pretrained(self._folder)
-        number = self._known.setdefault(request_id, len(self._known))
-        text = spoken(self._tokenizer.decode(prompt_ids, skip_special_tokens=False), number)
-        words = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self._begun: dict[str, int] = {}
+
+    async def generate(
+        self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **more: Any
+    ) -> Any:
+        from verl.workers.rollout.replica import TokenOutput
+
+        prompt = self._tokenizer.decode(prompt_ids, skip_special_tokens=False)
+        number = self._begun.setdefault(request_id, len(self._begun))
+        words = self._tokenizer(spoken(prompt, number), add_special_tokens=False)["input_ids"]
         ids = [*words, self._tokenizer.convert_tokens_to_ids("<|im_end|>")]
         ids = ids[: sampling_params["max_tokens"]]
-        return SimpleNamespace(
+        return TokenOutput(
             token_ids=ids, log_probs=[-0.25] * len(ids), stop_reason="completed",
-            extra_fields={"global_steps": 4},
+            extra_fields={"global_steps": 1},
         )  # fmt: skip
 
 
@@ -65,27 +69,18 @@ def spoken(prompt: str, number: int) -> str:
     return turn[begun:]
 
 
-class Near:
-    """An object whose methods are called as those of an actor."""
-
-    def __init__(self, held: Any) -> None:
-        self._held = held
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._held, name)
-        return SimpleNamespace(remote=lambda *given: asyncio.ensure_future(method(*given)))
-
-
 @pytest.fixture
 async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    """verl's configuration with ours, over a tiny model's folder and a loopback judge."""
+    """verl's configuration with ours, over a tiny model's folder, a loopback judge and a Ray."""
+    import ray
+    import transfer_queue
     from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
     from transformers import Qwen2Config
 
     import rubricem.training.verl as engine
     from benchmarks.judged import buffer_of
     from benchmarks.rounds_server import serving_several
-    from rubricem.training.verl import groups, worker
     from tests.support.tiny import write_tokenizer
 
     model = tmp_path / "model"
@@ -100,35 +95,46 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     for number in range(QUESTIONS):
         buffer = buffer_of(f"Which rule is number {number}?")
         buffers.save(buffer.model_copy(update={"version": 1}))
-    monkeypatch.setenv("RUBRICEM_SOURCE", str(tmp_path / "docs"))
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("RUBRICEM_MEMORY", "on")
-    monkeypatch.setenv("RUBRICEM_MODEL", "judge")
     launch = Path(engine.__file__).parent / "launch"
     told = [
-        "algorithm.adv_estimator=ss_grpo", "data.return_raw_chat=True",
+        "algorithm.adv_estimator=ss_grpo", "algorithm.rollout_correction.bypass_mode=True",
+        "data.return_raw_chat=True",
         f"data.max_prompt_length={LENGTH}", f"data.max_response_length={LENGTH}",
         f"actor_rollout_ref.model.path={model}", f"actor_rollout_ref.rollout.n={ROLLOUTS}",
         "actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.calculate_log_probs=True",
+        "actor_rollout_ref.rollout.agent.num_workers=2",
         "actor_rollout_ref.rollout.agent.default_agent_loop=rubricem",
         f"actor_rollout_ref.rollout.agent.agent_loop_config_path={launch / 'agent_loop.yaml'}",
+        "reward.num_workers=2",
         "reward.reward_manager.source=importlib", "reward.reward_manager.name=StageReward",
         "reward.reward_manager.module.path=pkg://rubricem.training.verl.worker",
+        "trainer.val_before_train=False", "trainer.test_freq=-1",
+        f"trainer.default_local_dir={tmp_path}", "transfer_queue.enable=True",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
         f"+rubricem.reflections={REFLECTIONS}",
     ]  # fmt: skip
     folder = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(str(folder), version_base=None):
         found = compose("ppo_trainer", overrides=told)
+    OmegaConf.resolve(found)
     with serving_several(0.0, 1) as (judge,):
-        monkeypatch.setenv("RUBRICEM_BASE_URL", judge)
-        actor = groups.GroupsActor()
-        await actor.open(worker._options(found), None)
-        monkeypatch.setattr(worker, "_groups", lambda: Near(actor))
-        yield found
+        for name, value in {
+            "RUBRICEM_SOURCE": str(tmp_path / "docs"), "RUBRICEM_DATA_DIR": str(tmp_path / "data"),
+            "RUBRICEM_MEMORY": "on", "RUBRICEM_MODEL": "judge", "RUBRICEM_BASE_URL": judge,
+            "VERL_USE_EXTERNAL_MODULES": "rubricem.training.verl.plugin",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        # Ray's processes would find another package of this name.
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        async with connected(RayOptions(workers=8)):
+            transfer_queue.init(found.transfer_queue)
+            yield found
+            transfer_queue.close()
 
 
 def prompts(uids: list[str]) -> Any:
-    """A batch as the trainer dispatches it."""
+    """A batch as the trainer takes it from its loader."""
     from verl.utils import tensordict_utils as tu
 
     chats = [[{"role": "user", "content": f"Which rule is number {n}?"}] for n in range(len(uids))]
@@ -142,60 +148,56 @@ def prompts(uids: list[str]) -> Any:
     )  # fmt: skip
 
 
-async def test_a_step_of_verl_is_judged_in_groups_and_trains_reflections_with_it(
-    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_step_of_verl_is_judged_in_groups_and_trains_reflections_with_it(
+    config: Any, tmp_path: Path
 ) -> None:
     import numpy as np
-    import torch
-    from verl.trainer.ppo.v1 import agent_loop_tq
+    import ray
+    import transfer_queue
+    from verl.experimental.reward_loop import RewardLoopManager
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+    from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+    from verl.workers.rollout.llm_server import LLMServerClient
+    from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
     from rubricem.training.rows.credit import PAPER
-    from rubricem.training.verl import worker
     from rubricem.training.verl.plugin import decoded, ss_grpo_advantages
+    from rubricem.training.verl.worker import RubricCheckpoints
 
-    stored: dict[str, Any] = {}
-    states: dict[str, str] = {}
+    kept = RubricCheckpoints(config)
+    server = ray.remote(Server).remote(Path(config.actor_rollout_ref.model.path))
+    balancer = ray.remote(GlobalRequestLoadBalancer).remote(servers={"server": server})
+    manager = AgentLoopManagerTQ.create(
+        config, LLMServerClient(config, balancer), None,
+        RewardLoopManager(config).reward_loop_worker_handles,
+    )  # fmt: skip
+    trainer = object.__new__(PPOTrainerSync)
+    trainer.config, trainer.trainer_mode, trainer.global_steps = config, "sync", 1
+    trainer.agent_loop_manager = manager
+    trainer._submit_batch_to_rollout(prompts([f"uid{n}" for n in range(QUESTIONS)]))
+    replay = ReplayBuffer("sync", config.trainer, None, "drop", config.trainer.v1.sampler)
+    batch, _ = replay.sample(1, "train", QUESTIONS)
+    assert len(batch.keys) == QUESTIONS * (ROLLOUTS + REFLECTIONS)
 
-    class Store:
-        def init(self) -> None:
-            """It is there."""
-
-        async def async_kv_put(self, key: str, partition_id: str, tag: Any) -> None:
-            states[key] = tag["status"]
-
-        async def async_kv_batch_put(
-            self, keys: list[str], fields: Any, tags: Any, partition_id: str
-        ) -> None:
-            stored.update({key: fields[number] for number, key in enumerate(keys)})
-
-    class Rewards:
-        async def compute_score(self, data: Any) -> Any:
-            return await worker.StageReward(config, None, None, router=None).run_single(data)
-
-    monkeypatch.setattr(agent_loop_tq, "tq", Store())
-    spoken = Spoken(Path(config.actor_rollout_ref.model.path))
-    made = agent_loop_tq.AgentLoopWorkerTQ.__ray_metadata__.modified_class
-    loops = made(config, spoken, None, [Near(Rewards())])
-    await loops.generate_sequences(prompts([f"uid{n}" for n in range(QUESTIONS)]))
-    await asyncio.gather(*loops.background_tasks)
-    assert set(states.values()) == {"finished"}
-    assert len(stored) == QUESTIONS * (ROLLOUTS + REFLECTIONS)
-
-    pad = torch.nn.utils.rnn.pad_sequence
-    keys = sorted(stored)
-    rewards, mask = (
-        pad([stored[key][name] for key in keys], batch_first=True)
-        for name in ("rm_scores", "response_mask")
-    )
+    trainer._compute_advantage(trainer._compute_old_log_prob(batch, {}), {})
+    fields = ["rm_scores", "response_mask", "advantages"]
+    stored = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id="train", select_fields=fields
+    ).to_padded_tensor()
+    rewards, mask, found = (stored[name] for name in fields)
     codes = decoded(rewards, mask, 4)
     reflects = (codes.stages == 4).any(axis=1)
     assert reflects.sum() == QUESTIONS * REFLECTIONS
     assert not np.isnan(codes.scores[~reflects]).any(), "every stage of every rollout is scored"
     assert not np.isnan(codes.scores[reflects, 0]).any()
-    found, _ = ss_grpo_advantages(rewards, mask, [key.split("_")[0] for key in keys], PAPER)
+    expected, _ = ss_grpo_advantages(
+        rewards, mask, [key.split("_")[0] for key in batch.keys], PAPER
+    )
+    assert (found - expected).abs().max() < 1e-6
     assert found[~reflects].abs().max() > 0.5 and found[reflects].abs().max() > 0.5
     assert not found[mask == 0].any()
-    await worker._groups().keep.remote(1, tmp_path / "global_step_1")
-    kept = tmp_path / "global_step_1" / "rubricem"
-    assert len(list(BufferStore(kept / "buffers").all())) == QUESTIONS
-    assert len((kept / "bank" / "journal.jsonl").read_text().splitlines()) >= QUESTIONS
+    kept.on_save(SimpleNamespace(), 1, str(tmp_path / "global_step_1"))
+    part = tmp_path / "global_step_1" / "rubricem"
+    assert len(list(BufferStore(part / "buffers").all())) == QUESTIONS
+    assert len((part / "bank" / "journal.jsonl").read_text().splitlines()) >= QUESTIONS
