@@ -94,6 +94,8 @@ class Checks:
         try:
             async with asyncio.timeout(self.limit):
                 await check()
+        except TimeoutError:
+            self.note(name, False, f"not done in {self.limit:.0f} s; --limit says how long to wait")
         except Exception as error:  # the others are still to be seen
             self.note(name, False, f"{type(error).__name__}: {error}".replace("\n", " ")[:300])
 

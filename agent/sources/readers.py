@@ -115,12 +115,18 @@ class Document:
                     f"{name} is encrypted.", "Save a copy of it that opens without a password."
                 )
             until = clock() + seconds
-            pages = []
+            pages: list[str] = []
+            read: dict[Any, str] = {}  # by object: a file may name one page very often
             for page in reader.pages:
                 if clock() >= until:
                     break
                 get_on()
-                pages.append(page.extract_text())
+                key = page.indirect_reference
+                text = read.get(key) if key else None
+                text = page.extract_text() if text is None else text
+                if key:
+                    read[key] = text
+                pages.append(text)
             title = ""
             with suppress(PyPdfError):  # a damaged title is no reason to lose the pages
                 title = str(reader.metadata.title or "") if reader.metadata else ""

@@ -241,6 +241,24 @@ def _tables(count: int) -> bytes:
     return b"".join(parts) + b"startxref%s\n%%%%EOF" % before.removeprefix(b"/Prev")
 
 
+def _one_page(times: int) -> bytes:
+    """A PDF of so many pages, which are all the same one."""
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count %d/Kids[%s]>>" % (times, b"3 0 R " * times),
+        b"<</Type/Page/Parent 2 0 R/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
+        b"<</Length 31>>stream\nBT /F 12 Tf 9 9 Td (word) Tj ET \nendstream",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+    ]
+    written, places = b"%PDF-1.7\n", []
+    for number, content in enumerate(objects, 1):
+        places.append(len(written))
+        written += b"%d 0 obj%s\nendobj\n" % (number, content)
+    table = b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % p for p in places)
+    end = b"trailer<</Size 6/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(written)
+    return written + table + end
+
+
 def _page_of(content: bytes, packing: str = "") -> Callable[[Path], Awaitable[Any]]:
     return lambda folder: _page(content, packing)
 
@@ -293,6 +311,7 @@ INPUTS = (
     _file("csv: a quote that never closes", "a.csv", lambda: b'a,b\n"' + b'x,""y\n' * 2_500_000),
     _file("csv: a field of 20 MB", "a.csv", lambda: b"a,b\n" + b"x" * 20 * MB),
     _file("pdf: 50,000 tables of objects", "a.pdf", lambda: _tables(50_000)),
+    _file("pdf: a page 100,000 times", "a.pdf", lambda: _one_page(10**5)),
     _file("epub: a chapter 100,000 times", "a.epub", lambda: _book(10**5, 1)),
     _file("epub: 60,000 chapters", "a.epub", lambda: _book(60_000, 60_000)),
     _file("epub: 3,000 chapters that overlap", "a.epub", lambda: _overlapping(3000)),

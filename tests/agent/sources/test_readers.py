@@ -16,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
+from benchmarks.hostile.inputs import _one_page
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import (
     LONGEST,
@@ -108,6 +109,20 @@ def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
     document = Document.read(tmp_path / "a.pdf")
     bees, wasps = Section("page 1", "Bees dance."), Section("page 3", "Wasps sting.")
     assert (document.sections, document.note) == ((bees, wasps), "")
+
+
+def test_a_page_that_a_pdf_names_again_and_again_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pypdf import PageObject
+
+    read: list[PageObject] = []
+    text = PageObject.extract_text
+    monkeypatch.setattr(PageObject, "extract_text", lambda page: (read.append(page), text(page))[1])
+    (tmp_path / "a.pdf").write_bytes(_one_page(50))
+    document = Document.read(tmp_path / "a.pdf")
+    assert document.sections == tuple(Section(f"page {n}", "word") for n in range(1, 51))
+    assert len(read) == 1
 
 
 def zipped(parts: dict[str, str]) -> bytes:
