@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import httpx2
-from openai import APIStatusError
+import aiohttp
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -30,7 +29,7 @@ from rubricem.agent.models.limits import (
     note_spent,
     price_of,
 )
-from rubricem.agent.models.openai_client import ModelServer, complaint_of
+from rubricem.agent.models.openai_client import ModelServer, StatusError, complaint_of
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
@@ -209,20 +208,22 @@ class OpenAIChat:
         reading, spent = await self._tries.call(attempt)
         return reading.completion(spent + self._usage(reading, messages))
 
-    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> httpx2.Response:
+    async def _stream(
+        self, messages: Sequence[Message], sampling: Sampling
+    ) -> aiohttp.ClientResponse:
         """The reply's events, asked for without what the server turns out to refuse."""
         while True:
             body = self._dialect.body(messages, sampling)
             try:
                 return await self._http.stream("/chat/completions", body)
-            except APIStatusError as refused:
-                if refused.status_code == 404:
+            except StatusError as refused:
+                if refused.status == 404:
                     try:
                         known = await self._http.model_names()
                     except AttemptError:
                         known = []
                     raise self._server.no_model(known) from None
-                if refused.status_code in (400, 422):
+                if refused.status in (400, 422):
                     self._dialect.learn(body, complaint_of(refused.body))
                 if self._dialect.body(messages, sampling) == body:
                     raise
