@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import aiohttp
+import httpx2
+from openai import APIStatusError
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -29,7 +30,7 @@ from rubricem.agent.models.limits import (
     note_spent,
     price_of,
 )
-from rubricem.agent.models.openai_client import ModelServer, StatusError, complaint_of
+from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
@@ -208,22 +209,20 @@ class OpenAIChat:
         reading, spent = await self._tries.call(attempt)
         return reading.completion(spent + self._usage(reading, messages))
 
-    async def _stream(
-        self, messages: Sequence[Message], sampling: Sampling
-    ) -> aiohttp.ClientResponse:
+    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> httpx2.Response:
         """The reply's events, asked for without what the server turns out to refuse."""
         while True:
             body = self._dialect.body(messages, sampling)
             try:
                 return await self._http.stream("/chat/completions", body)
-            except StatusError as refused:
-                if refused.status == 404:
+            except APIStatusError as refused:
+                if refused.status_code == 404:
                     try:
                         known = await self._http.model_names()
                     except AttemptError:
                         known = []
                     raise self._server.no_model(known) from None
-                if refused.status in (400, 422):
+                if refused.status_code in (400, 422):
                     self._dialect.learn(body, complaint_of(refused.body))
                 if self._dialect.body(messages, sampling) == body:
                     raise

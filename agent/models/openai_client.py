@@ -1,29 +1,38 @@
-"""One model server, spoken with over aiohttp: requests sent, replies heard, failures told.
+"""One model server, spoken with through the `openai` package: replies heard, failures told.
 
 The events of a reply are read here, as plain JSON values. With 64 and more runs at once a call's
-own cost is what counts, and of a turn in 20 pieces the `openai` package's objects took 3 ms of CPU,
-its reader 0.4 ms beyond ours, and what it does for each request as long as sending it. Each call
-is tried once: who waits, and whom a refusal makes wait as well, is the limiter's affair
-(`limits.Tries`). What is not OpenAI's, for servers that take token ids, is sent the same way.
+own cost is what counts: of a turn in 20 pieces the package's objects were measured at 3 ms of CPU,
+its reader at 0.4 ms beyond ours, and the client itself at 0.5 ms. It tries each call once: who
+waits, and whom a refusal makes wait as well, is the limiter's affair (`limits.Tries`), and a
+client that tried again by itself would keep it from knowing. What is not OpenAI's, for servers
+that take token ids, is sent through the same client.
 
-Import this module only where a server is used.
+Import this module only where a server is used: the package takes a second.
 """
 
 import asyncio
 import json
+import math
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import httpx2
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAioHttpClient,
+    omit,
+)
 
-from rubricem.agent.models.limits import AttemptError, Endpoint, Server, connector, shared_client
+from rubricem.agent.models.limits import AttemptError, Server, connector, shared_client
 from rubricem.agent.models.replies import Reading
 
 Json = dict[str, Any]
@@ -33,8 +42,6 @@ ASIDE_SECONDS = 30.0
 """for a reply that needs no writing: a list of models, the ids of a text"""
 MOST_CONNECTIONS = 5000
 """to one server; how many calls are in flight is the limiter's affair"""
-IDLE_SECONDS = 5.0
-"""after which a connection is used no more; many servers end theirs then"""
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
 EXACTNESS = 1 / 16
@@ -47,18 +54,9 @@ MOST_BYTES = 8_000_000
 """of one event, or of a reply that is none: read here, they cost others their time"""
 REST_SECONDS = 0.1
 """after the last event; a response read to its end leaves its connection fit for the next call"""
-_FAILURES = (aiohttp.ClientError, ValueError, RecursionError)
+_BROKEN = (APIConnectionError, httpx2.RequestError, aiohttp.ClientError)
+_FAILURES = (APIError, *_BROKEN, ValueError, RecursionError)
 _UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-
-
-@dataclass(eq=False)
-class StatusError(Exception):
-    """What a server refuses: an HTTP status that is no success."""
-
-    status: int
-    body: Any
-    """a value of JSON, or text"""
-    headers: Mapping[str, str]
 
 
 class ModelServer:
@@ -68,22 +66,23 @@ class ModelServer:
         self.server = server
         self.root = server.endpoint.url.removesuffix("/v1")
         """what stands beside the OpenAI-compatible paths begins with this"""
-        own = f"Bearer {server.key}" if server.key else ""
-        self._headers = {
-            "Accept": "application/json",
-            # What nobody asked for packed cannot hold a thousand times its size.
-            "Accept-Encoding": "identity",
-            "User-Agent": "rubricem (research agent)",
-        }
-        if key := server.endpoint.basic or own:
-            self._headers["Authorization"] = key
+        own = f"Bearer {server.key}" if server.key else omit
+        self._headers = {"Authorization": server.endpoint.basic or own}
+        self._aside, self._written = self._options(ASIDE_SECONDS), self._options(None)
 
     async def get(self, path: str, body: Json | None = None) -> Any:
         """The JSON value at a path; with a body, the reply to a call which writes nothing."""
         try:
-            async with await self._asked(path, body, _limits(ASIDE_SECONDS)) as reply:
-                return json.loads(await _whole(reply))
-        except (StatusError, *_FAILURES) as error:
+            if body is None:
+                reply = await (await self._client()).get(
+                    path, cast_to=httpx2.Response, options=self._aside
+                )
+            else:
+                reply = await (await self._client()).post(
+                    path, cast_to=httpx2.Response, body=body, options=self._aside
+                )
+            return json.loads(reply.content)
+        except _FAILURES as error:
             raise self._failure(error) from None
 
     async def beside(self, path: str, body: Json) -> Json:
@@ -104,43 +103,31 @@ class ModelServer:
     async def model_names(self) -> list[str]:
         return [str(model["id"]) for model in await self.models()]
 
-    async def stream(self, path: str, body: Json) -> aiohttp.ClientResponse:
+    async def stream(self, path: str, body: Json) -> httpx2.Response:
         """A reply that is being written.
 
-        What the server refuses is raised as it is, a StatusError, since some refusals can be
+        What the server refuses is raised as it is, an APIStatusError, since some refusals can be
         answered; `hear` tells the others.
         """
         try:
-            # Its silences are timed here: comments that keep it alive count as bytes, and nothing
-            # less than a piece is to count.
-            return await self._asked(path, body, _limits(None))
-        except aiohttp.ClientError as error:
+            opened: Any = await (await self._client()).post(
+                path,
+                cast_to=httpx2.Response,
+                body=body,
+                options=self._written,
+                stream=True,
+                stream_cls=AsyncStream[object],
+            )
+            # What is cast to a response is one, although the signature tells of a stream.
+            response: httpx2.Response = opened
+            return response
+        except _BROKEN as error:
             raise self._failure(error) from None
-
-    async def _asked(
-        self, path: str, body: Json | None, limits: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """A reply whose head has come. Raises StatusError, aiohttp.ClientError and ValueError."""
-        url = path if "://" in path else f"{self.server.endpoint.url}{path}"
-        http = (await self._connections()).http
-        if body is None:
-            reply = await http.get(url, headers=self._headers, timeout=limits)
-        else:
-            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-            headers = {**self._headers, "Content-Type": "application/json"}
-            reply = await http.post(url, data=data, headers=headers, timeout=limits)
-        if 200 <= reply.status < 300:
-            return reply
-        async with reply:
-            told: Any = (await _whole(reply)).decode(errors="replace").strip()
-        with suppress(ValueError, RecursionError):
-            told = json.loads(told)
-        raise StatusError(reply.status, told, reply.headers)
 
     async def hear(
         self,
         reading: Reading,
-        opened: Awaitable[aiohttp.ClientResponse],
+        opened: Awaitable[httpx2.Response],
         read: Callable[[Any], Any],
         timeout: float,
     ) -> None:
@@ -153,13 +140,13 @@ class ModelServer:
         patience = None
         try:
             async with asyncio.timeout(timeout) as deadline:
-                async with await opened as response:
+                async with aclosing(await opened) as response:
                     reading.begun = True
                     patience = _Patience(deadline, timeout)
                     await self._listen(events_of(response), reading, read, patience)
             if not reading.complete:
                 raise self.server.cut("")
-        except StatusError as refused:
+        except APIStatusError as refused:
             raise self._failure(refused) from None
         except TimeoutError:
             if not reading.complete:
@@ -198,13 +185,16 @@ class ModelServer:
                 patience.renew(late=reading.ended is not None)
 
     def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
-        """What a failure stands for; `broke_off` says where a connection broke."""
-        if isinstance(error, StatusError):
-            return self.server.refused(error.status, complaint_of(error.body), error.headers)
-        if isinstance(error, _UNCONNECTED):
-            return self.server.unreachable()
-        if isinstance(error, aiohttp.ClientError):
-            return self.server.cut(broke_off)
+        """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
+        if isinstance(error, APIStatusError):
+            return self.server.refused(
+                error.status_code, complaint_of(error.body), error.response.headers
+            )
+        if isinstance(error, _BROKEN):
+            # The transport's own error says what openai's does not: whether anybody listens.
+            causes = (error, error.__cause__, error.__cause__ and error.__cause__.__cause__)
+            away = any(isinstance(cause, _UNCONNECTED) for cause in causes)
+            return self.server.unreachable() if away else self.server.cut(broke_off)
         return self.server.garbled()
 
     def _broken_by(self, event: Mapping[str, Any]) -> AttemptError:
@@ -216,86 +206,204 @@ class ModelServer:
         failed = self.server.refused(400, complaint, {})
         return failed if "context" in str(failed) else self.server.cut(complaint)
 
-    async def _connections(self) -> "_Connections":
-        endpoint = self.server.endpoint
-        return await shared_client(f"model {endpoint.url}", lambda: _Connections(endpoint))
+    def _options(self, seconds: float | None) -> Any:
+        """For one request. A stream's silences are timed here: comments that keep it alive count
+        as bytes, and nothing less than a piece is to count.
+        """
+        return {"headers": self._headers, "timeout": _limits(seconds)}
+
+    async def _client(self) -> AsyncOpenAI:
+        """The service's, whoever asks it: what differs stands in the headers of each call."""
+        url, loopback = self.server.endpoint.url, self.server.endpoint.loopback
+
+        def opened() -> _Client:
+            return _Client(
+                base_url=url,
+                api_key="in the headers of each request",
+                max_retries=0,
+                http_client=_Http(
+                    limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
+                    # A proxy meant for the network cannot reach this machine's own servers.
+                    trust_env=not loopback,
+                    verify=_trusted(trust_env=not loopback),
+                    # What nobody asked for packed cannot hold a thousand times its size.
+                    headers={"Accept-Encoding": "identity"},
+                    event_hooks={"response": [_bound]},
+                ),
+            )
+
+        return await shared_client(f"model {url}", opened)
 
 
-class _Connections:
-    """Those to one server, whoever asks it: what differs stands in the headers of each call."""
+@cache
+def _limits(seconds: float | None) -> httpx2.Timeout:
+    return httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.http = aiohttp.ClientSession(
-            connector=connector(
-                ssl=_trusted() if endpoint.url.startswith("https:") else True,
-                limit=MOST_CONNECTIONS,
-                keepalive_timeout=IDLE_SECONDS,
-            ),
-            # Those of a server that is named by its number as well.
-            cookie_jar=aiohttp.CookieJar(unsafe=True),
-            auto_decompress=False,
-            # A proxy meant for the network cannot reach this machine's own servers.
-            proxy=None if endpoint.loopback else _proxy(endpoint.url),
+
+class _Client(AsyncOpenAI):
+    """The package's client. Of requests that are alike but for their bodies it builds one.
+
+    That takes a third of a call's time, and the next one only copies it.
+    """
+
+    aclose = AsyncOpenAI.close
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self._built: dict[tuple[Any, ...], httpx2.Request] = {}
+
+    def _build_request(self, options: Any, *, retries_taken: int = 0) -> httpx2.Request:
+        plain = isinstance(options.json_data, dict) and isinstance(options.timeout, httpx2.Timeout)
+        plain = plain and not (options.params or options.extra_json)
+        if not plain or retries_taken or self._client.cookies:
+            return super()._build_request(options, retries_taken=retries_taken)
+        seconds = options.timeout.read
+        alike = options.method, options.url, seconds, *options.headers.items()
+        if (first := self._built.get(alike)) is None:
+            self._built[alike] = super()._build_request(options, retries_taken=retries_taken)
+            return self._built[alike]
+        body = json.dumps(options.json_data, ensure_ascii=False, separators=(",", ":")).encode()
+        headers = first.headers.copy()
+        headers["Content-Length"] = str(len(body))
+        stream = httpx2.ByteStream(body)
+        request = httpx2.Request(
+            first.method, first.url, headers=headers, stream=stream, extensions=first.extensions
         )
+        request.read()
+        return request
+
+
+class _Http(DefaultAioHttpClient):
+    """The package's client over aiohttp, on connections that a reply cannot hold by its heads.
+
+    What is sent to a server that sets no cookies and leads nowhere else passes its transport alone.
+    """
+
+    def __init__(self, most: float = math.inf, **named: Any) -> None:
+        self._most = most
+        super().__init__(**named)
+
+    async def send(self, request: httpx2.Request, **named: Any) -> httpx2.Response:
+        if self.cookies or named.keys() - {"stream"}:
+            return await super().send(request, **named)
+        response = await self._transport_for_url(request.url).handle_async_request(request)
+        response.request = request
+        if response.has_redirect_location:
+            await response.aclose()
+            return await super().send(request, **named)
+        if "set-cookie" in response.headers:
+            self.cookies.extract_cookies(response)
+        try:
+            for hook in self.event_hooks["response"]:
+                await hook(response)
+            if not named.get("stream"):
+                await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
+
+    def _init_transport(self, *given: Any, **named: Any) -> Any:
+        return self._over(super()._init_transport(*given, **named))
+
+    def _init_proxy_transport(self, *given: Any, **named: Any) -> Any:
+        return self._over(super()._init_proxy_transport(*given, **named))
+
+    def _over(self, transport: Any) -> Any:
+        def session() -> aiohttp.ClientSession:
+            held = connector(
+                self._most,
+                ssl=transport.ssl_context,
+                limit=transport.limits.max_connections,
+                keepalive_timeout=transport.limits.keepalive_expiry,
+            )
+            # Cookies are kept above it.
+            return aiohttp.ClientSession(connector=held, cookie_jar=aiohttp.DummyCookieJar())
+
+        transport.client = session
+        return transport
+
+
+def network(most: float) -> httpx2.AsyncBaseTransport:
+    """A way to servers, past proxies, of whose replies so many bytes are read at most."""
+    http = _Http(most, trust_env=False, verify=_trusted(trust_env=False))
+    return http._transport
+
+
+@cache
+def _trusted(trust_env: bool) -> ssl.SSLContext:
+    """Whom a connection trusts; reading it takes 20 ms of CPU."""
+    return httpx2.create_ssl_context(trust_env=trust_env)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyLimits:
+    """What is read of a reply; a value of JSON is all of it, or one of its events."""
+
+    most: int
+    """bytes in all"""
+    value: float = math.inf
+    """bytes of a value"""
+    marks: float = math.inf
+    """of a value, whose parts cost more than its text: a comma or an opening bracket is one, within
+    a string too, each end of a string four"""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that breaks off where it goes beyond its limits."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, limits: ReplyLimits, events: bool) -> None:
+        self._body, self._limits, self._events = body, limits, events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        limits, whole, value, marks = self._limits, 0, 0, 0
+        async for piece in self._body:
+            whole, value, marks = whole + len(piece), value + len(piece), marks + _marks(piece)
+            if whole > limits.most or value > limits.value or marks > limits.marks:
+                raise httpx2.ReadError("the reply is too large")
+            if self._events and (at := max(piece.rfind(b"\n\n"), piece.rfind(b"\r\n\r\n"))) >= 0:
+                value, marks = len(piece) - at, _marks(piece[at:])
+            yield piece
 
     async def aclose(self) -> None:
-        await self.http.close()
+        await self._body.aclose()
 
 
-def _proxy(url: str) -> str | None:
-    """What the environment names for an address; aiohttp would look for it at each request."""
-    parts, proxies = urlsplit(url), getproxies()
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+def _marks(piece: bytes) -> int:
+    ends = piece.count(b'"') - piece.count(b'\\"')  # those within a string are written so
+    return 4 * ends + sum(map(piece.count, (b",", b"[", b"{")))
 
 
-@cache
-def _limits(seconds: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=seconds)
+def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
+    """The response, whose body breaks off beyond its limits.
+
+    Raises httpx2.DecodingError where it is packed, which was not asked for.
+    """
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("the reply is packed, which was not asked for")
+    if isinstance(response.stream, httpx2.AsyncByteStream):
+        events = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _Bounded(response.stream, limits, events)
+    return response
 
 
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Whom a connection trusts; reading it takes 20 ms of CPU."""
-    from httpx import create_ssl_context
-
-    return create_ssl_context()
-
-
-def _is_packed(reply: aiohttp.ClientResponse) -> bool:
-    return reply.headers.get("Content-Encoding", "identity") != "identity"
+async def _bound(response: httpx2.Response) -> None:
+    """Bound what is read whole: all but a reply that is being written."""
+    # Whatever type a server declares: what is written is asked for without a time for each read.
+    written = response.request.extensions["timeout"]["read"] is None
+    if not (response.is_success and written):
+        bounded(response, ReplyLimits(MOST_BYTES))
 
 
-async def _whole(reply: aiohttp.ClientResponse) -> bytes:
-    """What a reply holds. Raises aiohttp.ClientPayloadError for one that is packed or too large."""
-    content = bytearray()
-    async for piece in reply.content.iter_any():
-        content += piece
-        if _is_packed(reply) or len(content) > MOST_BYTES:
-            raise aiohttp.ClientPayloadError("the reply is packed or too large")
-    return bytes(content)
-
-
-async def _unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What some send packed, though nobody asked for it. Raises ValueError for what is not."""
-    reader = zlib.decompressobj(wbits=47)  # gzip or deflate
-    async for piece in pieces:
-        try:
-            yield reader.decompress(piece, MOST_BYTES)
-        except zlib.error as error:
-            raise ValueError(str(error)) from error
-        if reader.unconsumed_tail:
-            raise ValueError("an event is too large")
-
-
-async def events_of(reply: aiohttp.ClientResponse) -> AsyncIterator[Any]:
+async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
     """The JSON values of the server-sent events that model servers send, up to `[DONE]`.
 
     Raises ValueError for what is no JSON, or too large an event.
     """
-    arriving = aiter(reply.content.iter_any())
-    chunks = _unpacked(arriving) if _is_packed(reply) else arriving
+    # A stream as it arrives passes two layers fewer; what is packed needs them.
+    packed = "content-encoding" in response.headers
+    arriving: Any = response.aiter_bytes() if packed else response.stream
+    chunks: AsyncIterator[bytes] = aiter(arriving)
     rest, lines, size = b"", [], 0
     async for chunk in chunks:
         size += len(chunk)
@@ -310,12 +418,12 @@ async def events_of(reply: aiohttp.ClientResponse) -> AsyncIterator[Any]:
                 lines.clear()
                 size = len(chunk)
                 if event.startswith(b"[DONE]"):
-                    with suppress(TimeoutError, aiohttp.ClientError):
+                    with suppress(TimeoutError, *_BROKEN):
                         async with asyncio.timeout(REST_SECONDS):
                             async for _ in chunks:
                                 pass
                     return
-                yield json.loads(event.decode(errors="surrogatepass"))
+                yield json.loads(event)
 
 
 class _Patience:

@@ -23,22 +23,18 @@ import asyncio
 import errno
 import json
 import logging
-import math
 import os
 import shutil
-import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from rubricem.agent.models.limits import connector
 from rubricem.agent.sources.fetch import AddressGuard, Target, normal
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers import split_passages
@@ -421,63 +417,6 @@ class Equipped:
         await asyncio.gather(*(each.aclose() for each in self._connections.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyLimits:
-    """What is read of a reply; a value of JSON is all of it, or one of its events."""
-
-    most: int
-    """bytes in all"""
-    value: float = math.inf
-    """bytes of a value"""
-    marks: float = math.inf
-    """of a value, whose parts cost more than its text: a comma or an opening bracket is one, within
-    a string too, each end of a string four"""
-
-
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that breaks off where it goes beyond its limits."""
-
-    def __init__(self, body: httpx2.AsyncByteStream, limits: ReplyLimits, events: bool) -> None:
-        self._body, self._limits, self._events = body, limits, events
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        limits, whole, value, marks = self._limits, 0, 0, 0
-        async for piece in self._body:
-            whole, value, marks = whole + len(piece), value + len(piece), marks + _marks(piece)
-            if whole > limits.most or value > limits.value or marks > limits.marks:
-                raise httpx2.ReadError("the reply is too large")
-            if self._events and (at := max(piece.rfind(b"\n\n"), piece.rfind(b"\r\n\r\n"))) >= 0:
-                value, marks = len(piece) - at, _marks(piece[at:])
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
-
-
-def _marks(piece: bytes) -> int:
-    ends = piece.count(b'"') - piece.count(b'\\"')  # those within a string are written so
-    return 4 * ends + sum(map(piece.count, (b",", b"[", b"{")))
-
-
-def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
-    """The response, whose body breaks off beyond its limits.
-
-    Raises httpx2.DecodingError where it is packed, which was not asked for.
-    """
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.DecodingError("the reply is packed, which was not asked for")
-    if isinstance(response.stream, httpx2.AsyncByteStream):
-        events = response.headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = _Bounded(response.stream, limits, events)
-    return response
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Whom a connection trusts; reading it takes 20 ms of CPU."""
-    return httpx2.create_ssl_context(trust_env=False)
-
-
 class Pinned(httpx2.AsyncBaseTransport):
     """Sends each request to a number that the guard let through, under the host's own name."""
 
@@ -495,6 +434,9 @@ class Pinned(httpx2.AsyncBaseTransport):
         return await self._sent(request, target, last)
 
     async def _sent(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
+        # Not above: the module takes half a second, and servers are also started as programs.
+        from rubricem.agent.models.openai_client import ReplyLimits, bounded
+
         reply = await self._network.handle_async_request(_to(request, target, number))
         try:
             return bounded(reply, ReplyLimits(MOST_BYTES, MOST_VALUE, MOST_MARKS))
@@ -504,21 +446,9 @@ class Pinned(httpx2.AsyncBaseTransport):
 
     @cached_property
     def _network(self) -> httpx2.AsyncBaseTransport:
-        """A way to servers, past proxies, of whose replies `MOST_WIRE` bytes are read at most."""
-        # Not above: the module takes half a second, and servers are also started as programs.
-        import aiohttp
-        from openai import DefaultAioHttpClient
+        from rubricem.agent.models.openai_client import network
 
-        trusted = _trusted()
-        transport: Any = DefaultAioHttpClient(trust_env=False, verify=trusted)._transport
-
-        def session() -> aiohttp.ClientSession:
-            held = connector(MOST_WIRE, ssl=trusted)
-            return aiohttp.ClientSession(connector=held, cookie_jar=aiohttp.DummyCookieJar())
-
-        transport.client = session
-        made: httpx2.AsyncBaseTransport = transport
-        return made
+        return network(MOST_WIRE)
 
     async def aclose(self) -> None:
         if "_network" in vars(self):
