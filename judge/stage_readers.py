@@ -228,6 +228,8 @@ COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
 """of a stage's words from which it is told"""
 LEAST_SENTENCE = 5
 """words of a sentence that counts as said twice"""
+_SPACED = {code: " " for code in range(128) if not chr(code).isalnum()}
+"""what parts the words of a text in ASCII"""
 _SENTENCE, _ENDS = re.compile(r"[.!?\n](?:\s+|(?<=\n))"), " \t\r.!?"
 
 
@@ -281,7 +283,9 @@ def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segmen
 def _words(text: str) -> tuple[str, ...]:
     """Kept, as the stages of a trajectory are held against the same sources in turn."""
     folded = text.casefold()
-    return tuple(WORD.findall(TAG.sub(" ", folded) if "<" in folded else folded))
+    plain = TAG.sub(" ", folded) if "<" in folded else folded
+    # In a third of the time, where the words are those of `WORD` all the same.
+    return tuple(plain.translate(_SPACED).split() if plain.isascii() else WORD.findall(plain))
 
 
 @lru_cache(maxsize=1)

@@ -40,7 +40,7 @@ def storable(text: str) -> str:
     Servers that cut an emoji in two, undecodable arguments and file names, and some PDFs bring
     them; no encoding can write them.
     """
-    return _LONE.sub("\ufffd", text)
+    return text if text.isascii() else _LONE.sub("\ufffd", text)
 
 
 def without_markers(text: str) -> str:

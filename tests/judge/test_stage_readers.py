@@ -621,6 +621,12 @@ def answered(text: str, *extra: Segment) -> Trajectory:
     return run_of({**WHOLE, Stage.ANSWER: text}, extra=extra)
 
 
+@pytest.mark.parametrize("mark", ["", " \u00fc"], ids=["ascii", "beyond"])
+def test_copied_words_are_those_between_any_marks(mark: str):
+    copied = "One\x1ctwo_THREE-four,five.six\tseven(8)nine/ten;eleven's"
+    assert copied_share(copied, f"one two three four five six seven 8 nine ten eleven s{mark}") == 1
+
+
 def test_code_tells_copying_in_long_runs_and_repetition_of_long_sentences_alone():
     assert observations(answered(HONEST, READ)) == []
     said = observations(answered(f'<answer><cite id="S1">{PASSAGE}</cite></answer>', READ))
