@@ -463,8 +463,21 @@ _ABROAD_GOES_ON = re.compile(
 )
 
 
+MOST_KEPT = 8000
+"""characters of a text whose sentences are kept: who cites, checks and reports a source reads it"""
+
+
 def sentences(text: str) -> Iterator[str]:
     """The sentences, list items and paragraphs of a text, without the space around them."""
+    return iter(_read_again(text)) if len(text) <= MOST_KEPT else _sentences(text)
+
+
+@lru_cache(1024)
+def _read_again(text: str) -> tuple[str, ...]:
+    return tuple(_sentences(text))
+
+
+def _sentences(text: str) -> Iterator[str]:
     full_stop = _ASCII_FULL_STOP if text.isascii() else _FULL_STOP
     for paragraph in _BLANK_LINE.split(text):
         for item in _LINE_ITEM.split(paragraph):

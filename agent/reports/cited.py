@@ -21,6 +21,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
@@ -423,11 +424,15 @@ class _Reading:
     def citation(self, identifier: str, number: int, text: str) -> Citation:
         source = self.sources[identifier]
         claim = claim_of(text)
-        quote = closest_sentence(claim, source.text)
+        share, quote, rests = _grounds(claim, source.text)
         check = self.verdicts.of(identifier, claim)
-        share = overlap(claim, source.text)
-        rests = rested_on(claim, source.text)
         return Citation(number, claim, source, share, quote, check.verdict, check.reason, rests)
+
+
+@lru_cache(1024)  # an answer is read before it is checked, and again with what was found
+def _grounds(claim: str, passage: str) -> tuple[float, str, tuple[str, ...]]:
+    """Overlap with a passage, its closest sentence, and all of it that the claim rests on."""
+    return overlap(claim, passage), closest_sentence(claim, passage), rested_on(claim, passage)
 
 
 _READ = deque[tuple[Trajectory, CitedAnswer]](maxlen=8)

@@ -97,11 +97,13 @@ def missing_quotations(claim: str, text: str) -> list[str]:
 
     Titles are quoted, too: of those the text must have the words.
     """
+    if not (claimed := _QUOTED.findall(claim)):
+        return []
     held, language = _plain(text), language_with(claim, text)
     words = content_words(text, language)
     return [
         quoted
-        for quoted in _QUOTED.findall(claim)
+        for quoted in claimed
         if not all(_plain(part) in held for part in _GAP.split(quoted))
         and not (_is_title(quoted) and content_words(quoted, language) <= words)
     ]
@@ -376,7 +378,8 @@ class Pair:
         """What of the claim the source lacks, by kind; numbers must stand near a word of it."""
         claim, text = _dated(self.claim), _dated(source.text)
         everywhere = "\n".join((source.title, source.place, source.location, text))
-        near = "\n".join((source.title, *_beside_words(claim, text)))
+        counted = _NUMBER.search(claim) is not None
+        near = "\n".join((source.title, *_beside_words(claim, text))) if counted else ""
         return [
             *(("number", number) for number in missing_numbers(claim, near)),
             *(("quotation", quoted) for quoted in missing_quotations(claim, text)),

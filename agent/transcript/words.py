@@ -68,10 +68,10 @@ def content_words(text: str, language: str = "") -> frozenset[str]:
     return _met_again(text, language) if len(text) <= MOST_KEPT else words_in(text, language)
 
 
-_met_again = lru_cache(1024)(words_in)
+_met_again = lru_cache(8192)(words_in)  # the sentences of the sources of 64 runs at once
 
 
-@lru_cache(128)
+@lru_cache(512)
 def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """The sentences of a passage, each with its content words but for those of addresses."""
     language = language or language_of(passage)
