@@ -277,9 +277,10 @@ def test_the_run_closes_none_of_the_tags_around_it():
 
 @pytest.mark.model
 async def test_the_real_model_writes_a_valid_form_under_the_grammar(weights_05b: Path):
+    run = RUN.model_copy(update={"question": "How?"})  # on which it is brief
     model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096, threads=1))
     try:
-        found = await reflect(TokenWriter(model), RUN, None, reflection_judge(model), 0)
+        found = await reflect(TokenWriter(model), run, None, reflection_judge(model), 0)
     finally:
         await model.aclose()
     [held] = found
