@@ -565,9 +565,14 @@ class _Statement:
 
 def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
     """What the sources of the answer's claims say otherwise than others that were found."""
+    cited = [
+        (citation, statement)
+        for citation in answer.citations
+        if (statement := _statement(citation.quote)).figures
+    ]
     stated = [
         (source, sentence, statement)
-        for source in trajectory.sources
+        for source in (trajectory.sources if cited else ())
         for sentence in sentences(source.text)
         if (statement := _statement(sentence)).figures
     ]
@@ -575,8 +580,7 @@ def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ..
         frozenset((citation.quote, sentence)): Conflict(
             citation.source, citation.quote, other, sentence
         )
-        for citation in answer.citations
-        for said in (_statement(citation.quote),)
+        for citation, said in cited
         for other, sentence, statement in stated
         if other.location != citation.source.location and said.differs(statement)
     }
