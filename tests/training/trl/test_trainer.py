@@ -282,9 +282,9 @@ async def test_two_ranks_by_trl_take_the_steps_of_one(tiny: Path, tmp_path: Path
         ).items()
     )
     (tmp_path / "two.toml").write_text(text)
-    (tmp_path / "rubricem.py").write_text("from rubricem.agent.cli import main\n\nmain()\n")
+    (tmp_path / "command.py").write_text("from rubricem.agent.cli import main\n\nmain()\n")
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    command = (*torchrun, "rubricem.py", "train", "ss-grpo", "two.toml")
+    command = (*torchrun, "command.py", "train", "ss-grpo", "two.toml")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CI": "1"}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
