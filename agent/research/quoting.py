@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import chain, pairwise, takewhile
 
 from rubricem.agent.reports.rules import contradiction
 from rubricem.agent.research.candidates import asks_for, names_stand
@@ -87,13 +87,20 @@ ENTRY = re.compile(rf"\n(?=[ \t]*(?:{_NAMES} : |:param [^:\n]+:|{_NAMES} \([^()\
 """before a parameter of a docstring: `num : int, optional`, `:param num:` or `num (int): `"""
 
 
+_SECTION = re.compile(
+    r"\n[ \t]*(?:\w[\w ]*\n[ \t]*-{3,}|(?:Returns|Raises|Yields|Examples?|Notes?):)"
+)
+"""what ends the parameters of a docstring, and begins another part of it"""
+_PARTS = re.compile(rf"{ENTRY.pattern}|(?={_SECTION.pattern})")
+
+
 def told_sentences(text: str) -> Iterator[str]:
     """The sentences of a text, where short ones and those that lead to the next are part of it.
 
-    A default is part of what it is the default of, which stands before it, and a parameter begins
-    anew.
+    A default is part of what it is the default of, which stands before it; a parameter begins anew,
+    and so does what a docstring says behind them.
     """
-    for entry in ENTRY.split(text):
+    for entry in _PARTS.split(text):
         held, last = "", ""
         for said in sentences(entry):
             if last and not held and _OF_THE_LAST.match(said):
@@ -105,12 +112,6 @@ def told_sentences(text: str) -> Iterator[str]:
                     yield last
                 held, last = "", held
         yield from filter(None, (last, held))
-
-
-_SECTION = re.compile(
-    r"\n[ \t]*(?:\w[\w ]*\n[ \t]*-{3,}|(?:Returns|Raises|Yields|Examples?|Notes?):)"
-)
-"""what ends the parameters of a docstring"""
 
 
 def led_to(said: str, text: str) -> str:
@@ -128,6 +129,126 @@ def led_to(said: str, text: str) -> str:
     return said
 
 
+_COMMAND = re.compile(r"([\w.+-]+?)(?:\(\d\w*\)|\.\d)")
+"""the title of a manual's page: git-push(1), apt-mark.8"""
+
+
+MOST_TERMS = 4
+"""lines that one description can be of: `-d`, `--delete`"""
+_TERM = re.compile(r"(?!>>>|--? |\$ |#|[-=~^]{3,}$|.*[.:;]$)[^\s].{0,90}")
+_HEADS = re.compile(r"[\w.<>:+-]*\w>?")
+_OPENED = re.compile(rf"[ ]*(?:[*-] )?(?=(?:{_NAMES} \([^()]*\): |:param [^:]+:|\*\*\w+\*\*))")
+"""what begins an entry whose description stands on the same line"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a manual or docstring says of one option, parameter, key or command."""
+
+    names: frozenset[str]
+    text: str
+    """terms and description, as they stand there"""
+
+
+def entries(text: str) -> list[Entry]:
+    """The entries of a text: terms, each on a line, and what stands below them further in.
+
+    Or the parameter of a docstring whose description begins beside it.
+    """
+    lines, found, at = text.expandtabs().splitlines(), list[Entry](), 0
+    while at < len(lines):
+        opened = _OPENED.match(lines[at])
+        terms = 0 if opened else _terms(lines[at : at + MOST_TERMS])
+        end = _end_of_entry(lines, at, terms) if terms or opened else at
+        if end > at:
+            held = "\n".join(lines[at:end]).strip("\n")
+            heads = [lines[at][opened.end() :]] if opened else lines[at : at + terms]
+            found.append(Entry(frozenset(chain.from_iterable(map(_named_by, heads))), held))
+        # What a description lists are entries, too.
+        at += terms or 1
+    return found
+
+
+_AFTER_NAMES = re.compile(r" : | -|[ ]?[(\[<:=]|\s(?=\S+\.\.\.)")
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _terms(lines: Sequence[str]) -> int:
+    """How many lines from the first on are terms of one description, which follows them."""
+    first = _depth(lines[0])
+    for count, (line, after) in enumerate(pairwise(lines), start=1):
+        if not _TERM.fullmatch(line.strip()) or _depth(line) != first:
+            return 0
+        if after.strip() and _depth(after) > first:
+            return count
+    return 0
+
+
+def _end_of_entry(lines: Sequence[str], at: int, terms: int) -> int:
+    """Where an entry ends: before what stands no further in than its term."""
+    end = at + terms
+    while end < len(lines) and (not lines[end].strip() or _depth(lines[end]) > _depth(lines[at])):
+        end += 1
+    if not terms:  # its description may go on below its name
+        end = at + 1
+        while end < len(lines) and lines[end].strip() and not _OPENED.match(lines[end]):
+            end += 1
+    return end
+
+
+def _named_by(term: str) -> list[str]:
+    """What a term is the entry of: its options, or the names that it begins with."""
+    term = term.strip()
+    if options := OPTION.findall(term):
+        return options if term.startswith("-") else []
+    head = _AFTER_NAMES.split(term.removeprefix(":param "), maxsplit=1)[0]
+    parts = [part.strip(" *`\"'") for part in head.split(", ")]
+    return parts if all(map(_HEADS.fullmatch, parts)) else []
+
+
+_AS_TYPED = re.compile(r"[`'\"](\w+)[`'\"=]|\b(\w+)=(?=\w)|\b([a-z]+[A-Z]\w+)")
+"""a name as it is typed: between backticks or quotes, with a value, or in camel case"""
+
+
+def named_entries(source: Source, text: str) -> list[Entry]:
+    """The entries of a source that a text names: by an option, or by a name as it is typed.
+
+    On the page of a command those that the text names with the command ("git branch -d"), also by
+    a plain word ("apt-get clean").
+    """
+    command = _COMMAND.fullmatch(source.title)
+    if command and not any(stands(n, text) for n in (command[1], command[1].replace("-", " "))):
+        return []
+    told = {*OPTION.findall(text), *IDENTIFIER.findall(text)}
+    told |= {name for match in _AS_TYPED.findall(text) for name in match if name}
+    told |= {*_PLAIN.findall(text)} if command else set()
+    return [entry for entry in entries(source.text) if not told.isdisjoint(entry.names)]
+
+
+def _in_lines(text: str) -> list[str]:
+    """The `told_sentences` of a text, each on one line."""
+    return [" ".join(said.split()) for said in told_sentences(text)]
+
+
+def entry_around(said: str, text: str) -> str:
+    """The smallest entry of a text that has a sentence, which is on one line; else the text."""
+    around = (e.text for e in entries(text) if e.names and said in " ".join(e.text.split()))
+    return min(around, key=len, default=text)
+
+
+def whole_entry(text: str) -> str:
+    """An entry on one line, with as many of its sentences as are told together."""
+    first, *others = _in_lines(text)
+    for said in others:
+        if len(f"{first} {said}") > MOST_TOGETHER:
+            break
+        first = f"{first} {said}"
+    return first
+
+
 NEIGHBOURS = 60
 """words of a sentence with those on both sides of it"""
 
@@ -135,10 +256,14 @@ NEIGHBOURS = 60
 def with_neighbours(said: str, text: str) -> str:
     """One of the `told_sentences` of a text with those beside it, of `NEIGHBOURS` words at most.
 
-    On one line. The next one comes before the one before it, as it tells on.
+    On one line. The next one comes before the one before it, as it tells on. Within an entry
+    those of it alone.
     """
-    told = [" ".join(each.split()) for each in told_sentences(text)]
-    first = last = told.index(" ".join(said.split()))
+    plain = " ".join(said.split())
+    told = _in_lines(entry_around(plain, text))
+    if plain not in told:
+        told = _in_lines(text)
+    first = last = told.index(plain)
     while True:
         words = length(" ".join(told[first : last + 1]))
         if last + 1 < len(told) and words + length(told[last + 1]) <= NEIGHBOURS:
@@ -147,10 +272,6 @@ def with_neighbours(said: str, text: str) -> str:
             first -= 1
         else:
             return " ".join(told[first : last + 1])
-
-
-_COMMAND = re.compile(r"([\w.+-]+?)(?:\(\d\w*\)|\.\d)")
-"""the title of a manual's page: git-push(1), apt-mark.8"""
 
 
 def with_subject(said: str, source: Source) -> str:
@@ -191,8 +312,15 @@ def whole_list(said: str, text: str) -> str:
 
 
 def in_context(said: str, source: Source) -> str:
-    """A sentence of a source with all that it cannot be understood without."""
-    return neutralise(with_subject(whole_list(led_to(said, source.text), source.text), source))
+    """A sentence of a source with all that it cannot be understood without.
+
+    Of an entry that is short enough that is the whole entry.
+    """
+    entry = " ".join(entry_around(said, source.text).split())
+    whole = len(entry) <= MOST_TOGETHER and said in entry and bool(entries(source.text))
+    told = entry if whole and entry != " ".join(source.text.split()) else ""
+    told = told or whole_list(led_to(said, source.text), source.text)
+    return neutralise(with_subject(told, source))
 
 
 def headed(source: Source) -> str:

@@ -270,6 +270,22 @@ _NAMED_BONUS = 0.1
 _ENTRY_BONUS = 0.1
 """what it is worth that it has the entry of an option that is asked about, or expected: of 29
 questions on git's manual 27, not 25, have a right passage among four; twice as much is no better"""
+_OF_PAGE = 24
+"""passages of the best one's page that are ranked beside those that words find: of 41 questions on
+manuals 34, not 32, have a right passage among four"""
+_CHANGES_MALUS = 0.3
+"""what it takes off that a page tells what was changed or is required, where nobody asks for that:
+it says nearly what the page says that tells how things are"""
+_CHANGES = re.compile(
+    r"\b(?:requirements|change ?log|changes|what'?s new|news|chronology|upgrading checklist|"
+    r"(?:release|version) (?:history|notes|\d))",
+    re.I,
+)
+_OF_CHANGES = re.compile(
+    r"\b(?:versions?|releases?|chang\w+|new in|since when|upgrad\w+|histor\w+|requirements?|"
+    r"introduced|deprecated)\b",
+    re.I,
+)
 _DEFAULT_BONUS = 0.3
 """what it is worth that a signature has the default that is asked for"""
 
@@ -298,6 +314,11 @@ def entered_options(text: str) -> set[str]:
     return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
 
 
+def is_of_changes(passage: Passage) -> bool:
+    """Whether a page is a list of requirements or of what was changed, by its title."""
+    return not dotted_names(passage.title) and bool(_CHANGES.search(passage.title))
+
+
 class Reranked:
     """A `SearchTool` over another, whose best are put in order by their meaning, too."""
 
@@ -323,21 +344,33 @@ class Reranked:
             return found
         ranks = [{passage: at for at, passage in enumerate(passages)} for passages in each]
         asked = [read_query(query).text for query in queries[:MEANT]]
-        texts = [matched_text(passage) for passage in found]
-        near = dict(await asyncio.to_thread(by_meaning, embedder, asked, texts))
         names = {name.casefold() for text in asked for name in dotted_names(text)}
         options = {option for text in asked for option in OPTION.findall(text)}
+        timeless = not _OF_CHANGES.search(queries[MEANT - 1 if len(queries) > 1 else 0])
 
-        def worth(at: int) -> float:
-            passage = found[at]
+        def worth(passage: Passage, near: float) -> float:
             first = (1 / (1 + rank[passage] / _HALVED_AT) for rank in ranks if passage in rank)
             bonus = _FIRST_BONUS * sum(first) / len(ranks)
             bonus += _NAMED_BONUS * (passage.title.casefold() in names)
             bonus += _ENTRY_BONUS * (not options.isdisjoint(entered_options(passage.text)))
             bonus += _DEFAULT_BONUS * any(worded_defaults(text, passage.text) for text in asked)
-            return near[at] + bonus
+            return near + bonus - _CHANGES_MALUS * (timeless and is_of_changes(passage))
 
-        return [found[at] for at in sorted(near, key=worth, reverse=True)][:limit]
+        async def weigh(passages: Sequence[Passage]) -> dict[Passage, float]:
+            texts = [matched_text(passage) for passage in passages]
+            near = await asyncio.to_thread(by_meaning, embedder, asked, texts) if texts else []
+            return {passages[at]: worth(passages[at], cosine) for at, cosine in near}
+
+        worths = await weigh(found)
+        page = await self._page(queries[0], max(worths, key=lambda passage: worths[passage]))
+        worths |= await weigh([passage for passage in page if passage not in worths])
+        return sorted(worths, key=lambda passage: -worths[passage])[:limit]
+
+    async def _page(self, query: str, passage: Passage) -> list[Passage]:
+        """What else stands on the page of the best, whose other parts may tell what is asked."""
+        if not isinstance(self._tool, Indexed):
+            return []
+        return await self._tool.search_page(query, passage, _OF_PAGE)
 
 
 @runtime_checkable

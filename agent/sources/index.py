@@ -38,7 +38,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, islice, repeat
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType
@@ -161,6 +161,8 @@ See = Mapping[str, Sequence[str]]
 
 Under one that ends with a dot stands where to look for what follows it, and nothing else."""
 _MOST_HOPS = 6
+_PAGE_AMONG = 1500
+"""Passages that share a word with a query, among which those of one page are looked for."""
 _NAMED = 3
 """As how many words the name of an object counts that a query names in full."""
 _LONGEST_HEADING = 6
@@ -286,6 +288,12 @@ class LexicalIndex:
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
         return without_near_duplicates(rows, limit)
+
+    def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
+        """What stands on the page of a passage and shares a word with the query, best first."""
+        rows = (self.passages[row] for row, _ in self.rank(query, _PAGE_AMONG))
+        page = passage.title, passage.location
+        return [*islice((other for other in rows if (other.title, other.location) == page), limit)]
 
     def _score(
         self,
@@ -638,6 +646,9 @@ class HybridIndex:
         rows = (self._lexical.passages[row] for row, _ in fused)
         return without_near_duplicates(rows, limit)
 
+    def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
+        return self._lexical.search_page(query, passage, limit)
+
     def _matrix(self) -> Vectors:
         """(n, d), or (0, 0) while nothing is embedded."""
         if isinstance(self._vectors, GrowingVectors):
@@ -802,6 +813,11 @@ class Indexed:
     async def search(self, query: str, limit: int) -> list[Passage]:
         index = await self._ready()
         return await asyncio.to_thread(index.search, read_query(query).text, limit)
+
+    async def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
+        """What else the page of a passage has that shares a word with the query, best first."""
+        index = await self._ready()
+        return await asyncio.to_thread(index.search_page, read_query(query).text, passage, limit)
 
     async def prepare(self) -> tuple[str, ...]:
         """Bring the index up to date; returns `problems`."""

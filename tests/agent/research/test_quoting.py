@@ -9,10 +9,13 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.quoting import (
     Inquiry,
+    entries,
     fuller,
     holds,
     is_made_up,
+    named_entries,
     told_sentences,
+    whole_entry,
     whole_list,
     with_neighbours,
     with_subject,
@@ -316,7 +319,8 @@ A table with all of the rows that can undo what was done before."""
         (
             'Of a row in the first table alone the column undo says "left_only" and nothing else.',
             "tables.merge: origin : bool, default False Whether a column is added that says where "
-            "each of the rows is from. ... Of a row in the first",
+            "each of the rows is from. Any other name that the column should have is given in its "
+            "place. Of a row in the first",
         ),
         (
             "A table with all of the rows that can undo what was done before.",
@@ -325,7 +329,7 @@ A table with all of the rows that can undo what was done before."""
     ],
     ids=["in an entry", "behind the entries"],
 )
-async def test_a_sentence_of_an_entry_is_quoted_with_what_it_is_an_entry_of(
+async def test_a_sentence_of_an_entry_is_quoted_with_the_whole_of_it(
     tmp_path: Path, said: str, told: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def only(run: Run, stage: Stage, messages: list[Message], slot: str) -> float:
@@ -338,6 +342,113 @@ async def test_a_sentence_of_an_entry_is_quoted_with_what_it_is_an_entry_of(
     run = await walk(run, ForcedDecoder(embedder=Meanings()))
     assert cited_answer(run.trajectory("t")).text(lambda _: "").startswith(told)
     assert len(run.lookups.steps) == 1, "what leads up to a question is no part of it"
+
+
+BRANCH = """Lists branches.
+
+-d
+--delete
+    Delete a branch. It must be fully merged in its upstream branch.
+
+    Of several each is deleted.
+
+-D
+    Shortcut for --delete --force.
+
+clean (and the tidy alias)
+    Forget what was deleted:
+
+    > git branch clean"""
+CALLED = """tables.count(of, dropna=True)
+
+Parameters
+----------
+of, by : str, optional
+    What is counted.
+dropna : bool, default True
+    Don't include counts of NaN.
+
+Returns
+-------
+int
+    How many there are."""
+ARGUED = """Args:
+    seconds (float): How long it waits
+        for a reply.
+    twice (bool): Whether it asks again."""
+SET = """:param text: What is asked.
+:param again: Ask a second time, so that
+    both can be compared.
+
+* **verify** - *(optional)* `False` asks nothing
+of the server.
+* **cert** - A path."""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (BRANCH, {
+            "--delete -d": "-d --delete Delete a branch. It must be fully merged in its upstream "
+            "branch. Of several each is deleted.",
+            "-D": "-D Shortcut for --delete --force.",
+            "clean": "clean (and the tidy alias) Forget what was deleted: > git branch clean",
+        }),
+        (CALLED, {
+            "by of": "of, by : str, optional What is counted.",
+            "dropna": "dropna : bool, default True Don't include counts of NaN.",
+            "int": "int How many there are.",
+        }),
+        (ARGUED, {
+            "seconds": "seconds (float): How long it waits for a reply.",
+            "twice": "twice (bool): Whether it asks again.",
+        }),
+        (SET, {
+            "text": ":param text: What is asked.",
+            "again": ":param again: Ask a second time, so that both can be compared.",
+            "verify": "* **verify** - *(optional)* `False` asks nothing of the server.",
+            "cert": "* **cert** - A path.",
+        }),
+        ("Run this:\n\n    $ make\n\nIt ends.\n>>> f(\n...    1)\n-- SELECT a, b\n--   FROM c", {}),
+    ],
+    ids=["manual", "numpydoc", "google", "fields", "code"],
+)  # fmt: skip
+def test_an_entry_is_what_stands_below_or_beside_its_terms(text: str, found: dict[str, str]):
+    told = {" ".join(sorted(e.names)): " ".join(e.text.split()) for e in entries(text) if e.names}
+    assert told == found
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "question", "told"),
+    [
+        ("git-branch(1)", BRANCH, "What does git branch -d do?", ["-d"]),
+        ("git-branch(1)", BRANCH, "git branch -d or git branch -D?", ["-d", "-D"]),
+        ("git-branch(1)", BRANCH, "How is git branch clean?", ["clean"]),
+        ("git-branch(1)", BRANCH, "What does git tag -d do?", []),
+        ("Branches", BRANCH, "What does git tag -d do?", ["-d"]),
+        ("Branches", BRANCH, "Is it clean?", []),
+        ("tables.count", CALLED, "How many of them, by dropna?", []),
+        ("tables.count", CALLED, "How many? Set `dropna` to False.", ["dropna"]),
+        ("tables.count", CALLED, "What does it count with dropna=False?", ["dropna"]),
+    ],
+)
+def test_an_entry_is_named_by_its_option_or_as_it_is_typed(
+    title: str, text: str, question: str, told: list[str]
+):
+    source = Source(id="S1", query="q", title=title, location="c", text=text, tool="search")
+    assert [e.text.split()[0] for e in named_entries(source, question)] == told
+
+
+def test_a_long_entry_is_told_up_to_a_sentence():
+    said = [f"It says {number} in just these {'many ' * 20}words." for number in range(9)]
+    told = whole_entry("--long\n    " + "\n    ".join(said))
+    assert told == " ".join(["--long", *said[:3]])
+
+
+def test_a_sentence_of_an_entry_has_its_neighbours_there():
+    said = "dropna : bool, default True Don't include counts of NaN."
+    assert with_neighbours(said, CALLED) == said
+    assert [*told_sentences(CALLED)][-1].startswith("Returns"), "no part of the last parameter"
 
 
 def test_a_sentence_is_told_with_its_neighbours_of_sixty_words():

@@ -332,6 +332,26 @@ async def test_what_is_nearest_is_quoted_with_its_neighbours_where_nothing_answe
     assert run.status is Status.NO_EVIDENCE
 
 
+async def test_the_entry_that_is_named_is_drafted_from_first_and_quoted(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" git undo -a -b"))
+    policy.reader = reader = Drafting(0.1, "not found")
+    entry = "-a\n    Take back the last one. It is kept under another name for a month."
+    pages = [
+        page("one", "Whoever wants the index as well has to give more to it than that: 0.8."),
+        page("two", "The last one is restored by a checkout alone, which is told here: 0.9."),
+        page("git-undo(1)", f"{entry}\n\n-b\n    What was ever done."),
+    ]
+    run = new_run(tmp_path, policy, FixedSearch(pages), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo what I did?")
+    run = await walk(run, ForcedDecoder(embedder=Nearness()))
+    assert "[1] git-undo(1)" in next(read for read in reader.read if "[1] " in read)
+    told = cited_answer(run.trajectory("t")).text(lambda _: "").splitlines()
+    seen = [line for line in told if line.startswith("See also")]
+    assert seen[0] == f"See also git-undo(1): {' '.join(entry.split())}"
+    assert seen[1] == "See also git-undo(1): -b What was ever done."
+    assert len(seen) == 4, "beside what is nearest"
+
+
 async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_from_others(
     tmp_path: Path,
 ):

@@ -214,6 +214,40 @@ async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_n
 
 
 @pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("How do I row a ship?", "Boats"),
+        ("In which version was it to row a ship?", "Release notes"),
+        ("What was changed for those who row?", "Release notes"),
+    ],
+)
+async def test_what_was_changed_stands_behind_unless_it_is_asked_for(
+    query: str, first: str
+) -> None:
+    class Words:
+        name = "words"
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            pages = {"Release notes": "my boat", "Boats": "what a boat is"}
+            return [Passage(title, "", "", text) for title, text in pages.items()]
+
+    assert (await Reranked(Words(), Meaning(Near())).search(query, 2))[0].title == first
+
+
+async def test_of_the_best_page_other_parts_are_ranked_too(tmp_path: Path) -> None:
+    for number in range(RERANKED):
+        (tmp_path / f"{number}.md").write_text(f"# Page {number}\n\nrow it, row {number}")
+    guide = "# Guide\n\nrow it, row it, row it, my boat\n\n## More\n\nmy boat, which is slow to row"
+    (tmp_path / "guide.md").write_text(f"{guide}{' beside words of all kinds' * 9}.")
+    ranked = Reranked(Folder(tmp_path, tmp_path / "index"), Meaning(Near()))
+    found = await ranked.search("a ship: row it", 3)
+    assert [(p.title, p.place) for p in found[:2]] == [
+        ("Guide", "Guide"),
+        ("Guide", "Guide > More"),
+    ]
+
+
+@pytest.mark.parametrize(
     ("retrieval", "here", "opened"),
     [
         ("lexical", True, False),
