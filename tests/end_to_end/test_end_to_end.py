@@ -10,12 +10,18 @@ from tests.conftest import rubricem
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("model", "weights"),
-    [("0.5b", "weights_05b"), pytest.param("1.5b", "weights_15b", marks=pytest.mark.slow)],
+    ("model", "weights", "status", "code"),
+    [
+        ("0.5b", "weights_05b", "finished", 0),
+        # It quotes the sentence that answers, and is too careful to call it certain.
+        pytest.param("1.5b", "weights_15b", "partial", 3, marks=pytest.mark.slow),
+    ],
 )
 def test_a_question_is_answered_end_to_end(
     model: str,
     weights: str,
+    status: str,
+    code: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
@@ -30,10 +36,11 @@ def test_a_question_is_answered_end_to_end(
     (tmp_path / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
     question = "What does functools.lru_cache do with maxsize None?"
     flags = ("--model", model, "--source", tmp_path, "--tool-calls", "1", "--json")
-    done = rubricem("ask", question, *flags, "--format", "short")
+    done = rubricem("ask", question, *flags, "--format", "short", code=code)
     assert done.stderr == ""
     report = json.loads(done.stdout)
-    assert (report["status"], report["dropped_citations"]) == ("finished", 0)
+    assert (report["status"], report["dropped_citations"]) == (status, 0)
+    assert "without bound" in report["answer"]
     assert [stage["stage"] for stage in report["stages"]] == [
         "plan", "research", "review", "answer",
     ]  # fmt: skip
