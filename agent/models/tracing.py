@@ -37,7 +37,7 @@ _CAPTURING = ("true", "1", "span_only", "span_and_event")
 _FINISHED = {"stop": "stop", "eos": "stop", "length": "length", "repetition": "repetition"}
 
 
-def is_on(chosen: bool) -> bool:
+def _is_on(chosen: bool) -> bool:
     """Whether spans are wanted: by the setting, or by a variable of OpenTelemetry."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
@@ -47,7 +47,7 @@ def is_on(chosen: bool) -> bool:
 
 def traced_model(model: Any, chosen: bool) -> Any:
     """The same model; from now on each of its calls is a span, where spans are wanted."""
-    if is_on(chosen):
+    if _is_on(chosen):
         tracer = _tracer()
         for name in ("chat", "complete"):
             if (call := getattr(model, name, None)) is not None:
@@ -60,8 +60,14 @@ async def traced(
     policy: str,
     question: str,
     listener: Listener,
+    chosen: bool,
 ) -> Trajectory:
-    """What `answer` gives, in a span of its own with one inside it for each tool it tells of."""
+    """What `answer` gives, in a span of its own with one inside it for each tool it tells of.
+
+    Without spans where none are wanted.
+    """
+    if not _is_on(chosen):
+        return await answer(listener)
     from opentelemetry.trace import SpanKind
 
     tracer = _tracer()

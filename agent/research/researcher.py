@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from pydantic import TypeAdapter, ValidationError
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.models.tracing import is_on, traced
+from rubricem.agent.models.tracing import traced
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, background_in
 from rubricem.agent.research.graph import (
@@ -118,9 +118,7 @@ class Researcher:
         def answer(listener: Listener) -> Awaitable[Trajectory]:
             return self._answer(ask, thread or new_thread(), listener, stop, person)
 
-        if is_on(self.tracing):
-            return await traced(answer, self.policy.name, ask.question, listener)
-        return await answer(listener)
+        return await traced(answer, self.policy.name, ask.question, listener, self.tracing)
 
     async def _answer(
         self,

@@ -52,7 +52,6 @@ from rubricem.agent.serve.requests import (
     conflict,
     refuse_as,
     too_many,
-    within,
 )
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
@@ -516,7 +515,7 @@ class RunDesk:
             return settings
         live = [work.granted for work in self.live.values()]
         with refuse_as(HTTPStatus.TOO_MANY_REQUESTS):
-            return await asyncio.to_thread(within, settings, self._allowance(), live)
+            return await asyncio.to_thread(self._allowance().within, settings, live)
 
     async def stop(self, run: str) -> None:
         """End a run with what there is of it."""

@@ -317,6 +317,14 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 DAY = timedelta(days=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What a run that goes on may still take."""
+
+    tokens: int
+    cost: float
+
+
 class UserBudget(Value):
     """What a user may spend; None: what the server's settings say, or no limit of a day."""
 
@@ -329,6 +337,35 @@ class UserBudget(Value):
     day_cost: float | None = Field(default=None, gt=0)
     day_tokens: int | None = Field(default=None, gt=0)
     day_runs: int | None = Field(default=None, gt=0)
+
+    def within(self, settings: Settings, live: list[Granted]) -> Settings:
+        """The settings of a question within what the user may spend now; 0 among them: no limit.
+
+        Raises SettingsError where nothing is left for today. Reads files.
+        """
+        history = History(RunStore(settings.data_dir))
+        history.follow()
+        spent = history.spent(datetime.now(UTC) - DAY)
+        left: dict[str, float | None] = {
+            "max_cost": _less(self.day_cost, spent.cost + sum(each.cost for each in live)),
+            "max_total_tokens": _less(
+                self.day_tokens, spent.tokens + sum(each.tokens for each in live)
+            ),
+        }
+        runs = self.day_runs is not None and spent.runs >= self.day_runs
+        if runs or any(value is not None and value <= 0 for value in left.values()):
+            raise SettingsError(
+                "What you may spend in a day is spent, or granted to runs that go on.",
+                "Wait until they have ended or the day has passed, or ask whoever runs this "
+                "server.",
+            )
+        changed = {}
+        for name in ("max_cost", "max_total_tokens", "max_seconds"):
+            limits = [getattr(settings, name), getattr(self, name), left.get(name)]
+            given = [limit for limit in limits if limit]
+            changed[name] = min(given) if given else 0
+        changed["max_total_tokens"] = int(changed["max_total_tokens"])
+        return settings.model_copy(update=changed)
 
 
 class User(Value):
@@ -407,43 +444,6 @@ class Users:
             self._data_dir / USERS_FILE,
             "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What a run that goes on may still take."""
-
-    tokens: int
-    cost: float
-
-
-def within(settings: Settings, allowance: UserBudget, live: list[Granted]) -> Settings:
-    """The settings of a question within what a user may spend now; 0 among them: no limit.
-
-    Raises SettingsError where nothing is left for today. Reads files.
-    """
-    history = History(RunStore(settings.data_dir))
-    history.follow()
-    spent = history.spent(datetime.now(UTC) - DAY)
-    left: dict[str, float | None] = {
-        "max_cost": _less(allowance.day_cost, spent.cost + sum(each.cost for each in live)),
-        "max_total_tokens": _less(
-            allowance.day_tokens, spent.tokens + sum(each.tokens for each in live)
-        ),
-    }
-    runs = allowance.day_runs is not None and spent.runs >= allowance.day_runs
-    if runs or any(value is not None and value <= 0 for value in left.values()):
-        raise SettingsError(
-            "What you may spend in a day is spent, or granted to runs that go on.",
-            "Wait until they have ended or the day has passed, or ask whoever runs this server.",
-        )
-    changed = {}
-    for name in ("max_cost", "max_total_tokens", "max_seconds"):
-        limits = [getattr(settings, name), getattr(allowance, name), left.get(name)]
-        given = [limit for limit in limits if limit]
-        changed[name] = min(given) if given else 0
-    changed["max_total_tokens"] = int(changed["max_total_tokens"])
-    return settings.model_copy(update=changed)
 
 
 def _less(limit: float | None, spent: float) -> float | None:

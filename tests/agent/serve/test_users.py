@@ -10,7 +10,7 @@ import pytest
 
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.requests import Granted, UserBudget, Users, within
+from rubricem.agent.serve.requests import Granted, UserBudget, Users
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import SettingsError
@@ -147,9 +147,9 @@ def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
     settings = Settings(data_dir=tmp_path, max_total_tokens=500, max_cost=0, max_seconds=60)
     if left is None:
         with pytest.raises(SettingsError, match="in a day"):
-            within(settings, allowance, live)
+            allowance.within(settings, live)
         return
-    got = within(settings, allowance, live)
+    got = allowance.within(settings, live)
     assert (got.max_total_tokens, got.max_cost, got.max_seconds) == pytest.approx(left)
 
 
