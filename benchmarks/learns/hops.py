@@ -63,7 +63,7 @@ from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import read_toml
 from rubricem.training.rounds.rollouts import NUMBERS, Sampled
 from rubricem.training.rounds.rounds import run_rounds
-from rubricem.training.rounds.rounds_config import RoundsJob, build_job
+from rubricem.training.rounds.rounds_config import TrainingJob, build_job
 from rubricem.training.rounds.update import RoundFolders
 
 RECIPE = Path(__file__).parents[2] / "training" / "recipes" / "hops"
@@ -142,7 +142,7 @@ class HopsPlan(Plan):
         own = {"model": self.model, "seed": self.replicate}
         return {**read_toml(self.recipe / "sft.toml"), **folders, **own}
 
-    def arm(self, name: str, rounds: int) -> RoundsJob:
+    def arm(self, name: str, rounds: int) -> TrainingJob:
         """An arm's configuration up to so many rounds. Raises KeyError before the best is known."""
         values, sizes = read_toml(self.recipe / "rounds.toml"), self.sizes
         credit, branch = CREDITS[(self.winner or name) if name == RECALL else name]

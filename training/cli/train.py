@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
     from rubricem.training.rounds.rounds import RoundsDone
-    from rubricem.training.rounds.rounds_config import RoundsJob
+    from rubricem.training.rounds.rounds_config import TrainingJob
     from rubricem.training.show.events import Watch
 
 PATH = click.Path(path_type=Path)
@@ -263,9 +263,9 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
     from rubricem.training.rounds.rounds import run_rounds
-    from rubricem.training.rounds.rounds_config import RoundsJob
+    from rubricem.training.rounds.rounds_config import TrainingJob
 
-    job = RoundsJob.read(path, method, overrides)
+    job = TrainingJob.read(path, method, overrides)
     if dry:
         echo(_estimated(job, method, as_json))
         return
@@ -287,7 +287,7 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)
 
 
-def _estimated(job: "RoundsJob", method: "Method", as_json: bool) -> str:
+def _estimated(job: "TrainingJob", method: "Method", as_json: bool) -> str:
     """What a training would take; the rows of runs are made in a place that is then removed."""
     from rubricem.agent.settings import load_settings
     from rubricem.training.local.local_config import TrainConfig

@@ -235,7 +235,7 @@ _ARGUMENTS = {CREDIT: "credit", RATIO: "ratio"}
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsJob:
+class TrainingJob:
     """A training run: its engine's configuration, and where the rows come from."""
 
     config: EngineConfig
@@ -247,7 +247,7 @@ class RoundsJob:
     """the rejection rules beyond the first four, of runs that are imitated"""
 
     @classmethod
-    def read(cls, path: Path, method: Method, overrides: Sequence[str] = ()) -> "RoundsJob":
+    def read(cls, path: Path, method: Method, overrides: Sequence[str] = ()) -> "TrainingJob":
         """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
         return build_job(read_toml(path, overrides), path.parent, method)
 
@@ -346,7 +346,7 @@ def with_preset(values: Mapping[str, Any], method: Method) -> dict[str, Any]:
     return {**given, **told}
 
 
-def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob:
+def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJob:
     """The job of values whose paths are relative to a folder."""
     values = with_preset(values, method)
     if RULES in values:
@@ -377,7 +377,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob
     config = _settle_objective(checked_config(values, folder, EngineConfig), rule, told)
     rounds = build_rounds(table, folder)
     _check_scaffold(config, rounds, rule)
-    return RoundsJob(config, rounds, rule)
+    return TrainingJob(config, rounds, rule)
 
 
 def _rules_named(names: object) -> frozenset[Rule]:
@@ -392,7 +392,7 @@ def _rules_named(names: object) -> frozenset[Rule]:
 
 def _of_rows(
     config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method
-) -> RoundsJob:
+) -> TrainingJob:
     if told and (method == "sft" or not any(RunDirectory(path).unexported for path in config.rows)):
         names = " and ".join(told)
         raise SettingsError(
@@ -400,7 +400,7 @@ def _of_rows(
             "none, and exported rows were made with theirs.",
             f"Leave out {names}, or name the runs' folders under ss-grpo.",
         )
-    return RoundsJob(_settle_objective(config, rule, told), None, rule)
+    return TrainingJob(_settle_objective(config, rule, told), None, rule)
 
 
 def _settle_objective(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:

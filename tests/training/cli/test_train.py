@@ -29,7 +29,7 @@ from rubricem.training.judge_training.distil import read_distil
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
 from rubricem.training.local.local_config import TrainConfig, checked_config, rate_at
 from rubricem.training.rounds.fit import read_rows, select, train, windows
-from rubricem.training.rounds.rounds_config import RoundsJob
+from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import Event, StepTaken, Watch
@@ -39,9 +39,9 @@ from tests.support.waiting import Process, wait_for
 from tests.training.rounds.test_fit import ROOT
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "sft": lambda path: RoundsJob.read(path, "sft"),
-    "ss-grpo": lambda path: RoundsJob.read(path, "ss-grpo"),
-    "ruscarl": lambda path: RoundsJob.read(path, "ss-grpo"),
+    "sft": lambda path: TrainingJob.read(path, "sft"),
+    "ss-grpo": lambda path: TrainingJob.read(path, "ss-grpo"),
+    "ruscarl": lambda path: TrainingJob.read(path, "ss-grpo"),
     "judge": read_distil,
 }
 
@@ -64,7 +64,7 @@ def test_init_of_ruscarl_asks_for_its_reward_and_for_nothing_that_it_has_not(
 ) -> None:
     path = tmp_path / "mine.toml"
     assert CliRunner().invoke(main, ["train", "init", "ruscarl", str(path)]).exit_code == 0
-    job = RoundsJob.read(path, "ss-grpo")
+    job = TrainingJob.read(path, "ss-grpo")
     assert job.rounds is not None
     assert (job.rounds.judge, job.rounds.reflections, job.rounds.remembers) == (
         "checklist",
@@ -96,7 +96,7 @@ def test_a_key_that_is_none_is_told_with_the_one_it_is_like(
     path = tmp_path / "t.toml"
     path.write_text('out = "x"\nrows = ["r"]\nmodel = "0.5b"\n')
     with pytest.raises(SettingsError) as refused:
-        RoundsJob.read(path, "ss-grpo", [given])
+        TrainingJob.read(path, "ss-grpo", [given])
     assert told in str(refused.value)
 
 
@@ -104,7 +104,7 @@ def test_what_is_set_beside_the_file_wins_over_it(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text('out = "x"\nrows = ["r"]\n[objective]\nbeta = 0.5\n')
     overrides = ["objective.beta=0.01", "model=1.5b", 'rows=["a", "b"]']
-    config = RoundsJob.read(path, "ss-grpo", overrides).config
+    config = TrainingJob.read(path, "ss-grpo", overrides).config
     assert isinstance(config, TrainConfig)
     assert (config.objective.beta, config.model) == (0.01, "1.5b")
     assert config.rows == (tmp_path / "a", tmp_path / "b")
@@ -167,7 +167,7 @@ def build(tmp_path: Path) -> Build:
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text('out = "run"\nrows = ["a", "/b"]\nmodel = "m.gguf"\n')
-    config = RoundsJob.read(tmp_path / "t.toml", "ss-grpo").config
+    config = TrainingJob.read(tmp_path / "t.toml", "ss-grpo").config
     assert isinstance(config, TrainConfig)
     assert config.out == tmp_path / "run"
     assert config.rows == (tmp_path / "a", Path("/b"))
@@ -194,7 +194,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
 def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
-        RoundsJob.read(tmp_path / "t.toml", "ss-grpo")
+        TrainingJob.read(tmp_path / "t.toml", "ss-grpo")
 
 
 def test_the_command_tells_what_it_cannot_read_and_what_only_the_policy_gradient_reads(
@@ -443,7 +443,7 @@ def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
     assert [line["step"] for line in out.metrics()][-1] == saved
     with (out.folder / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    config = RoundsJob.read(path, "sft").config
+    config = TrainingJob.read(path, "sft").config
     assert isinstance(config, TrainConfig)
     stop, told = asyncio.Event(), list[int]()
     with pytest.raises(RunStopped):

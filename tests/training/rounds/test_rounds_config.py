@@ -31,7 +31,7 @@ from rubricem.training.rounds.fit import read_rows, train
 from rubricem.training.rounds.numbers import numbers_of
 from rubricem.training.rounds.rounds_config import (
     RoundsConfig,
-    RoundsJob,
+    TrainingJob,
     build_job,
     build_rounds,
 )
@@ -183,13 +183,13 @@ async def test_collected_runs_are_compiled_beside_files_and_their_groups_stay_ap
     written(tmp_path / "more.jsonl", policy_rows(2))
     config, rule = config_of(tmp_path, ["a/run", "b/run", "more.jsonl"])
     told: list[str] = []
-    found = await RoundsJob(config, None, rule).with_rows("ss-grpo", told.append)
+    found = await TrainingJob(config, None, rule).with_rows("ss-grpo", told.append)
     assert [path.name for path in found.rows] == ["0.jsonl", "1.jsonl", "more.jsonl"]
     rows = read_rows(found.rows)
     groups = {row.group for row in rows}
     assert len(rows) == 14 and len(groups) == 7, "three groups of two of each run, one of the file"
     assert told == [f"{tmp_path / name / 'run'}: 6 rows" for name in ("a", "b")]
-    again = await RoundsJob(config, None, rule).with_rows("ss-grpo", told.append)
+    again = await TrainingJob(config, None, rule).with_rows("ss-grpo", told.append)
     assert read_rows(again.rows) == rows, "a run that goes on finds the same"
 
 
@@ -222,7 +222,7 @@ async def test_the_credit_shapes_the_rows_of_a_collected_run(
     # The plan's returns by the paper: 0.2 + 0.3 + 0.8 of the first, 1 + 0.2 + 0.3 of the second.
     run = await collected(tmp_path, OpposedJudge())
     config, named = config_of(tmp_path, [str(run)], credit=credit)
-    second = read_rows((await RoundsJob(config, None, named).with_rows("ss-grpo", print)).rows)[1]
+    second = read_rows((await TrainingJob(config, None, named).with_rows("ss-grpo", print)).rows)[1]
     stages = zip(second.stages, second.advantages, second.loss_mask, strict=True)
     of_stage = {stage: advantage for stage, advantage, on in stages if on}
     assert (of_stage[0], of_stage[1]) == pytest.approx((plan, research), abs=1e-4)
@@ -232,7 +232,7 @@ async def test_a_folder_that_was_exported_is_taken_as_exported(tmp_path: Path):
     run = await collected(tmp_path)
     written(run / "rows.jsonl", policy_rows(2))
     config, rule = config_of(tmp_path, [str(run)])
-    assert await RoundsJob(config, None, rule).with_rows("ss-grpo", print) == config
+    assert await TrainingJob(config, None, rule).with_rows("ss-grpo", print) == config
 
 
 def forced(folder: Path, traces: list[Trajectory]) -> RunDirectory:
@@ -259,7 +259,7 @@ async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
     forced(tmp_path / "traces", [trace, *bad.values()])
     config, rule = config_of(tmp_path, ["traces"], model=str(tiny))
     told: list[str] = []
-    found = await RoundsJob(config, None, rule).with_rows("sft", told.append)
+    found = await TrainingJob(config, None, rule).with_rows("sft", told.append)
     (row,) = read_rows(found.rows)
     assert row.objective == "sft" and not row.ratio_allowed
     assert told == [
@@ -306,7 +306,7 @@ def invoked(*arguments: str) -> Result:
 async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
     config, rule = config_of(tmp_path, [str(run)], model=str(tiny))
-    rows = read_rows((await RoundsJob(config, None, rule).with_rows("sft", print)).rows)
+    rows = read_rows((await TrainingJob(config, None, rule).with_rows("sft", print)).rows)
     assert len(rows) == 6
     text = "".join(
         chr(i) for i, on in zip(rows[0].ids, rows[0].loss_mask, strict=True) if on and i < 128
@@ -321,12 +321,12 @@ async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: 
     folder_of(tmp_path / "base", "qwen2", vocab_size=132)
     config, rule = config_of(tmp_path, [str(run)], model="base", max_steps=1, threads=1)
     with pytest.raises(SettingsError, match="has no tokenizer"):
-        await RoundsJob(config, None, rule).with_rows("sft", print)
+        await TrainingJob(config, None, rule).with_rows("sft", print)
     write_tokenizer(tmp_path / "base")
-    compiled = await RoundsJob(config, None, rule).with_rows("sft", print)
+    compiled = await TrainingJob(config, None, rule).with_rows("sft", print)
     by_llama = config.model_copy(update={"model": str(tiny), "out": tmp_path / "other"})
     rows = read_rows(compiled.rows)
-    assert rows == read_rows((await RoundsJob(by_llama, None, rule).with_rows("sft", print)).rows)
+    assert rows == read_rows((await TrainingJob(by_llama, None, rule).with_rows("sft", print)).rows)
     assert len(rows) == 6 and {row.tokenizer for row in rows} == {vocabulary_of(tiny)}
     assert len((await train(compiled, "sft", print)).steps) == 1
     words = vocabulary()
@@ -347,7 +347,7 @@ def shown(folder: Path, number: int, size: int = 4, **changed: Any) -> list[int]
     return [criteria_shown(rule, member, size, 10) for member in range(size)]
 
 
-def job(folder: Path, **values: Any) -> RoundsJob:
+def job(folder: Path, **values: Any) -> TrainingJob:
     return build_job({"out": "run", "rounds": ROUNDS, **values}, folder, "ss-grpo")
 
 

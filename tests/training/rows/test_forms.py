@@ -31,7 +31,7 @@ from rubricem.memory.schema import (
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.rounds.fit import read_rows
-from rubricem.training.rounds.rounds_config import RoundsJob
+from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rows.compile import (
     ExportedConversation,
     JudgedGroup,
@@ -334,7 +334,9 @@ def test_sft_trains_a_file_of_conversations_as_it_trains_their_run(tmp_path: Pat
 
     def compiled(rows: Path) -> list[TrainRow]:
         config = TrainConfig(out=tmp_path / rows.stem, rows=(rows,), model=model)
-        told = asyncio.run(RoundsJob(config, None, row_rule()).with_rows("sft", lambda line: None))
+        told = asyncio.run(
+            TrainingJob(config, None, row_rule()).with_rows("sft", lambda line: None)
+        )
         return read_rows(told.rows)
 
     of_file, of_run = compiled(out), compiled(opened.run.folder)
