@@ -86,24 +86,24 @@ class Settings(BaseSettings):
     model: str | None = None
     """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
     models: Annotated[tuple[str, ...], NoDecode] = ()
-    """what a question on the page may name in the place of `model`: embedded models, or others of
-    the same server; of an embedded model those of the catalogue that were fetched may be, too"""
+    """what a question on the page may name instead of `model`: embedded models, or others of the
+    same server; with an embedded model also those of the catalogue that were downloaded"""
     base_url: str | None = None
-    """an OpenAI-compatible server, up to and with `/v1`"""
+    """an OpenAI-compatible server, including `/v1`"""
     more_servers: Annotated[tuple[str, ...], NoDecode] = ()
-    """other servers of the same model, which share the calls of `base_url` where it is asked in
+    """other servers of the same model, which share the calls of `base_url` when it is asked in
     token ids; separated by commas in the environment"""
     api_key: SecretStr | None = None
-    """for `base_url`, and for `more_servers`"""
+    """for `base_url` and `more_servers`"""
     dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None = None
-    """how a server's policy is asked: by messages (`openai`), or in token ids as the server is
-    found to take them (`auto`) or as named; None: by messages, but for collecting"""
+    """how a server's policy is asked: by messages (`openai`), in token ids as the server is
+    detected to take them (`auto`), or as named; None: by messages, except when collecting"""
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
     """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`, `exa`,
     `brave`, `searxng:URL`, `git:URL`, `auto`, a package's own, or folders; separated by commas in
-    the environment. Where a server is named and no source is, it is `auto`."""
+    the environment. If you name a server but no source, it is `auto`."""
     scholar_key: SecretStr | None = None
-    """a free key of Semantic Scholar; without one, all callers share an allowance"""
+    """a free key of Semantic Scholar; without one, all callers share one allowance"""
     tavily_key: SecretStr | None = None
     """a key of Tavily's search, for the source `tavily`"""
     exa_key: SecretStr | None = None
@@ -111,90 +111,97 @@ class Settings(BaseSettings):
     brave_key: SecretStr | None = None
     """a key of Brave's Web Search API, for the source `brave`"""
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """hosts, or host:port, whose pages may be read although they are private"""
+    """private hosts, or host:port, whose pages may be read"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
-    """searches, opened pages and other tool calls of one question"""
+    """searches, opened pages and other tool calls per question"""
     review_returns: int = Field(default=1, ge=0, le=10)
-    """times that a review which names something missing sends a run back to research"""
+    """how often a review that finds something missing may send a run back to research"""
     max_total_tokens: int = Field(default=200_000, ge=0)
-    """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
+    """tokens per question, read (unless from a cache) and written; 0: no limit"""
     max_seconds: float = Field(default=900, ge=0)
-    """one question may take; 0: no limit"""
+    """seconds per question; 0: no limit"""
     max_cost: float = Field(default=1, ge=0)
-    """US dollars one question may take, where a price is known; 0: no limit"""
+    """US dollars per question, if a price is known; 0: no limit"""
     answer_format: AnswerFormat = AnswerFormat.LONG
-    """`exact`: the answer alone on the last line"""
+    """form of the answer; `exact`: the last line is the bare answer"""
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "auto"
-    """search by words; put what they find in order by meaning (`rerank`); or find by meaning, too,
-    which embeds a source meanwhile; `auto`: rerank on an embedded model, else lexical"""
+    """`lexical`: search by words; `rerank`: also order the results by meaning; `hybrid`: also
+    search by meaning, which embeds a source meanwhile; `auto`: rerank on an embedded model, else
+    lexical"""
     bank_server: str | None = None
-    """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
+    """a Chroma server that stores the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER
-    """of the bank and of hybrid retrieval: a name that sentence-transformers knows, or a folder"""
+    """the embedding model of the bank and of hybrid retrieval: a name that sentence-transformers
+    knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
-    """claims against their sources: said in the report, or also rewritten or removed there"""
+    """check claims against their sources; `mark`: the report shows what fails; `repair`: it is also
+    rewritten or removed"""
     checker: Literal["auto", "lexical"] = "auto"
-    """`auto`: the policy's model under lexical rules; `lexical`: the rules alone"""
+    """`auto`: the policy's model and lexical rules; `lexical`: only the rules"""
     approve_plan: bool = False
     """a person decides on the plan before it is followed; without a terminal it is approved"""
     clarify: bool = False
-    """the model may ask one question back before it plans"""
+    """the model may ask one question before it plans"""
     checkpoints: SecretStr | None = None
-    """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
+    """a PostgreSQL address that stores the graph's positions; None: only the journal"""
     memory: Literal["on", "off", "read-only"] = "read-only"
-    """what earlier runs taught is put before a question; `on`: this run teaches too"""
+    """`read-only`: use what earlier runs taught; `on`: also learn from this run"""
     memory_items: Literal["both", "reflections", "episodes"] | None = None
-    """what is recalled: lessons in words, or what earlier runs searched and found, or both; None:
-    both, but for the embedded 0.5b, which lessons only slow down, the latter alone"""
+    """what is recalled: reflections (lessons in words), episodes (what earlier runs searched and
+    found), or both; None: both, but only episodes for the embedded 0.5b, which lessons only slow
+    down"""
     data_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
     )
-    """runs, bank, indexes and uploads; by default the platform's place for the user's data"""
+    """runs, bank, indexes and uploads; by default the platform's place for user data"""
     weights_dir: Path = Field(
         default_factory=lambda: Path(platformdirs.user_cache_dir("rubricem")) / "weights"
     )
-    """by default in the platform's place for caches"""
+    """downloaded weights; by default in the platform's place for caches"""
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """None: the physical cores that nothing else keeps busy"""
+    """threads of an embedded model; None: the physical cores that nothing else keeps busy"""
     context_tokens: int = Field(default=8192, ge=2048, le=10_000_000)
-    """of an embedded model"""
+    """context of an embedded model"""
     slots: int = Field(default=1, ge=1, le=64)
-    """runs at the same time on an embedded model, each with a context of its own"""
+    """simultaneous runs on an embedded model, each with its own context"""
     temperature: float | None = Field(default=None, ge=0, le=2)
-    """None: what the decoding mode prefers"""
+    """sampling temperature; None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16, le=10_000_000)
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
-    """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
+    """least score at which the best reflection is kept; None: what suits the judge, 0.4 or 0.5"""
     reflect_model: str | None = None
-    """judges single runs and reflects on them, in the policy's place: an embedded model, or one of
-    the same server; None: the policy's own, and of an embedded 0.5b the 1.5b"""
+    """judges single runs and reflects on them in place of the policy: an embedded model, or one of
+    the same server; None: the policy's own, and for the embedded 0.5b the 1.5b"""
     reflection_tokens: int = Field(default=700, ge=16, le=65536)
-    """of a reflection, thinking included: a model that thinks first needs more"""
+    """tokens of a reflection, thinking included: a model that thinks first needs more"""
     similarity_floor: float | None = Field(default=None, ge=-1, le=1)
-    """cosine of two questions below which one's lesson is not recalled for the other; None: 0.4"""
+    """least similarity (cosine) of two questions at which one's lesson is recalled for the other;
+    None: 0.4"""
     attempts: int = Field(default=3, ge=1, le=10)
-    """tries of a turn in free mode that breaks the scaffold"""
+    """tries of a turn that breaks the scaffold, in free mode"""
     system_prompt: Literal["full", "short"] = "full"
-    """what is told of the scaffold in free mode; `short`: to a model that was trained to it"""
+    """how much the model is told about the scaffold in free mode; `short`: for a model that was
+    trained on it"""
     passages: int | None = Field(default=None, ge=1, le=50)
-    """shown of a search; None: 5, of an embedded model 3"""
+    """passages shown per search; None: 5, or 3 for an embedded model"""
     passage_words: int | None = Field(default=None, ge=10)
-    """shown of a passage; None: 160, of an embedded model 110"""
+    """words shown per passage; None: 160, or 110 for an embedded model"""
     timeout: float = Field(default=120.0, gt=0)
     """seconds a server may stay silent"""
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
-    """by a server's model: prompt, cached prompt, completion; US dollars a million tokens"""
+    """by a server's model: prompt, cached prompt, completion; US dollars per million tokens"""
     mcp_servers: dict[ServerName, ToolServer] = {}
-    """servers whose tools the policy may call beside the search, by the names it sees"""
+    """servers whose tools the policy may call besides the search, by the names it sees"""
     tracing: bool = False
-    """spans of every run by OpenTelemetry; the OTEL_* variables that name an exporter do as well"""
+    """OpenTelemetry spans of every run; the OTEL_* variables that name an exporter turn it on
+    too"""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """of the sampling"""
+    """seed of the sampling"""
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

@@ -30,11 +30,11 @@ class ToolServer(BaseModel):
     command: str | None = None
     """a program that speaks the protocol on its standard input and output"""
     args: tuple[str, ...] = ()
-    """of the program"""
+    """arguments of the program"""
     env: dict[str, SecretStr] = {}
-    """variables that the program gets besides PATH, HOME and their like"""
+    """variables that the program gets besides PATH, HOME and the like"""
     url: str | None = None
-    """of a server that speaks streamable HTTP"""
+    """address of a server that speaks streamable HTTP"""
     headers: dict[str, SecretStr] = {}
     """sent with each request, such as Authorization"""
     tools: tuple[ToolName, ...] = Field(min_length=1)

@@ -76,7 +76,7 @@ class TeacherConfig(TableConfig):
     base_url: str | None = None
     """its server; None: the model is embedded"""
     max_tokens: int = Field(default=TRACE_TOKENS, ge=16)
-    """of one trace"""
+    """tokens of one trace"""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:

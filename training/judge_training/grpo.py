@@ -101,15 +101,15 @@ class GrpoConfig(PairsConfig):
     """What is sampled between updates, and how it is rewarded."""
 
     held_out: tuple[Path, ...] = ()
-    """pairs that are never trained on, judged in both orders before and after"""
+    """pairs that are never trained on; judged in both orders before and after"""
     rounds: int = Field(ge=1)
     """updates, each of new samples"""
     pairs_per_round: int = Field(default=8, ge=1)
-    """whose samples are one update"""
+    """pairs whose samples make one update"""
     samples: int = Field(default=7, ge=2)
-    """of each pair, which are one group"""
+    """samples of each pair; together they are one group"""
     max_tokens: int = Field(default=2048, ge=16)
-    """of one sample; one that this limit cuts off is unscored"""
+    """tokens of one sample; a sample cut off by this limit is unscored"""
     reward: RewardRule = "answer"
     """`answer`: +1 for the right verdict, else -1; `answer+format`: points for verdict and form"""
     base_url: str | None = None
@@ -117,8 +117,9 @@ class GrpoConfig(PairsConfig):
     model: str | None = None
     """the server's name of the weights that training begins with"""
     refresh: tuple[str, ...] = ()
-    """a command that has the server sample from the checkpoint whose folder is put in the place
-    of {checkpoint}; what it prints last is the model to ask for, or nothing: the same"""
+    """a command that has the server sample from the checkpoint whose folder replaces {checkpoint};
+    the last thing it prints is the model to ask for; if it prints nothing, the name stays the
+    same"""
 
     @model_validator(mode="after")
     def _server_follows(self) -> Self:

@@ -37,16 +37,16 @@ class JudgeOptions(TableConfig):
     both_orders: bool = False
     """a relative judge is shown each group twice"""
     repeat: int = Field(default=1, ge=1, le=100)
-    """scorings of each run by a stage judge on a server, whose mean counts"""
+    """how often a stage judge on a server scores each run; the mean counts"""
     persistent: bool = False
-    """a stage judge first makes criteria of the answer that are never pruned"""
+    """a stage judge first writes criteria of the answer that are never pruned"""
     flip: bool = False
     """a pairwise judge is shown each pair once, not twice"""
     graded: bool = False
     """an embedded stage judge is asked for points, not Yes or No"""
     gated: bool = False
-    """0 for stages of broken form and badly cited answers; the judge is asked about the rest;
-    1 where it has nothing to say"""
+    """stages of broken form and badly cited answers get 0, and the judge is asked about the rest; a
+    stage that it has nothing to say about gets 1"""
 
     @property
     def judging(self) -> dict[str, Any]:
@@ -61,93 +61,93 @@ class EngineConfig(TableConfig):
     """How a model is trained, whatever its rows are."""
 
     out: Path
-    """the run's folder; the same command goes on with it"""
+    """the run's folder; the same command resumes it"""
     model: str = "0.5b"
     """the weights: a name of the catalogue, a GGUF file, a hub name of one, or a folder as
     transformers saves it"""
     adaptation: Adaptation = "lora"
     """an adapter, or all weights"""
     start_adapter: Path | None = None
-    """a checkpoint to go on from; it is the reference too"""
+    """a checkpoint to start from; it is the reference too"""
     judge: ChainForm | None = None
-    """the form in which the model learns to compare two replies, for who judges with it; None:
-    it learns no judging"""
+    """the form in which the model learns to compare two replies, for use as a judge; None: it
+    learns no judging"""
     bank: Path | None = None
     """a data directory whose rubric bank and rubric buffers are copied into every checkpoint, and
-    go back to the newest one's copy when a killed run goes on: all are of the same step"""
+    restored from the newest one when a killed run resumes, so that all are of the same step"""
     learning_rate: float = Field(default=1e-4, gt=0)
-    """of a step, once warmed up"""
+    """of a step, after the warm-up"""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """of the learning rate after the warm-up"""
+    """of the learning rate, after the warm-up"""
     min_rate: float = Field(default=0.0, ge=0)
     """the learning rate at which a linear or cosine schedule ends"""
     warmup: float = Field(default=0.0, ge=0, le=1)
-    """share of the steps in which the rate rises to its full size"""
+    """share of the steps in which the rate rises to its full value"""
     max_row_tokens: int | None = Field(default=None, ge=2)
-    """longer rows are left out, and counted; None: as many as the model reads and as the memory
-    that is free when the training begins is estimated to hold"""
+    """longer rows are left out, and counted; None: what the model can read and the memory free at
+    the beginning is estimated to hold"""
     pack_tokens: int = Field(default=0, ge=0)
     """rows go through the model end to end, at most this many tokens at a time (a longer row by
-    itself), which bounds the memory; a model that would mix them is refused; 0: they are not
-    packed"""
+    itself), which bounds the memory; a model that would mix them is refused; 0: no packing"""
     micro_batch: int = Field(default=1, ge=1)
     """rows that go through the model side by side, padded to the longest"""
     share_prefixes: bool | None = None
-    """what rows begin with alike, a system prompt or a question, goes through the model once for
-    all of them; loss and gradient are the same. None: where the model and the other settings allow
-    it; true refuses a model that does not"""
+    """a beginning that rows share, such as a system prompt or a question, goes through the model
+    once for all of them; loss and gradient are the same. None: if the model and the other settings
+    allow it; true refuses a model that does not"""
     gradient_checkpointing: bool = False
-    """activations are computed again on the way back: less memory, a third more time"""
+    """activations are recomputed in the backward pass: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
     """of the adapter"""
     alpha: float = Field(default=32.0, gt=0)
     """the adapter's output is scaled by alpha / rank"""
     adapted_blocks: int | None = Field(default=None, ge=1)
-    """how many of the model's last blocks have an adapter: what lies below is read without a
-    gradient, which saves its way back and its activations; None: all"""
+    """how many of the model's last blocks get an adapter; the blocks below are read without a
+    gradient, which saves their backward pass and activations; None: all"""
     objective: ObjectiveConfig = ObjectiveConfig()
     """the table [objective]"""
     passes: int = Field(default=1, ge=1)
-    """updates made of one window of the policy gradient"""
+    """updates from one window of the policy gradient"""
     novelty: bool = False
-    """measure how far rows are from the reference (`novelty_*`, `kl_reference`) also where
-    objective.beta is 0: one more pass over each window without a gradient, and with all weights
-    trained a second copy of them in memory"""
+    """measure how far rows are from the reference (`novelty_*`, `kl_reference`) even if
+    objective.beta is 0: one more pass over each window without a gradient and, if all weights are
+    trained, a second copy of them in memory"""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """larger gradients are scaled down to this norm"""
     weight_decay: float = Field(default=0.0, ge=0)
     """of AdamW"""
     seed: int = Field(default=0, ge=0)
-    """of the order of rows and of a new adapter"""
+    """seed of the order of rows and of a new adapter"""
     threads: int | None = Field(default=None, ge=1)
-    """of torch; None: as it chooses"""
+    """torch's threads; None: torch's own choice"""
     device: Device = "auto"
-    """`auto`: a GPU where torch finds one"""
+    """`auto`: a GPU if torch finds one"""
     parallel: Parallel = "ddp"
-    """how several processes of torchrun share the work: each with all weights, or with its part"""
+    """how several processes of torchrun share the work: each has all weights (`ddp`), or a part of
+    them (`fsdp`)"""
     cpu_offload: bool = False
-    """with fsdp on GPUs: parts of the weights, their gradients and moments lie in the processor's
-    memory, and blocks are fetched from there as they are computed"""
+    """with fsdp on GPUs: parts of the weights, their gradients and moments are kept in main memory,
+    and fetched from there as blocks are computed"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of the weights as they are computed with; `auto`: bfloat16 on a GPU, and on a processor
-    where it is measured to be faster. What is trained is kept in float32 besides"""
+    """type in which the weights are computed; `auto`: bfloat16 on a GPU, and on a CPU if it is
+    measured to be faster. What is trained is also kept in float32"""
     save_every: int = Field(default=1, ge=1)
-    """steps from one checkpoint to the next; the last step has one always"""
+    """steps between two checkpoints; the last step always has one"""
     mirror: str | None = None
     """an address that fsspec knows (`s3://bucket/run`, `file:///share/run`): `out` is copied there
     after each checkpoint, and an `out` without a run is filled from it; None: nowhere"""
     best_by: str | None = None
-    """a metric whose best checkpoint is kept under the link `best`; of rounds, also a number of
-    their held-out questions, as `held_out/reward/answer/mean`"""
+    """a metric whose best checkpoint gets the link `best`; in rounds also a number of their
+    held-out questions, such as `held_out/reward/answer/mean`"""
     best_is: Literal["lowest", "highest"] = "lowest"
     """which value of `best_by` is the best"""
     tensorboard: bool = False
-    """the numbers of every step are written as TensorBoard's event files too, into the folder
+    """also write the numbers of every step as TensorBoard event files, into the folder
     `tensorboard` of the run; needs the extra of that name"""
 
     trackers: tuple[Tracker, ...] = ()
-    """where the numbers of every step are told as well: `tensorboard`, `wandb` (W&B), `trackio`;
-    each is a package of its own, and keeps them where its own variables say"""
+    """where the numbers of every step are also sent: `tensorboard`, `wandb` (W&B), `trackio`; each
+    is a package of its own, and stores them where its own variables say"""
 
     @property
     def tracked(self) -> tuple[Tracker, ...]:
@@ -190,9 +190,9 @@ class TrainConfig(EngineConfig):
     rows: tuple[Path, ...] = Field(min_length=1)
     """files of `rubricem export`, or folders with a rows.jsonl"""
     epochs: int = Field(default=1, ge=1)
-    """times that all rows are gone through"""
+    """passes over all rows"""
     batch: int = Field(default=0, ge=0)
-    """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
+    """per step: rows for sft, whole groups for ss-grpo; 0: all"""
     max_steps: int | None = Field(default=None, ge=1)
     """None: as many as the epochs have"""
     engine: Engine = "local"

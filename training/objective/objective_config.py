@@ -35,30 +35,32 @@ class ObjectiveConfig(TableConfig):
     """The clipped objective of a window. Raises ValidationError for settings that contradict."""
 
     aggregation: Aggregation = "token-mean"
-    """how a window's tokens become one number, for each objective by itself"""
+    """how a window's tokens become one number, separately for each objective"""
     token_budget: int | None = Field(default=None, ge=1)
-    """tokens a row may have; what `token-sum` divides by, and nothing else reads"""
+    """tokens a row may have; only `token-sum` uses it, as its divisor"""
     clip: tuple[float, float] = (0.2, 0.2)
     """how far below 1 and above 1 the ratio may go"""
     dual_clip: float | None = Field(default=None, gt=1)
     """with a negative advantage, a token's term is held at this many times its size, so that a
-    ratio of hundreds does not decide the step (arXiv:1912.09729); None: it is not held"""
+    ratio of hundreds does not decide the step (arXiv:1912.09729); None: no limit"""
     beta: float = Field(default=0.0, ge=0)
-    """of k3, the divergence from the reference"""
+    """weight of k3, the divergence from the reference"""
     correction: Correction = "decoupled"
-    """the ratio is formed to the policy before the update (`decoupled`), or to the sampler"""
+    """the ratio is taken to the policy before the update (`decoupled`), or to the sampler
+    (`bypass`)"""
     importance: Importance = "truncate"
-    """the weight old / behaviour of a token: held at `cap`, 0 outside `band`, or always 1"""
+    """a token's weight old / behaviour: held at `cap` (`truncate`), 0 outside `band` (`mask`), or
+    always 1 (`none`)"""
     cap: float = Field(default=2.0, ge=1)
     """of `truncate`"""
     band: tuple[float, float] = (0.5, 5.0)
     """of `mask`"""
     policy_weight: float = Field(default=1.0, ge=0)
-    """of the stage rows' own mean in the loss"""
+    """weight of the stage rows' own mean in the loss"""
     reflect_weight: float = Field(default=1.0, ge=0)
-    """of the reflection rows' own mean"""
+    """weight of the reflection rows' own mean"""
     judge_weight: float = Field(default=1.0, ge=0)
-    """of the judge rows' own mean"""
+    """weight of the judge rows' own mean"""
 
     @model_validator(mode="after")
     def _ranges_hold_one(self) -> Self:

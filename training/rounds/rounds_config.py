@@ -60,26 +60,28 @@ class RoundsConfig(JudgeOptions):
     questions: str
     """as `rubricem collect` takes them: a file, a folder saved by datasets, or hf:org/name"""
     held_out: str | None = None
-    """questions that are never trained on, asked before, between and after"""
+    """questions that are never trained on; asked before, between and after the rounds"""
     held_out_every: int = Field(default=1, ge=1)
-    """rounds between two askings of them; before the first and after the last they always are"""
+    """rounds between two evaluations of the held-out questions; they are always asked before the
+    first round and after the last"""
     rounds: int = Field(ge=1)
-    """how many there are; more may be asked for when a folder goes on"""
+    """number of rounds; you may raise it when you resume a folder"""
     questions_per_round: int = Field(default=4, ge=1)
     """questions of one round"""
     group_size: int = Field(default=4, ge=2)
     """rollouts of each question"""
     windows: int = Field(default=0, ge=0)
-    """rounds of new questions after which the same are asked again; the paper has 3, 0: never"""
+    """after this many rounds of new questions the same ones are asked again; the paper has 3; 0:
+    never"""
     base_url: str | tuple[str, ...] = ()
     """a server that samples in place of the embedded model, or several that share its calls;
     `refresh` gives each checkpoint to all of them"""
     model: str | None = None
     """the servers' name of the weights that training begins with"""
     refresh: Refresh | tuple[str, ...] = ()
-    """how servers get a checkpoint: by their own interface (docs/scale.md), or by a command that
-    has them sample from the checkpoint whose folder is put in the place of {checkpoint}; what it
-    prints last is the model to ask for, by a name that no other checkpoint has had"""
+    """how servers get a checkpoint: through their own interface (docs/scale.md), or by a command
+    that has them sample from the checkpoint whose folder replaces {checkpoint}; the last thing it
+    prints is the model to ask for, under a name that no other checkpoint has had"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
@@ -97,41 +99,41 @@ class RoundsConfig(JudgeOptions):
     passage_words: int | None = Field(default=None, ge=10)
     """as in the settings"""
     reflections: int = Field(default=8, ge=0, le=64)
-    """candidates on one trajectory of each group; they are rows of their own a round later"""
+    """candidates on one trajectory of each group; they become rows of their own one round later"""
     reflection_tokens: int | None = Field(default=None, ge=16, le=65536)
     """as in the settings"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """as in the settings"""
     branch: bool = False
     """of each question one turn of a rollout is sampled `group_size` times, and scored by what it
-    brings at once (SLATE, arXiv:2602.23440); held-out questions are asked as ever"""
+    leads to at once (SLATE, arXiv:2602.23440); held-out questions are asked as usual"""
     episodes: bool = False
-    """searches of rollouts are led by the episodes of earlier rounds, and a round leaves its own
-    (docs/memory.md); held-out questions are asked without"""
+    """episodes of earlier rounds guide the searches of rollouts, and each round leaves its own
+    (docs/memory.md); held-out questions are asked without them"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
     (`training.collect.scaffolding`); None: nothing"""
     scaffold_decay: str = "sigmoid"
-    """how that fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`, `linear`,
-    `power:N`, `constant`"""
+    """how the scaffold fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`,
+    `linear`, `power:N`, `constant`"""
     embed_answers: bool = False
-    """load the embedding model to measure how far apart answers are in meaning; where the bank has
-    it loaded, that is measured anyway"""
+    """load the embedding model to measure how far apart answers are in meaning; if the bank has it
+    loaded, this is measured anyway"""
     max_run_cost: float | None = Field(default=None, gt=0)
     """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
-    prices are by the models' names, and a checkpoint's is that of `model`"""
+    prices go by the models' names, and a checkpoint's is that of `model`"""
     ahead: int = Field(default=1, ge=0, le=8)
-    """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy. Rows
-    lag by as many updates, and reflections by one more, which `max_staleness` has to allow"""
+    """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
+    lag by as many updates, and reflections by one more, which `max_staleness` must allow"""
     in_flight: Literal["keep", "cut"] | None = None
-    """what becomes of rollouts in flight where servers get a checkpoint in the place of the one
-    before while rounds run ahead: `keep`, they go on with their next turn by the new weights;
-    `cut`, they are sampled anew"""
+    """what happens to rollouts in flight when servers get a new checkpoint in place of the old one
+    while rounds run ahead: `keep`: they go on with their next turn by the new weights; `cut`: they
+    are sampled anew"""
     ray_workers: int = Field(default=0, ge=0, le=4096)
-    """Ray's workers that write the rollouts of a round, judge them and reflect, those of each round
-    that is under way; 0: this process does"""
+    """Ray workers that write the rollouts of a round, judge them and reflect, for all rounds under
+    way; 0: this process does"""
     ray_address: str | None = None
-    """of a Ray cluster (`auto`, `HOST:PORT`); None: one is started on this machine"""
+    """address of a Ray cluster (`auto`, `HOST:PORT`); None: one is started on this machine"""
     slots: int | None = Field(default=None, ge=1, le=64)
     """as in the settings: rollouts at the same time on the embedded model"""
     max_staleness: int = Field(default=2, ge=0)
