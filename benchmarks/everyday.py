@@ -6,7 +6,8 @@ The 30 questions were written before anything was measured on them, from the man
 are for tuning (`train`), the others (`dev`) stay unseen by whoever tunes. 48 more (`--split other`)
 were written by somebody who knew neither code nor manuals as they stand here, 72 more later
 (`--split third`), 28 after those (`--split fourth`), then 24 (`--split fifth`), then 20 on
-topics that were drawn by chance (`--split sixth`). Each is asked as `rubricem ask` asks it.
+topics that were drawn by chance (`--split sixth`), then 20 on topics that none of them has
+(`--split seventh`). Each is asked as `rubricem ask` asks it.
 Whether an answer is useful is for a reader to say: `useful` of a question says what it must tell,
 this program prints each answer with its citations, and the reader's verdicts are joined in from
 `results/everyday_read.jsonl`, one line each: `id`, `digest` of the answer that was read, `useful`,
@@ -45,8 +46,9 @@ READ = RESULTS / "everyday_read.jsonl"
 QUICK = 6
 HALVES = ("train", "dev")
 """of the 30"""
-OTHER, THIRD, FOURTH, FIFTH, SIXTH = OTHERS = ("other", "third", "fourth", "fifth", "sixth")
-"""those by somebody else"""
+OTHERS = ("other", "third", "fourth", "fifth", "sixth", "seventh")
+OTHER, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH = OTHERS
+"""those by somebody else, and those of `seventh` by whoever mended what came before"""
 USEFUL = 0.7
 """share of the answers that have to be useful and cited, as a reader sees them"""
 PACKAGES: Mapping[str, Mapping[str, str]] = {

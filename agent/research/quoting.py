@@ -70,6 +70,8 @@ LATER = 0.1
 farther one to be what it rests on: one that a single sentence has weighs 3 to 4"""
 REPEATED = 0.75
 """share of a sentence's words, from which an answer says it again"""
+EXPECTED_ALONE = 0.5
+"""what a word is worth that is expected of an answer, and not asked about"""
 LEAST_SAID = 3
 """content words of a claim; what says less ("git reset") helps nobody"""
 
@@ -228,6 +230,18 @@ def named_entries(source: Source, text: str) -> list[Entry]:
     return [entry for entry in entries(source.text) if not told.isdisjoint(entry.names)]
 
 
+def of_named_libraries(sources: Sequence[Source], text: str) -> list[Source]:
+    """The sources without the pages of other libraries, where a text names one of theirs.
+
+    `abs_tol` of `cmath.isclose` is no answer on numpy's.
+    """
+    library = {
+        s.id: s.title.partition(".")[0] for s in sources if [s.title] == dotted_names(s.title)
+    }
+    named = {name for name in library.values() if stands(name, text)}
+    return [s for s in sources if not named or library.get(s.id, "") in {"", *named}]
+
+
 def _in_lines(text: str) -> list[str]:
     """The `told_sentences` of a text, each on one line."""
     return [" ".join(said.split()) for said in told_sentences(text)]
@@ -272,6 +286,47 @@ def with_neighbours(said: str, text: str) -> str:
             first -= 1
         else:
             return " ".join(told[first : last + 1])
+
+
+LONGEST_PIECE = 110
+"""words of an entry that is read whole"""
+
+
+def piece_around(said: str, text: str) -> str:
+    """What is read of a text for one of its `told_sentences`: its entry, or it and its neighbours.
+
+    On one line.
+    """
+    entry = entry_around(" ".join(said.split()), text)
+    if entry != text and length(entry) <= LONGEST_PIECE:
+        return " ".join(entry.split())
+    return with_neighbours(said, text)
+
+
+def excerpts(
+    told: Sequence[tuple[Source, str]], words: int
+) -> Iterator[list[tuple[Source, list[str]]]]:
+    """Pieces of sources in batches of so many words, one at least in each.
+
+    The pieces come best first; of a batch those of a source stand together, in its order. What a
+    batch has already, or cannot hold any more, is not in the next ones either.
+    """
+    left = [*told]
+    while left:
+        by, total, passed = dict[str, tuple[Source, list[str]]](), 0, list[tuple[Source, str]]()
+        for at, (source, piece) in enumerate(left):
+            if by and total + length(piece) > words:
+                passed = left[at:]
+                break
+            pieces = by.setdefault(source.id, (source, []))[1]
+            if not any(piece in other for other in pieces):
+                pieces.append(piece)
+                total += length(piece)
+        for source, pieces in by.values():
+            text = " ".join(source.text.split())
+            pieces.sort(key=text.find)
+        yield [*by.values()]
+        left = passed
 
 
 def with_subject(said: str, source: Source) -> str:
@@ -463,6 +518,22 @@ class Inquiry:
 
     def _words(self, text: str) -> frozenset[str]:
         return content_words(text, self._language)
+
+    def shared(self, texts: Sequence[str]) -> list[float]:
+        """How many of the words of question and expectation each of some texts has, 0 to 1.
+
+        A word weighs by how few of the texts have it, one that is expected alone half of that.
+        """
+        asked = content_words(self.question)
+        held = [self._words(text) for text in texts]
+        among = Counter(word for words in held for word in words)
+        weight = {
+            word: math.log1p(len(texts) / among[word]) * (1 if word in asked else EXPECTED_ALONE)
+            for word in asked | self._words(self.guess)
+            if word in among
+        }
+        total = sum(weight.values()) or 1.0
+        return [sum(weight.get(word, 0.0) for word in words) / total for words in held]
 
     def new_words(self, text: str) -> frozenset[str]:
         """What an answer says that its question does not."""

@@ -10,10 +10,13 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.quoting import (
     Inquiry,
     entries,
+    excerpts,
     fuller,
     holds,
     is_made_up,
     named_entries,
+    of_named_libraries,
+    piece_around,
     told_sentences,
     whole_entry,
     whole_list,
@@ -40,6 +43,7 @@ from tests.support.slots import (
     page,
     walk,
 )
+from tests.support.values import source
 
 
 @pytest.mark.parametrize(
@@ -526,3 +530,43 @@ MANUAL = """git-push(1)
 )
 def test_a_command_of_words_and_options_that_stand_apart_is_made_up(claim: str, made_up: bool):
     assert is_made_up(claim, MANUAL) is made_up
+
+
+def test_of_named_libraries_alone_entries_are_quoted():
+    ours, other = source(1, "Text.", "numpy.isclose"), source(2, "Text.", "cmath.isclose")
+    manual = source(3, "Text.", "git-log(1)")
+    all_of_them = [ours, other, manual]
+    told = "Is numpy's isclose true of two NaN?"
+    assert of_named_libraries(all_of_them, told) == [ours, manual]
+    assert of_named_libraries(all_of_them, "Is isclose true of two NaN?") == all_of_them
+
+
+def test_texts_share_the_rare_words_of_a_question_more_than_frequent_ones():
+    texts = ["Undo the commit.", "Undo the branch.", "Undo nothing.", "Keep the files."]
+    shared = Inquiry("How do I undo a commit?", "keep").shared(texts)
+    assert shared[0] > shared[1] == shared[2] > 0
+    assert 0 < shared[3] < Inquiry("Undo a commit, and keep it?").shared(texts)[3], "expected alone"
+    assert Inquiry("What is it?").shared(["Undo it."]) == [0.0]
+
+
+def test_excerpts_hold_so_many_words_and_stand_as_in_their_source():
+    one = source(1, "First come five words here. Then there are five more.", "One")
+    two = source(2, "Others have six words, as here.", "Two")
+    told = [(one, "Then there are five more."), (two, two.text),
+            (one, "First come five words here."), (one, "come five words")]  # fmt: skip
+    whole = [(one, ["First come five words here.", "Then there are five more."]),
+             (two, [two.text])]  # fmt: skip
+    assert list(excerpts(told, 50)) == [whole]
+    first, second = excerpts(told[:3], 11)
+    assert first == [(one, ["Then there are five more."]), (two, [two.text])]
+    assert second == [(one, ["First come five words here."])]
+    assert [len(batch) for batch in excerpts(told[:3], 1)] == [1, 1, 1], "one at least"
+
+
+def test_an_entry_is_read_whole_unless_it_is_long():
+    said = "Take back what was done last and keep everything that was changed in the files."
+    entry = f"-s\n    {said}\n    It is kept for a month, under another name."
+    assert piece_around(f"-s {said}", f"{entry}\n\nNothing else.") == " ".join(entry.split())
+    long = f"-s\n    {said}\n    " + "It is kept for a month, under another name of its own. " * 20
+    piece = piece_around(next(told_sentences(long)), f"{long}\n\nNothing else.")
+    assert piece.startswith("-s Take back") and len(piece.split()) <= 60

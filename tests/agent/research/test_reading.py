@@ -362,8 +362,8 @@ async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_f
             return replace(said, text=DRAFTED if there else "not found")
 
     first = [
-        page("undo one", "What it is to undo a commit is told below, in all that follows of it."),
-        page("undo two", "Others undo commits by hand, which this manual speaks of nowhere else."),
+        page("undo one", "What it is to undo a commit is told below, in all that follows. " * 9),
+        page("undo two", "Others undo commits by hand, which this manual tells nowhere else. " * 9),
     ]
     policy = SmallModel(Filling(expects=" undo a commit"))
     policy.reader = reader = Seeing()
@@ -371,9 +371,64 @@ async def test_an_answer_is_drafted_from_two_passages_and_where_they_have_none_f
     run.ask = replace(run.ask, question="How do I undo a commit?")
     run = await walk(run, ForcedDecoder())
     assert run.lookups.found[1].text == DRAFTED
-    drafts = [read for read in reader.read if "[1] " in read]
+    drafts = [r for r in reader.read if "[1] " in r and "in other words" not in r]
     assert not any("[3] " in read for read in drafts)
     assert ["--soft" in read for read in drafts] == [False, True]
+
+
+async def test_an_answer_is_drafted_from_the_best_pieces_of_all_passages(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" undo"))
+    policy.reader = reader = Drafting(0.1, "not found")
+    rest = "Of all else that a branch is there is more to tell than a page can hold. " * 12
+    pages = [
+        page("one", f"{rest}\n\nWhat was done last is taken back by soft resets alone: 0.9."),
+        page("two", rest),
+        page("three", f"{rest}\n\nThe index as well is taken back where it is mixed: 0.8."),
+    ]
+    run = new_run(tmp_path, policy, FixedSearch(pages), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    await walk(run, ForcedDecoder(embedder=Nearness()))
+    read = next(read for read in reader.read if "[1] " in read)
+    assert "0.9." in read and "0.8." in read, "neither passage begins with it"
+    assert read.index("0.9.") < read.index("0.8.")
+
+
+@pytest.mark.parametrize(
+    ("chance", "told"),
+    [(0.9, f"{UNSURE} {DRAFTED}"), (0.65, f"{UNSURE} With reset --soft")],
+    ids=["borne out", "hardly borne out"],
+)
+async def test_what_is_drafted_only_when_asked_again_is_never_certain(
+    tmp_path: Path, chance: float, told: str
+):
+    class Refusing(Drafting):
+        async def complete(self, prefix, sampling, *rest):  # type: ignore[no-untyped-def]
+            said = await super().complete(prefix, sampling, *rest)
+            again = "does answer it, in other words" in self.read[-1]
+            return replace(said, text=DRAFTED if again else "not found")
+
+    reader = Refusing(lambda text: chance if "Is this answer right" in text else 0.1)
+    run = await draft_undoing(tmp_path, reader)
+    shown = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert shown.startswith(told) and (DRAFTED in shown) is (DRAFTED in told)
+    assert run.status is not Status.FINISHED
+
+
+async def test_a_draft_that_is_how_something_is_called_is_no_answer(tmp_path: Path):
+    signature = "git.reset(soft=True, mixed=False, hard=False)"
+    reader = Drafting(lambda t: 0.9 if "Is this answer right" in t else 0.1, signature)
+    run = await draft_undoing(tmp_path, reader, f"{signature}\n\n{RESETS}")
+    assert run.status is Status.NO_EVIDENCE
+
+
+async def test_where_drafts_failed_what_was_expected_makes_no_sentence_certain(tmp_path: Path):
+    policy = SmallModel(Filling(expects=" reset --soft takes back"))
+    policy.reader = Drafting(lambda text: 0.6 if "--soft" in text else 0.1, "not found")
+    run = new_run(tmp_path, policy, FixedSearch([page("git", RESETS)]), Decoding.FORCED)
+    run.ask = replace(run.ask, question="How do I undo a commit?")
+    run = await walk(run, ForcedDecoder(embedder=Meanings()))
+    shown = cited_answer(run.trajectory("t")).text(lambda _: "")
+    assert run.status is Status.PARTIAL and shown.startswith(f"{UNSURE} With reset --soft")
 
 
 async def test_what_a_draft_names_that_no_passage_has_is_searched_for(tmp_path: Path):
