@@ -34,7 +34,7 @@ def chat(resume: str, after: str, quiet: bool, **flags: Any) -> None:
     """Ask questions in a thread: each knows the reports and sources before it.
 
     Without a terminal, standard input is read line by line: a question or a slash command each.
-    The exit status is 1 where one failed, 3 where one ended early.
+    The exit status is 1 if one failed, 3 if one ended early.
     """
     from rubricem.agent.chat.repl import talk_with
 

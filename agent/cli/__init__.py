@@ -58,10 +58,10 @@ class Lazy:
 COMMANDS = {
     "ask": Lazy("rubricem.agent.cli.ask:ask", "Answer a research question with checked citations."),
     "backup": Lazy(
-        "rubricem.agent.cli.upkeep:backup", "Copy the data directory, also while a server runs."
+        "rubricem.agent.cli.upkeep:backup", "Copy the data directory, even while a server runs."
     ),
     "bank": Lazy("rubricem.agent.cli.bank:bank", "Read and correct what earlier runs taught."),
-    "chat": Lazy("rubricem.agent.chat:chat", "Ask questions that know those before them."),
+    "chat": Lazy("rubricem.agent.chat:chat", "Ask questions that build on those before."),
     "collect": Lazy(
         "rubricem.training.cli.collect:collect",
         "Collect judged groups of rollouts of many questions.",
@@ -73,30 +73,30 @@ COMMANDS = {
         "rubricem.agent.cli.eval:evaluation", "Measure answers to a file of questions, by arms."
     ),
     "export": Lazy(
-        "rubricem.training.cli.export:export", "Write a collected run in the form of a trainer."
+        "rubricem.training.cli.export:export", "Write a collected run in a trainer's format."
     ),
     "init": Lazy("rubricem.agent.cli.doctor:init", "Ask four questions; write rubricem.toml."),
     "judge": Lazy(
         "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
     ),
-    "learn": Lazy("rubricem.agent.cli.learn:learn", "Learn from the runs that wait for it."),
+    "learn": Lazy("rubricem.agent.cli.learn:learn", "Learn from pending runs."),
     "loop": Lazy(
-        "rubricem.training.cli.export:loop", "Show the whole line once: collect, judge, train, ask."
+        "rubricem.training.cli.export:loop", "Run the whole loop once: collect, judge, train, ask."
     ),
     "mcp": Lazy("rubricem.agent.cli.serve:mcp", "Serve the agent's tools to MCP clients."),
     "models": Lazy("rubricem.agent.cli.upkeep:models", "List, fetch, check and remove weights."),
     "push": Lazy("rubricem.training.cli.train:push", "Put a checkpoint on the Hugging Face hub."),
     "rate": Lazy(
-        "rubricem.agent.cli.learn:rate", "Rate an answer, for whoever judges what it taught."
+        "rubricem.agent.cli.learn:rate", "Rate an answer; the judge of its lessons sees it."
     ),
     "restore": Lazy("rubricem.agent.cli.upkeep:restore", "Bring back what backup has copied."),
     "runs": Lazy("rubricem.agent.cli.runs:runs", "List, find, show, name and delete runs."),
     "serve": Lazy(
-        "rubricem.agent.cli.serve:serve", "Serve the web page, and the same to programs."
+        "rubricem.agent.cli.serve:serve", "Serve the web page, and interfaces for programs."
     ),
     "train": Lazy("rubricem.training.cli.train:train", "Train the embedded policy on rows."),
     "trust": Lazy(
-        "rubricem.agent.cli.doctor:trust", "Let the rubricem.toml of this folder act outside of it."
+        "rubricem.agent.cli.doctor:trust", "Let this folder's rubricem.toml act outside of it."
     ),
     "uninstall": Lazy(
         "rubricem.agent.cli.upkeep:uninstall", "Say what is kept on this machine, and remove it."

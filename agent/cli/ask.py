@@ -154,7 +154,7 @@ PARTIAL, INTERRUPTED = 3, 130
 @REPORT_OUT
 @ONLY_JSON
 @QUIET
-@click.option("--thread", help="Name the run; the same name goes on with it.")
+@click.option("--thread", help="Name the run; asking again under that name resumes it.")
 @click.option(
     "--resume",
     is_flag=False,

@@ -257,7 +257,7 @@ SORTS: dict[str, Callable[[BankItem], float]] = {
 def bank() -> None:
     """Read and correct what earlier runs have taught.
 
-    An ID may be cut short, as long as no other one begins so.
+    You can shorten an ID as long as it stays unique.
     """
 
 
@@ -385,7 +385,7 @@ BY = "terminal"
 
 Change = Callable[[RubricBank, str, bool], Awaitable[None]]
 PIN = "Keep reflections: what later runs write on their questions goes to the history."
-DISABLE = "Keep reflections from being recalled, until they are enabled again."
+DISABLE = "Stop recalling reflections, until they are enabled again."
 DECISIONS: tuple[tuple[str, str, Change, bool, str], ...] = (
     ("pin", "pinned", RubricBank.pin, True, PIN),
     ("unpin", "not pinned", RubricBank.pin, False, "Let later runs replace reflections again."),
@@ -591,7 +591,7 @@ def restore(folder: Path, foreign: bool, yes: bool) -> None:
 
 HEADER, VERSION = "rubricem_bank", 1
 RULE = (
-    "For one question the pinned one wins, else the higher score, else the later one; "
+    "Of two for one question the pinned one wins, else the higher score, else the later; "
     "the other goes to the history."
 )
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -637,11 +637,11 @@ def export(file: Path | None, every: bool) -> None:
 )
 @AS_JSON
 def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) -> None:
-    """Bring in the items of an exported FILE; of one with a damaged line, nothing.
+    """Import the items of an exported FILE; one with a damaged line changes nothing.
 
-    For one question the pinned one wins, else the higher score, else the later one; the other
-    goes to the history. Whatever looks wrong stays in quarantine until it is released. What
-    was removed here is passed over.
+    Of two for one question the pinned one wins, else the higher score, else the later; the other
+    goes to the history. Whatever looks wrong stays in quarantine until it is released. What was
+    removed here is skipped.
     """
     read = _read_export(file, most)
     records = [record for record, disabled in read if not disabled]

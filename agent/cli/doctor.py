@@ -423,9 +423,9 @@ _SHOWN_SECRET = 12
 @AS_JSON
 @click.pass_context
 def doctor(ctx: click.Context, /, deep: bool, whole: bool, as_json: bool, **flags: Any) -> None:
-    """Say what is configured, what answers and what is missing, and how to mend it.
+    """Say what is configured, what responds, what is missing, and how to fix it.
 
-    Flags are of what is checked, as if they had been set.
+    Flags are checked as if they were settings.
 
     Exits with 0 when `rubricem ask` would work, else with 1.
     """
@@ -504,7 +504,7 @@ def _as_text(settings: Settings | None, checks: list[Check], whole: bool) -> str
 def trust() -> None:
     """Let the rubricem.toml of this folder act outside of it, with what it says now.
 
-    Which settings do so, and what they say, is shown. Changed ones are asked about again.
+    The command shows these settings and their values; after a change you are asked again.
     """
     if (asked := local_wishes()) is None:
         raise SettingsError(
@@ -523,7 +523,7 @@ def trust() -> None:
 def init() -> None:
     """Ask four questions, and write their answers into a rubricem.toml of this folder.
 
-    What it then does outside of the folder is allowed, as you have just said it.
+    Since you answered yourself, the file may act outside of the folder.
     """
     path = Path(FILE_NAME)
     if path.exists():

@@ -67,7 +67,7 @@ AT_ONCE = 8
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
               help=f"Runs at once (server {AT_ONCE}, embedded its slots).")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
-              help="Rows, runs, JSON and page go here; the same folder goes on.")  # fmt: skip
+              help="Folder for rows, runs, JSON and page; an existing one continues.")  # fmt: skip
 @setting_flags("model", "base_url", "source", "decoding", "retrieval", "allow_host")
 @setting_flags(*BUDGET_FLAGS, "verify", "slots", "concurrency", "temperature", "seed")
 @ONLY_JSON

@@ -79,16 +79,20 @@ def judge() -> None:
 @judge.command("eval")
 @click.argument("data", type=EXISTING)
 @click.option("--judge", "kind", type=click.Choice(get_args(ComparerKind)))
-@click.option("--recorded", metavar="FILE", type=EXISTING, help="Count these; ask no model.")
+@click.option(
+    "--recorded", metavar="FILE", type=EXISTING, help="Score these verdicts; ask no model."
+)
 @one_of(
     "--orders",
     kinds=get_args(Orders),
     said="Show each pair in both orders, or in one drawn by the seed.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="So many rows, drawn by the seed.")
-@click.option("--seed", type=int, help="Of the draws.  [default: 0]")
 @click.option(
-    "--out", metavar="FILE", type=FILE, help="Keep verdicts here; go on from those there."
+    "--limit", type=click.IntRange(min=1), help="Judge only this many rows, drawn by the seed."
+)
+@click.option("--seed", type=int, help="Seed of the draws.  [default: 0]")
+@click.option(
+    "--out", metavar="FILE", type=FILE, help="Store verdicts here; continue from those there."
 )
 @click.option("--plot", metavar="FILE", type=FILE, help="Draw the shares into an SVG file.")
 @setting_flags("model", "base_url")
@@ -106,7 +110,7 @@ def evaluate(
 ) -> None:
     """Measure a judge on DATA, a .json or .jsonl file of labelled answers.
 
-    Read are pairs of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected) and RM-Bench (three
+    It reads pairs of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected) and RM-Bench (three
     of each); and for the checklist judge HealthBench's rows with a completion, or with its
     physicians' labels. Shares come with 95% intervals.
     """
@@ -152,7 +156,7 @@ def evaluate(
 )
 @judge_flags
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
-@click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
+@click.option("--seed", type=int, help="Seed of the order in which runs are shown.  [default: 0]")
 @setting_flags("model", "base_url")
 @ONLY_JSON
 def score(
@@ -187,7 +191,7 @@ def score(
 @click.argument("file", type=EXISTING)
 @click.option("--rubric", type=EXISTING, metavar="FILE", help="Standards in place of the default.")
 @click.option("--both-orders", is_flag=True, help="Show each group twice.")
-@click.option("--seed", type=int, help="Of the order in which they are shown.  [default: 0]")
+@click.option("--seed", type=int, help="Seed of the order in which they are shown.  [default: 0]")
 @setting_flags("model", "base_url")
 @ONLY_JSON
 def messages_(
@@ -497,8 +501,8 @@ def export(questions: Sequence[str], out: Path | None) -> None:
 def import_(file: Path) -> None:
     """Bring in rubrics from FILE: an export, DR Tulu's rows, or HealthBench's.
 
-    Those of others become criteria of the answer that are never pruned. Nothing is imported of a
-    file with a row that cannot be read.
+    Those of others become criteria of the answer that are never pruned. Nothing is imported of
+    a file with an unreadable row.
     """
     from rubricem.judge.buffers import FoundRubrics, bring_in
 
@@ -527,7 +531,7 @@ def pin(question: str, criterion: str) -> None:
 @click.argument("criterion")
 @click.option("--reason", default="", help="Kept in the history.")
 def retire(question: str, criterion: str, reason: str) -> None:
-    """Take a CRITERION of QUESTION out of force, also one that is kept for good."""
+    """Retire a CRITERION of QUESTION, even a permanent one."""
     from rubricem.judge.buffers import retire as retired
 
     _save(retired(_store().find(question), criterion, reason))

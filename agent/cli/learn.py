@@ -87,7 +87,7 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @click.option("--all", "every", is_flag=True, help="All runs, also those asked without memory on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
 @click.option("--skip", is_flag=True, help="Take them from the queue and learn nothing.")
-@click.option("--model", help="Who reflects and judges, in place of each run's own model.")
+@click.option("--model", help="The model that reflects and judges, in place of each run's own.")
 @setting_flags("base_url")
 @ONLY_JSON
 def learn(
@@ -100,8 +100,8 @@ def learn(
 ) -> None:
     """Learn from the runs THREAD..., or from all that wait.
 
-    A run asked with --memory on waits until it was learnt from. What was finished before an
-    interruption is not done again.
+    A run asked with --memory on is pending until it was learnt from. What was finished before an
+    interruption is not repeated.
     """
     store = RunStore(load_settings(flags).data_dir)
     for thread in threads:

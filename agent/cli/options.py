@@ -51,7 +51,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("base_url", "An OpenAI-compatible server to ask instead.", {"metavar": "URL"}),
     (
         "dialect",
-        "How the server is asked: in token ids, as it is found to take them (auto), or by chat.",
+        "How the server is asked: in token ids, if it takes them (auto), or by chat.",
         {"type": click.Choice(["auto", "openai", "vllm", "sglang", "llama.cpp"])},
     ),
     (
@@ -70,7 +70,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ),
     (
         "reflect_model",
-        "Who judges runs and reflects on them, in place of the model that answers.",
+        "The model that judges runs and reflects on them, if not the one that answers.",
         {"metavar": "NAME"},
     ),
     (
@@ -89,14 +89,14 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"type": click.Choice(["off", "mark", "repair"])},
     ),
     ("max_tokens", "Tokens of one turn at most (4096).", _NUMBER),
-    ("passages", "Passages shown of a search (5; of an embedded model 3).", _NUMBER),
-    ("passage_words", "Words shown of a passage (160; of an embedded model 110).", _NUMBER),
+    ("passages", "Passages shown per search (5; embedded 3).", _NUMBER),
+    ("passage_words", "Words shown per passage (160; embedded 110).", _NUMBER),
     (
         "system_prompt",
-        "What is told of the scaffold; short: to a model that was trained to it.",
+        "How much is said of the scaffold; short: for a model trained on it.",
         {"type": click.Choice(["full", "short"])},
     ),
-    ("reflection_tokens", "Of a reflection; a model that thinks needs more (700).", _NUMBER),
+    ("reflection_tokens", "Tokens of a reflection; a model that thinks needs more (700).", _NUMBER),
     ("slots", "Runs at once on an embedded model (1).", _NUMBER),
     ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
     ("temperature", None, {"type": float}),
@@ -146,7 +146,7 @@ _JUDGING = (
         "--repeat",
         type=click.IntRange(1, 100),
         default=1,
-        help="Score each run so often; the mean counts, the spread is shown.",
+        help="Score each run this often; the mean counts, the spread is shown.",
     ),
     click.option(
         "--persistent",

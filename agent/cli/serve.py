@@ -56,7 +56,7 @@ NO_TOKEN = click.option(
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="Believe this proxy on who asks (X-Forwarded-For); repeatable.",
+    help="Trust the X-Forwarded-For of this proxy; repeatable.",
 )
 @setting_flags("reflect_model", *BUDGET_FLAGS, "verify")
 @click.option("--tls-cert", "certificate", type=EXISTING, help="Serve TLS with this PEM file.")
@@ -65,7 +65,7 @@ NO_TOKEN = click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
-    help="Least level of what is logged (warning); info tells of runs that end.",
+    help="Lowest level that is logged (warning); info: also runs that end.",
 )
 @click.option("--log-json", "log_form", flag_value="json", default="text", help="Log JSON lines.")
 @click.option("--access-log", is_flag=True, help="Log each request, without its query.")
@@ -83,12 +83,12 @@ def serve(
     access_log: bool,
     **flags: Any,
 ) -> None:
-    """Serve the web page, and the same to programs.
+    """Serve the web page, and interfaces for programs.
 
-    Only this machine can reach it, and a token is asked for, which is printed when it is made; the
-    page is opened by --open, or by the link that is printed. Runs go on when their page is closed;
-    those that are not finished when the server ends go on when it starts again. Budgets are of each
-    question that names none.
+    Only this machine can reach it, and it needs a token, which is printed when it is made. Open the
+    page with --open, or with the link that is printed. Runs go on when their page is closed; those
+    that are unfinished when the server ends go on when it starts again. Budgets apply to each
+    question that sets none.
     """
     from rubricem.agent.serve.app import Operation, run_server
 
@@ -114,7 +114,7 @@ def serve(
 def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     """Serve the tools research, search, open_page, judge, bank_search and bank_show.
 
-    By HTTP the token of `rubricem serve` is asked for.
+    Over HTTP it needs the token of `rubricem serve`.
     """
     needed("mcp", "mcp", "The MCP server")
     from rubricem.agent.mcp.server import PATH, run
@@ -183,7 +183,7 @@ def add_user(name: str, **allowance: Any) -> None:
 @users.command("rm")
 @click.argument("name")
 def rm_user(name: str) -> None:
-    """Have the token of NAME admit nobody any more; what they asked stays."""
+    """Revoke the token of NAME; what they asked stays."""
     from rubricem.agent.serve.requests import Users
 
     found = Users(load_settings().data_dir)

@@ -416,7 +416,7 @@ def _size(path: Path) -> int:
 @click.option("--keep-weights", is_flag=True, help="Leave model weights.")
 @YES
 def uninstall(keep_data: bool, keep_weights: bool, yes: bool) -> None:
-    """Say what rubricem keeps on this machine, and remove it where you say so."""
+    """Show what rubricem keeps on this machine, and remove it if you agree."""
     settings = load_settings()
     found = removables(settings, data=not keep_data, weights=not keep_weights)
     for each in found:

@@ -68,7 +68,7 @@ def _whole(
     0,
     4096,
     0,
-    "After each K steps the same again, as taught; 3 in the paper, 0: never",
+    "Ask every K steps again, with what they taught; 3 in the paper, 0: never",
 )
 @setting_flags("model", "base_url")
 @click.option(

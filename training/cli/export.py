@@ -47,20 +47,20 @@ FORMS = ("rows", "sft", "trl", "verl", "pairs", "parquet", "hf", "jsonl")
 @one_of(
     "--scaffold-ratio",
     kinds=("unscaffolded", "behaviour", "scaffolded"),
-    said="rows: what the ratio of a rollout under a rubric scaffold is formed of.",
+    said="rows: which prompts form the ratio of a rollout under a scaffold.",
 )
 @click.option("--model", help="The model to train, for text that has no token ids.")
 @one_of(
     "--by",
     kinds=("return", "plan", "research", "review", "answer"),
-    said="pairs: what the best and the worst of a group are found by.",
+    said="pairs: the score that ranks the members of a group.",
 )
 @click.option(
     "--margin",
     type=click.FloatRange(0),
     default=0.1,
     show_default=True,
-    help="pairs: how far apart they are at least.",
+    help="pairs: least difference of the two.",
 )
 @click.option(
     "--rule",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PATH = click.Path(path_type=Path)
 CONFIG = click.argument("config", type=PATH, callback=can_train)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-DRY = click.option("--dry-run", "dry", is_flag=True, help="Say what it takes, and train nothing.")
+DRY = click.option("--dry-run", "dry", is_flag=True, help="Report what it takes; train nothing.")
 STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
 """what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
@@ -188,7 +188,7 @@ def sft(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) -> N
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
     Rows are files of `rubricem export`, or folders of `rubricem collect`, whose rejected traces
-    are counted by reason. KEY=VALUE sets what CONFIG says otherwise, as objective.beta=0.01.
+    are counted by reason. KEY=VALUE overrides a value of CONFIG, as objective.beta=0.01.
     """
     _run(config, "sft", overrides, dry, as_json)
 
@@ -202,8 +202,8 @@ def ss_grpo(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) 
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
     With a table [rounds] the policy makes them itself: each round collects, judges, reflects and
-    trains. The same command goes on after an interruption. KEY=VALUE sets what CONFIG says
-    otherwise, as rounds.rounds=8.
+    trains. The same command goes on after an interruption. KEY=VALUE overrides a value of CONFIG,
+    as rounds.rounds=8.
     """
     _run(config, "ss-grpo", overrides, dry, as_json)
 
