@@ -104,12 +104,8 @@ def delta_of(event: Any) -> Delta:
             return Delta(usage=usage)
         choice = choices[0]
         delta = choice.get("delta") or {}
-        return Delta(
-            content=delta.get("content") or "",
-            reasoning=delta.get("reasoning_content") or delta.get("reasoning") or "",
-            finish=choice.get("finish_reason"),
-            usage=usage,
-        )
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
+        return Delta(delta.get("content") or "", reasoning, choice.get("finish_reason"), usage)
     except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise ValueError(f"not a chunk of a chat completion: {error}") from error
 

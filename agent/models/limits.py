@@ -337,6 +337,10 @@ AT_ONCE = 1 << 14
 """bytes that are read at once while there are only heads"""
 
 
+def _goes_on(*given: Any, **named: Any) -> None:
+    """Nothing is to be resumed of a connection that does not stand still."""
+
+
 @cache
 def _wire() -> "Callable[..., ResponseHandler]":
     """A connection of aiohttp's, which has no bounds for what is no body."""
@@ -362,6 +366,11 @@ def _wire() -> "Callable[..., ResponseHandler]":
                 super().data_received(data)
             if (self._left < 0 or self._heads > MOST_HEADS) and self.transport is not None:
                 self.transport.abort()
+
+        def resume_reading(self, *given: Any, **named: Any) -> None:
+            # Told so with each piece that is read, it would parse nothing anew each time.
+            resume = super().resume_reading if self._reading_paused else _goes_on
+            resume(*given, **named)
 
         def feed_data(self, data: Any, size: int = 0) -> None:
             self._heads += 1

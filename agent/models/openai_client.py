@@ -14,6 +14,7 @@ import asyncio
 import json
 import math
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from openai import (
     DefaultAioHttpClient,
     omit,
 )
+from openai._models import FinalRequestOptions
 
 from rubricem.agent.models.limits import AttemptError, Server, connector, shared_client
 from rubricem.agent.models.replies import Reading
@@ -54,6 +56,7 @@ MOST_BYTES = 8_000_000
 """of one event, or of a reply that is none: read here, they cost others their time"""
 REST_SECONDS = 0.1
 """after the last event; a response read to its end leaves its connection fit for the next call"""
+_STREAM = AsyncStream[object]
 _BROKEN = (APIConnectionError, httpx2.RequestError, aiohttp.ClientError)
 _FAILURES = (APIError, *_BROKEN, ValueError, RecursionError)
 _UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -69,6 +72,7 @@ class ModelServer:
         own = f"Bearer {server.key}" if server.key else omit
         self._headers = {"Authorization": server.endpoint.basic or own}
         self._aside, self._written = self._options(ASIDE_SECONDS), self._options(None)
+        self._paths: dict[str, FinalRequestOptions] = {}
 
     async def get(self, path: str, body: Json | None = None) -> Any:
         """The JSON value at a path; with a body, the reply to a call which writes nothing."""
@@ -110,13 +114,9 @@ class ModelServer:
         answered; `hear` tells the others.
         """
         try:
-            opened: Any = await (await self._client()).post(
-                path,
-                cast_to=httpx2.Response,
-                body=body,
-                options=self._written,
-                stream=True,
-                stream_cls=AsyncStream[object],
+            asked = self._to_write(path).model_copy(update={"json_data": body})
+            opened: Any = await (await self._client()).request(
+                httpx2.Response, asked, stream=True, stream_cls=_STREAM
             )
             # What is cast to a response is one, although the signature tells of a stream.
             response: httpx2.Response = opened
@@ -143,7 +143,7 @@ class ModelServer:
                 async with aclosing(await opened) as response:
                     reading.begun = True
                     patience = _Patience(deadline, timeout)
-                    await self._listen(events_of(response), reading, read, patience)
+                    await self._listen(_arriving(response), reading, read, patience)
             if not reading.complete:
                 raise self.server.cut("")
         except APIStatusError as refused:
@@ -155,34 +155,38 @@ class ModelServer:
 
     async def _listen(
         self,
-        events: AsyncIterator[Any],
+        arriving: Callable[[], Awaitable[bytes]],
         reading: Reading,
         read: Callable[[Any], Any],
         patience: "_Patience",
     ) -> None:
         """Take events to the end, or until a text that has ended goes on all the same."""
+        events = _Events()
         while not reading.overdue:
             ended, before = reading.ended, reading.progress
             try:
-                event = await anext(events)
+                while not events.whole:
+                    if events.over or not (piece := await arriving()):
+                        return await _rest(arriving, reading, patience)
+                    events.add(piece)
+                event = events.next()
                 if isinstance(event, dict) and event.get("error"):
                     raise self._broken_by(event)
                 event = read(event)
-            except StopAsyncIteration:
-                return
             except (*_FAILURES, AttemptError) as error:
                 if reading.complete:
-                    return
+                    return None
                 told = error if isinstance(error, AttemptError) else self._failure(error, "")
                 raise told from None
             reading.take(event)
             patience.idle = 0 if reading.progress > before else patience.idle + 1
             if patience.idle > MOST_IDLE:
                 if reading.complete:
-                    return
+                    return None
                 raise self.server.idle()
             if not ended and (reading.ended or not patience.idle):
                 patience.renew(late=reading.ended is not None)
+        return None
 
     def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
         """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
@@ -205,6 +209,17 @@ class ModelServer:
             return self.server.refused(int(code), complaint, {})
         failed = self.server.refused(400, complaint, {})
         return failed if "context" in str(failed) else self.server.cut(complaint)
+
+    def _to_write(self, path: str) -> FinalRequestOptions:
+        """The package's options for a reply that is written, but for the body.
+
+        They are made once for a path, which takes eight times as long as copying them.
+        """
+        if (asked := self._paths.get(path)) is None:
+            asked = self._paths[path] = FinalRequestOptions.construct(
+                method="post", url=path, idempotency_key="none is sent", **self._written
+            )
+        return asked
 
     def _options(self, seconds: float | None) -> Any:
         """For one request. A stream's silences are timed here: comments that keep it alive count
@@ -395,35 +410,64 @@ async def _bound(response: httpx2.Response) -> None:
         bounded(response, ReplyLimits(MOST_BYTES))
 
 
-async def events_of(response: httpx2.Response) -> AsyncIterator[Any]:
-    """The JSON values of the server-sent events that model servers send, up to `[DONE]`.
-
-    Raises ValueError for what is no JSON, or too large an event.
-    """
-    # A stream as it arrives passes two layers fewer; what is packed needs them.
+def _arriving(response: httpx2.Response) -> Callable[[], Awaitable[bytes]]:
+    """Gives what comes next of a reply as it is being written, b"" at its end."""
     packed = "content-encoding" in response.headers
-    arriving: Any = response.aiter_bytes() if packed else response.stream
-    chunks: AsyncIterator[bytes] = aiter(arriving)
-    rest, lines, size = b"", [], 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > MOST_BYTES:
+    # A stream as it arrives passes four layers fewer; what is packed needs them.
+    arrived = None if packed else getattr(response.stream, "_aiohttp_response", None)
+    if arrived is not None:
+        read: Callable[[], Awaitable[bytes]] = arrived.content.readany
+        return read
+    pieces = response.aiter_bytes() if packed else response.aiter_raw()
+
+    async def piece() -> bytes:
+        return await anext(pieces, b"")
+
+    return piece
+
+
+async def _rest(
+    arriving: Callable[[], Awaitable[bytes]], reading: Reading, patience: "_Patience"
+) -> None:
+    """Read what follows the last event of a whole reply; the connection is then as it was."""
+    if reading.complete:
+        patience.rest()
+        with suppress(*_BROKEN):
+            while await arriving():
+                pass
+
+
+class _Events:
+    """The JSON values of the server-sent events that model servers send, up to `[DONE]`."""
+
+    def __init__(self) -> None:
+        self.whole: deque[bytes] = deque()
+        """events that have come and were not read yet"""
+        self.over = False
+        """the last one has come"""
+        self._rest, self._lines, self._size = b"", list[bytes](), 0
+
+    def add(self, piece: bytes) -> None:
+        """Take up the bytes that came next. Raises ValueError for too large an event."""
+        self._size += len(piece)
+        if self._size > MOST_BYTES:
             raise ValueError("an event is too large")
-        *whole, rest = (rest + chunk).split(b"\n")
+        *whole, self._rest = (self._rest + piece).split(b"\n")
         for line in whole:
             if line.startswith(b"data:"):
-                lines.append(line[5:].strip())
-            elif lines and not line.strip():
-                event = b"\n".join(lines)
-                lines.clear()
-                size = len(chunk)
+                self._lines.append(line[5:].strip())
+            elif self._lines and not line.strip():
+                event = b"\n".join(self._lines)
+                self._lines.clear()
+                self._size = len(piece)
                 if event.startswith(b"[DONE]"):
-                    with suppress(TimeoutError, *_BROKEN):
-                        async with asyncio.timeout(REST_SECONDS):
-                            async for _ in chunks:
-                                pass
+                    self.over = True
                     return
-                yield json.loads(event)
+                self.whole.append(event)
+
+    def next(self) -> Any:
+        """The first that was not read yet. Raises ValueError for what is no JSON."""
+        return json.loads(self.whole.popleft().decode("utf-8", "surrogatepass"))
 
 
 class _Patience:
@@ -435,7 +479,7 @@ class _Patience:
     def __init__(self, deadline: asyncio.Timeout, seconds: float) -> None:
         self._deadline, self._seconds = deadline, seconds
         self._now = asyncio.get_running_loop().time
-        self._until = 0.0
+        self._until = deadline.when() or 0.0
 
     def renew(self, *, late: bool) -> None:
         now = self._now()
@@ -444,6 +488,12 @@ class _Patience:
         elif now + self._seconds > self._until + self._seconds * EXACTNESS:
             self._until = now + self._seconds
             self._deadline.reschedule(self._until)
+
+    def rest(self) -> None:
+        """After the last event; a text that had ended before has its time."""
+        now = self._now()
+        if (self._deadline.when() or 0.0) > now + LATE_SECONDS:
+            self._deadline.reschedule(now + REST_SECONDS)
 
 
 def complaint_of(body: Any) -> str:

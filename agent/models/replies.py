@@ -136,8 +136,10 @@ class ReplyReading(Reading):
         if self.ended:
             self.after_end += bool(delta.content or delta.reasoning)
             return
-        self.reasoning += self._admitted(delta.reasoning)
-        self._write(self._admitted(delta.content))
+        if delta.reasoning:
+            self.reasoning += self._admitted(delta.reasoning)
+        if delta.content:
+            self._write(self._admitted(delta.content))
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 
     def said(self) -> str:

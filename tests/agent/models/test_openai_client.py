@@ -94,6 +94,12 @@ async def test_what_servers_send_is_read(sent: bytes, values: list[Any]):
     assert await heard(sent) == values
 
 
+async def test_what_comes_faster_than_it_is_read_comes_whole():
+    event = b'data: {"a": "' + b"x" * 50_000 + b'"}\n\n'
+    taken = await heard(event * 60, b"data: [DONE]\n\n")
+    assert [len(value["a"]) for value in taken] == [50_000] * 60
+
+
 async def test_what_is_no_json_is_told_unless_the_reply_is_there():
     broken = (b'data: {"a": 1}\n\ndata: {no\n\n',)
     assert await heard(*broken) == [{"a": 1}]
