@@ -409,23 +409,42 @@ def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
     pieces = [text] if isinstance(text, str | bytes) else text
     blocks = (p if isinstance(p, bytes) else p.encode() for p in pieces)
     with writable(path):
-        # What stands for a descriptor, as /dev/fd/1 does, is no file of its folder.
-        stands_for = {Path("/dev"), Path("/proc")} & {*path.absolute().parents}
-        if stands_for or (path.exists() and not path.is_file()):
+        if _is_device(os.path.abspath(path)):
             with path.open("wb") as device:
                 device.writelines(blocks)
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, temporary = _beside(path)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.writelines(blocks)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
+
+def _is_device(path: str) -> bool:
+    """Whether a whole path is a device's or a pipe's, or stands for a descriptor as /dev/fd/1 does.
+
+    What lies in memory under /dev/shm are files as elsewhere.
+    """
+    if path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/"):
+        return True
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _beside(path: Path) -> tuple[int, str]:
+    """A new file, open, and its name; in the folder of another, made where there is none."""
+    try:
+        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
 
 
 @contextmanager

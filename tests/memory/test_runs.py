@@ -11,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -168,6 +169,15 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):
     write_atomically(path, "new")
     assert path.read_text() == "new"
     assert os.listdir(path.parent) == ["file.json"]
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no files are kept in memory here")
+def test_what_is_kept_in_memory_is_kept_in_files_and_folders_as_elsewhere():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        store = RunStore(Path(folder) / "data")
+        store.create("t", ASKED)
+        assert store.request("t") == ASKED
+        assert os.listdir(store.folder / "t") == ["request.json"]
 
 
 def test_a_device_is_written_to_and_stays(tmp_path: Path):
