@@ -484,6 +484,8 @@ async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -
     """
     vain = known.vain(query)
     found = await ways.search(query, ways.most + len(vain))
+    if not vain:
+        return found
     marks = ("" if _named(p.title, query) else digest_of(p.text)[:MARK] for p in found)
     items = [vain.get(mark, "") for mark in marks]
     told = (Contribution(item=item, use="vain", what=query) for item in dict.fromkeys(items))

@@ -145,6 +145,7 @@ class Researcher:
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop
+            run.watched = listener is not ignore
             phrases = ask.budgets.phrases()
             if self.policy.reader is not None:
                 # A model in this process costs no money.
@@ -224,7 +225,8 @@ class Researcher:
         """Keep the ended run in the data directory and release what it held."""
         trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
         kept = trajectory.status is not Status.FAILED
-        if kept and isinstance(self.recaller, EpisodeRecaller):
+        # What None is takes long to find out.
+        if kept and self.recaller is not None and isinstance(self.recaller, EpisodeRecaller):
             tools = {self.search_tool.name, OPEN_PAGE}
             await self.recaller.keep(trajectory, run.evidence.alone(run.ask.question), tools)
         self._release(run)

@@ -54,6 +54,7 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.words import folded, phrase
 from rubricem.memory.asking import chance_of_yes, spent
+from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
@@ -276,6 +277,8 @@ class Run:
     """None: no page can be opened"""
     background: Background = NOTHING
     verifier: AnswerVerifier | None = None
+    watched: bool = True
+    """the listener is told each piece of a text as it is written"""
     recalled: Recall = field(default_factory=Recall)
     """the bank items that stand before the question"""
     scaffold: ScaffoldedPrompt | None = None
@@ -391,7 +394,7 @@ class Run:
 
         def hear(piece: str) -> None:
             heard.append(piece)
-            if live:
+            if live and self.watched:
                 self.listener(TextWritten(stage, piece))
 
         async def call() -> dict[str, Any]:
@@ -563,7 +566,10 @@ class Run:
             ways = Ways(self._searching(query), tool.name, self.pages, limit, len(self.sources))
             question = self.evidence.alone(self.ask.question)
             asked = self.recaller
-            met = await asked.meet(query, question) if isinstance(asked, EpisodeRecaller) else ()
+            met: Sequence[EpisodeMatch] = ()
+            # What None is takes long to find out.
+            if asked is not None and isinstance(asked, EpisodeRecaller):
+                met = await asked.meet(query, question)
             brought = await remembered.search(ways, query, met)
             shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
             if self.decoding is Decoding.FORCED and asks_for(query) != "words":

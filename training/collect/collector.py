@@ -48,6 +48,7 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import counted, seed_of
 from rubricem.training.collect.directory import (
     GroupRecord,
+    Manifest,
     Question,
     RunDirectory,
     StepMemory,
@@ -138,14 +139,18 @@ class InForce(Value):
 
 
 async def scaffolds(
-    run: RunDirectory, buffers: BufferStore, step: int, name: str, question: Question
+    run: RunDirectory,
+    manifest: Manifest,
+    buffers: BufferStore,
+    step: int,
+    name: str,
+    question: Question,
 ) -> list[Scaffold]:
     """The scaffold of each member of the group `name`; empty ones in a run without scaffolding.
 
     They are written down before the first rollout, so that a step that goes on shows what it showed
     at first.
     """
-    manifest = run.manifest()
     if manifest.scaffold is None:
         return [Scaffold()] * manifest.group_size
     part = f"{name}-criteria"
@@ -281,7 +286,7 @@ class Collector:
     ) -> list["asyncio.Future[Rollout]"]:
         """The rollouts of a question, each begun as soon as there is a place for it."""
         rollouts: list[asyncio.Future[Rollout]] = []
-        shown = await scaffolds(self.run, self.buffers, step, name, question)
+        shown = await scaffolds(self.run, self._manifest, self.buffers, step, name, question)
         threads = [thread_of(name, member) for member in range(len(shown))]
         before = await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
         for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
