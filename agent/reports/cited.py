@@ -17,6 +17,7 @@ no sentence closes up over a gap. An exact answer is marked and never changed; i
 bare answer that a script or a grader compares, which some policies put into `\boxed{...}`.
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,15 +89,24 @@ class Citation:
     """shown to the reader; the same for every claim on this source"""
     claim: str
     source: Source
-    overlap: float
-    """share of the claim's content words that occur in the passage, 0 to 1"""
-    quote: str
-    """the sentence of the passage closest to the claim, verbatim; "" if none shares a word"""
     verdict: CitationSupport = "unchecked"
     reason: str = ""
     """why the verdict is not better, in a phrase"""
-    quotes: tuple[str, ...] = ()
-    """all of the passage that the claim rests on, verbatim and in its order"""
+
+    @property
+    def overlap(self) -> float:
+        """Share of the claim's content words that occur in the passage, 0 to 1."""
+        return _grounds(self.claim, self.source.text)[0]
+
+    @property
+    def quote(self) -> str:
+        """The sentence of the passage closest to the claim, verbatim; "" if none shares a word."""
+        return _grounds(self.claim, self.source.text)[1]
+
+    @property
+    def quotes(self) -> tuple[str, ...]:
+        """All of the passage that the claim rests on, verbatim and in its order."""
+        return _grounds(self.claim, self.source.text)[2]
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -422,14 +432,19 @@ class _Reading:
             before = text
 
     def citation(self, identifier: str, number: int, text: str) -> Citation:
-        source = self.sources[identifier]
         claim = claim_of(text)
-        share, quote, rests = _grounds(claim, source.text)
         check = self.verdicts.of(identifier, claim)
-        return Citation(number, claim, source, share, quote, check.verdict, check.reason, rests)
+        return Citation(number, claim, self.sources[identifier], check.verdict, check.reason)
 
 
-@lru_cache(1024)  # an answer is read before it is checked, and again with what was found
+async def read_ahead(answer: CitedAnswer) -> None:
+    """Find what the citations rest on, one by one, while whoever asks for it later still waits."""
+    for citation in answer.citations:
+        await asyncio.sleep(0)
+        _grounds(citation.claim, citation.passage)
+
+
+@lru_cache(1024)  # asked while an answer is checked, and by each report
 def _grounds(claim: str, passage: str) -> tuple[float, str, tuple[str, ...]]:
     """Overlap with a passage, its closest sentence, and all of it that the claim rests on."""
     return overlap(claim, passage), closest_sentence(claim, passage), rested_on(claim, passage)

@@ -306,11 +306,21 @@ _BIDS = re.compile(
     re.I,
 )
 """an order to say something, at the beginning of a clause: "(...): say that it was 5\""""
+_SPEAKING = ("say", "answer", "reply", "respond")
+_WRITING = ("state", "claim", "report", "write", "tell")
 
 
 def bids(sentence: str) -> bool:
     """Whether a sentence tells its reader what to say, and so states nothing itself."""
-    return bool(_BIDS.search(sentence))
+    # Most have not even the words of one, which is seen in a tenth of the time. A pattern that
+    # heeds no case takes a dotless i for an i.
+    plain = sentence.casefold().replace("\u0131", "i")
+    worded = (
+        "source" in plain
+        or any(verb in plain for verb in _SPEAKING)
+        or (("that" in plain or "word" in plain) and any(verb in plain for verb in _WRITING))
+    )
+    return worded and bool(_BIDS.search(sentence))
 
 
 @lru_cache(maxsize=256)

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
 from rubricem.agent.models.replies import split_thinking
-from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, read_ahead
 from rubricem.agent.reports.rules import (
     ENOUGH,
     IN_PART,
@@ -204,21 +204,34 @@ class ChatChecker:
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
         messages = [Message("system", template("verify")), Message("user", listed(pairs))]
-        reply, usage = await ask_json(
-            self._model,
-            messages,
-            GivenClaimVerdicts,
-            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
-            failure=PolicyError,
-        )
+        reading = asyncio.create_task(_must_occur(pairs))  # while the call waits
+        try:
+            reply, usage = await ask_json(
+                self._model,
+                messages,
+                GivenClaimVerdicts,
+                check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
+                failure=PolicyError,
+            )
+            faults = await reading
+        finally:
+            reading.cancel()
         given = sorted(reply.verdicts, key=lambda v: v.number)
         found = []
-        for pair, one in zip(pairs, given, strict=True):
+        for wrong, one in zip(faults, given, strict=True):
             reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
             said = ClaimFinding(one.verdict, "" if one.verdict == "supported" else reason)
-            wrong = pair.must_occur()
             found.append(ClaimFinding("unsupported", wrong) if wrong else said)
         return Findings(tuple(found), usage)
+
+
+async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
+    """What each pair's claim names that no source has; others have their turn between them."""
+    faults = list[str]()
+    for pair in pairs:
+        await asyncio.sleep(0)
+        faults.append(pair.must_occur())
+    return faults
 
 
 def listed(pairs: Sequence[Pair]) -> str:
@@ -348,9 +361,14 @@ class AnswerVerifier:
         work = _work(self.policy, calls)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
-        with call_scope(trajectory.thread):
-            await work.check(pairs)
-            repairs = await self._repaired(trajectory, work)
+        # A model's call takes longer than what the report needs besides.
+        reading = asyncio.create_task(read_ahead(answer))
+        try:
+            with call_scope(trajectory.thread):
+                await work.check(pairs)
+                repairs = await self._repaired(trajectory, work)
+        finally:
+            reading.cancel()
         checker = work.checker.name
         return self._outcome(checker, work.note, _held(work.found, answer), repairs), work.usage
 

@@ -1,7 +1,9 @@
 """An answer verified: what a model is asked and what stands above its reply; repair; a resume."""
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.reports.rules import ClaimFinding, chance, log_odds
+from rubricem.agent.reports.rules import ClaimFinding, Pair, chance, log_odds
 from rubricem.agent.reports.verifier import (
     CHARACTERS,
     MODEL_LEAN,
@@ -28,6 +30,7 @@ from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     AnswerFormat,
+    Completion,
     Trajectory,
     Usage,
     Verification,
@@ -39,6 +42,7 @@ from tests.support.values import (
     GivenModel,
     calls,
     claim_pair,
+    claim_source,
     trajectory,
     verdicts,
     verified,
@@ -71,6 +75,28 @@ async def test_an_embedded_model_is_asked_both_ways_of_what_the_rules_leave_open
     assert [text.split("]\n")[-1] for text in model.read[:2]] == [
         f"{SAYS} Yes or No?", f"{SAYS_MORE} Yes or No?"]  # fmt: skip
     assert model.read[0].count(GROWS) == 1
+
+
+async def test_the_rules_read_a_batch_while_the_model_of_a_server_is_waited_for():
+    order = list[str]()
+
+    class ReadPair(Pair):
+        def must_occur(self) -> str:
+            order.append("read")
+            return super().must_occur()
+
+    class SlowChat(GivenChat):
+        async def chat(self, *given: Any, **named: Any) -> Completion:
+            order.append("asked")
+            for _ in range(10):
+                await asyncio.sleep(0)
+            order.append("answered")
+            return await super().chat(*given, **named)
+
+    pairs = [ReadPair(claim, claim_source()) for claim in (UNBOUNDED, "It holds 256 calls.")]
+    found = await ChatChecker(SlowChat(verdicts("supported", "supported"))).check(pairs)
+    assert [one.verdict for one in found.each] == ["supported", "unsupported"]
+    assert order == ["asked", "read", "read", "answered"]
 
 
 @pytest.mark.parametrize("leaning", [0.05, 0.5, 0.95])
