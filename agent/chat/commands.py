@@ -73,7 +73,7 @@ def command(
 
 
 @command(
-    "show the plan; on: decide on plans before they are followed",
+    "show the plan; on: approve plans before they are followed",
     "[on|off]",
     lambda talk: (("on", "decide on each plan"), ("off", "follow plans unseen")),
 )
@@ -153,7 +153,7 @@ async def cite(talk: Talk, argument: str) -> None:
     talk.terminal.say(passage)
 
 
-@command("what earlier runs taught: recalled here, or near to words", "[WORDS]")
+@command("lessons of earlier runs: recalled here, or near to words", "[WORDS]")
 async def bank(talk: Talk, argument: str) -> None:
     held = talk.setup.stores.open_bank(talk.terminal.hear)
     if argument:
@@ -194,7 +194,7 @@ async def judge(talk: Talk, argument: str) -> None:
 
 
 @command(
-    "rate the answer, 1 to 5, for whoever judges what it taught",
+    "rate the answer, 1 to 5; the judge of its lessons sees it",
     "N [COMMENT]",
     lambda talk: (("1", "of no use"), ("3", ""), ("5", "just what was asked for")),
 )
@@ -213,7 +213,7 @@ def budgets(talk: Talk) -> Words:
     return [(name, f"now {getattr(settings, setting):g}") for name, setting in CHAT_BUDGETS.items()]
 
 
-@command("show or set what a question may take", "[NAME VALUE]", budgets)
+@command("show or set the limits of a question", "[NAME VALUE]", budgets)
 async def budget(talk: Talk, argument: str) -> None:
     if argument:
         name, _, value = argument.partition(" ")
@@ -294,7 +294,7 @@ async def export(talk: Talk, argument: str) -> None:
     talk.terminal.say(f"written: {path}")
 
 
-@command("copy the report as Markdown, where the terminal lets programs copy")
+@command("copy the report as Markdown, if the terminal lets programs copy")
 async def copy(talk: Talk, argument: str) -> None:
     trajectory, _ = talk.answer()
     talk.terminal.copy(markdown(trajectory))
@@ -354,7 +354,7 @@ def numbers(talk: Talk) -> Words:
     return [(str(n), one_line(question, 50)) for n, (question, _) in enumerate(questions, 1)]
 
 
-@command("go on from question N in a thread of its own", "[N]", numbers)
+@command("go on from question N in a new thread", "[N]", numbers)
 async def branch(talk: Talk, argument: str) -> None:
     number = number_of(argument, "a question of this thread") if argument else None
     branched = await talk.branch(number)
