@@ -160,7 +160,9 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
                 "report": report,
                 "status": trajectory.status.value,
                 "reason": trajectory.reason,
-                "citations": [{**asdict(c), "why": c.reason} for c in answer.citations],
+                "citations": [
+                    {**asdict(c), "quote": c.quote, "why": c.reason} for c in answer.citations
+                ],
                 "sources": [
                     {"number": number, **source.model_dump(include={"title", "location", "text"})}
                     for number, source in enumerate(answer.sources, start=1)
