@@ -32,7 +32,6 @@ from openai import (
     DefaultAioHttpClient,
     omit,
 )
-from openai._models import FinalRequestOptions
 
 from rubricem.agent.models.limits import AttemptError, Server, connector, shared_client
 from rubricem.agent.models.replies import Reading
@@ -72,7 +71,6 @@ class ModelServer:
         own = f"Bearer {server.key}" if server.key else omit
         self._headers = {"Authorization": server.endpoint.basic or own}
         self._aside, self._written = self._options(ASIDE_SECONDS), self._options(None)
-        self._paths: dict[str, FinalRequestOptions] = {}
 
     async def get(self, path: str, body: Json | None = None) -> Any:
         """The JSON value at a path; with a body, the reply to a call which writes nothing."""
@@ -114,9 +112,13 @@ class ModelServer:
         answered; `hear` tells the others.
         """
         try:
-            asked = self._to_write(path).model_copy(update={"json_data": body})
-            opened: Any = await (await self._client()).request(
-                httpx2.Response, asked, stream=True, stream_cls=_STREAM
+            opened: Any = await (await self._client()).post(
+                path,
+                cast_to=httpx2.Response,
+                body=body,
+                options=self._written,
+                stream=True,
+                stream_cls=_STREAM,
             )
             # What is cast to a response is one, although the signature tells of a stream.
             response: httpx2.Response = opened
@@ -209,17 +211,6 @@ class ModelServer:
             return self.server.refused(int(code), complaint, {})
         failed = self.server.refused(400, complaint, {})
         return failed if "context" in str(failed) else self.server.cut(complaint)
-
-    def _to_write(self, path: str) -> FinalRequestOptions:
-        """The package's options for a reply that is written, but for the body.
-
-        They are made once for a path, which takes eight times as long as copying them.
-        """
-        if (asked := self._paths.get(path)) is None:
-            asked = self._paths[path] = FinalRequestOptions.construct(
-                method="post", url=path, idempotency_key="none is sent", **self._written
-            )
-        return asked
 
     def _options(self, seconds: float | None) -> Any:
         """For one request. A stream's silences are timed here: comments that keep it alive count
