@@ -250,8 +250,7 @@ class ForcedDecoder:
     def _question(self, run: Run, step: Lookup) -> str:
         """What a look-up asks; the only one of a plan asks what the person asked."""
         alone = neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
-        single = len([s for s in run.lookups.steps if not s.compares]) == 1
-        return alone if single else run.lookups.resolved(step) or step.text
+        return alone if run.lookups.is_single() else run.lookups.resolved(step) or step.text
 
     def _own_question(self, run: Run, step: Lookup) -> str:
         """The same; what the model's own words brought is read for them."""

@@ -158,6 +158,10 @@ class Lookups:
     def step(self, number: int) -> Lookup:
         return next(step for step in self.steps if step.number == number)
 
+    def is_single(self) -> bool:
+        """Whether no more than one look-up is searched."""
+        return len([step for step in self.steps if not step.compares]) == 1
+
     def resolved(self, step: Lookup) -> str | None:
         """The look-up with what it refers to in the place of its references; None: not known."""
         if any(number not in self.found for number in step.refers):

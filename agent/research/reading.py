@@ -216,9 +216,10 @@ UNSURE, UNSURE_QUOTE = 0.5, 0.4
 MOST_ENTRIES = 2
 """entries of options and parameters that are quoted beside an answer since it, its question or what
 was expected names them: of 21 everyday questions that name one they have the key fact for 15"""
-BESIDE_ANSWER, BESIDE_NONE = 1, 3
-"""what is quoted beside an answer, and beside none or one that is not certain: of 109 everyday
-look-ups three quotes have the key fact for 86, two for 80"""
+BESIDE_ANSWER, BESIDE_SOME, BESIDE_NONE = 1, 2, 3
+"""what is quoted beside an answer; beside none or one that is not certain for each of several
+look-ups, and for a single one: of 109 everyday look-ups three quotes have the key fact for 86, two
+for 80, but below ten quotes nobody finds it"""
 LEAST_NEAR, NEAR = 0.4, 0.8
 """the least cosine of such a sentence, and its share of the nearest one's: those that have the key
 fact and are among the first two have 0.46 to 0.86, and 0.86 of it or more"""
@@ -349,7 +350,8 @@ class AnswerReader:
             if len(quotes) < MOST_ENTRIES and " ".join(neutralise(entry).split()) not in shown:
                 quotes.append((source, neutralise(entry)))
                 shown = f"{shown} {quotes[-1][1]}"
-        most = len(quotes) + (BESIDE_ANSWER if found else BESIDE_NONE)
+        none = BESIDE_NONE if lookups.is_single() else BESIDE_SOME
+        most = len(quotes) + (BESIDE_ANSWER if found else none)
         ranked = await self._ranked(run, about, inquiry)
         least = max(LEAST_NEAR, NEAR * max((near for _, _, near in ranked), default=0.0))
         for source, said in ((source, said) for source, said, near in ranked if near >= least):

@@ -13,6 +13,8 @@ from rubricem.agent.reports.cited import Cited, cited_answer
 from rubricem.agent.reports.verifier import SAYS, SAYS_MORE
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.reading import (
+    AnswerReader,
+    Slots,
     adds,
     any_of,
     trim,
@@ -330,6 +332,30 @@ async def test_what_is_nearest_is_quoted_with_its_neighbours_where_nothing_answe
     told = cited_answer(run.trajectory("t")).text(lambda _: "").splitlines()
     assert [line for line in told if line.startswith("See also")] == seen
     assert run.status is Status.NO_EVIDENCE
+
+
+@pytest.mark.parametrize(
+    ("question", "seen"),
+    [("How do I undo a commit?", 3), ("How do I undo it, and is the undo kept?", 2)],
+    ids=["one look-up", "two"],
+)
+async def test_beside_each_of_several_look_ups_less_is_quoted(
+    tmp_path: Path, question: str, seen: int
+):
+    plan = " How do I undo it?\n2. Is undo kept?" if seen == 2 else ""
+    policy = SmallModel(Filling(plan=plan, expects=" undo"))
+    policy.reader = Drafting(0.1, "not found")
+    told = ("restored by a checkout", "kept under another name", "shown by its own page",
+            "moved to a new branch")  # fmt: skip
+    pages = [
+        page(f"page {at}", f"The commit before the last one is {way} of index {at}: 0.9.")
+        for at, way in enumerate(told)
+    ]
+    run = new_run(tmp_path, policy, FixedSearch(pages), Decoding.FORCED)
+    run.ask = replace(run.ask, question=question)
+    run = await walk(run, ForcedDecoder(embedder=Nearness()))
+    first = run.lookups.steps[0].number
+    assert len(await AnswerReader(Slots(), Nearness()).see_also(run, first, "")) == seen
 
 
 async def test_the_entry_that_is_named_is_drafted_from_first_and_quoted(tmp_path: Path):
