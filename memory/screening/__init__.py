@@ -191,9 +191,17 @@ def _courting() -> re.Pattern[str]:
     return re.compile(_pattern("{COURTING}"))
 
 
+_COURTED = (
+    "judge", "grader", "evaluator", "point", "mark", "score", "ignore", "disregard", "forget",
+)  # fmt: skip
+"""one of them stands in whatever courts; most texts have none, which is seen at once"""
+
+
 def pleading(text: str) -> str:
     """The first words that speak to whoever judges, in lower case, or ""."""
-    match = _courting().search(text.casefold())
+    plain = text.casefold()
+    worded = any(word in plain for word in _COURTED)
+    match = _courting().search(plain) if worded else None
     return match.group(0) if match else ""
 
 
