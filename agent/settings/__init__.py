@@ -28,7 +28,6 @@ from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
     NoDecode,
-    PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
@@ -205,16 +204,9 @@ class Settings(BaseSettings):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
+    def __init__(self, **values: Any) -> None:
+        # `BaseSettings` makes its readers of environment and files anew each time, unused as well.
+        BaseModel.__init__(self, **values)
 
     def origin(self, name: str) -> str:
         """Where the value of a setting came from, in words: flag, variable, file or default."""
