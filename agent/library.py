@@ -5,13 +5,13 @@
     report = await research("What does functools.lru_cache evict?", source="python")
     print(report.markdown)
 
-Options are settings by their names; those not given come from the environment, `rubricem.toml`
-and the defaults, as they do on the command line. Runs are kept in the data directory like those
-of the command line: `rubricem runs` lists them, `rubricem learn` learns from them. With
-`memory="on"` and a server's model that begins by itself once the report is returned, in the
-event loop that asked; `learnt` waits for it.
+Keyword arguments are settings; a setting that is not given comes from the environment,
+`rubricem.toml` or the defaults, as on the command line. Runs are kept in the data directory, too:
+`rubricem runs` lists them, `rubricem learn` learns from them. With `memory="on"` and a model on a
+server, learning from a run starts by itself once its report is returned, in the same event loop;
+`learnt` waits for it.
 
-What answers a question is imported by the first one, so that importing this is cheap.
+Importing this module is cheap: the first question imports what is needed to answer it.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Options(TypedDict, total=False):
-    """The settings by their names, as `research` takes them; docs/configuration.md has each."""
+    """The settings that `research` accepts by name; docs/configuration.md explains each."""
 
     model: str | Path | None
     models: str | Sequence[str]
@@ -90,7 +90,7 @@ class Options(TypedDict, total=False):
 
 
 _QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, "LearningQueue"]()
-"""what is learnt from behind the reports, on each event loop"""
+"""for each event loop, the queue of runs that are learnt from in the background"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +98,22 @@ class Report:
     """An answered question."""
 
     text: str
-    """the answer with its marks, as in `It never evicts [1].`; "" where none was written"""
+    """the answer with citation marks, as in `It never evicts [1].`; "" if none was written"""
     markdown: str = field(repr=False)
-    """the whole report: notes, answer, sources with the sentences cited, numbers of the run"""
+    """the whole report: notes, answer, sources with the cited sentences, figures of the run"""
     citations: "tuple[Citation, ...]"
-    """in order of appearance: claim, source, quote, verdict and why"""
+    """in order of appearance, each with claim, source, quote, verdict and its reason"""
     sources: tuple[Source, ...]
-    """those that the answer cites, in the order of their numbers from 1"""
+    """the cited sources in the order of their numbers, which start at 1"""
     status: Status
     """FINISHED, or PARTIAL or NO_EVIDENCE with a reason"""
     reason: str
     usage: Usage
     trajectory: Trajectory = field(repr=False)
-    """the whole run; its `thread` is the name to go on with"""
+    """the whole run; pass its `thread` to `research` to continue it"""
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows of it."""
+        """What a notebook displays."""
         return self.markdown
 
 
@@ -125,13 +125,14 @@ async def research(
     stop: asyncio.Event | None = None,
     **settings: Unpack[Options],
 ) -> Report:
-    """Answer a question; `settings` are those of `agent.settings.Settings`, by name.
+    """Answer a question; `settings` are fields of `agent.settings.Settings`.
 
-    `thread` names the run: the same name and question go on with a run that was broken off.
-    `on_event` is told the values of `agent.transcript.events` as they happen, in the event loop.
-    `stop`, once set, ends the run soon with a PARTIAL report of what there is; cancelling the task
-    ends it at once, without one. Raises SettingsError for what cannot be asked, and another
-    RubricemError, with a remedy, where the run failed, or was stopped before it had begun.
+    `thread` names the run: the same name and question continue a run that was interrupted.
+    `on_event` is called in the event loop with each event of `agent.transcript.events`. Setting
+    `stop` ends the run soon with a PARTIAL report of what was found so far; cancelling the task
+    ends it at once, without a report. Raises SettingsError if the question or a setting is
+    invalid, and another RubricemError, with a remedy, if the run failed or was stopped before it
+    began.
     """
     from rubricem.agent.research.researcher import new_thread
     from rubricem.agent.research.setup import answer
@@ -157,13 +158,13 @@ async def research(
 
 
 class _NotBegun(RubricemError):
-    """A person wanted the end of a run for which weights or documents were still being read."""
+    """The run was stopped while weights or documents were still being loaded for it."""
 
 
 async def _unless_stopped(
     asked: Coroutine[Any, Any, Trajectory], stop: asyncio.Event, begun: asyncio.Event
 ) -> Trajectory:
-    """The run that is asked for; `stop` is heeded here until it has `begun`, and then there."""
+    """Await the run. Until it has `begun`, `stop` is handled here; then the run handles it."""
     work, stopped = asyncio.ensure_future(asked), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,10 +178,9 @@ async def _unless_stopped(
 
 
 async def learnt() -> "tuple[Lesson, ...]":
-    """Wait until the runs of this event loop that are to be learnt from were; what came of the
-    latest twenty.
+    """Wait for this event loop's queue of runs to learn from; returns the latest twenty lessons.
 
-    A run that is still waiting when the event loop ends is left to `rubricem learn`.
+    A run that is still in the queue when the event loop ends is left to `rubricem learn`.
     """
     queue = _QUEUES.get(asyncio.get_running_loop())
     if queue is None:
@@ -196,11 +196,11 @@ def research_sync(
     on_event: Listener = ignore,
     **settings: Unpack[Options],
 ) -> Report:
-    """`research` for code without an event loop; ^C once gives a PARTIAL report.
+    """`research` for code without an event loop; one ^C ends it with a PARTIAL report.
 
-    Before the run has begun, as while weights are fetched, ^C is a KeyboardInterrupt. A run that is
-    to be learnt from at once was learnt from when this returns; ^C ends only that.
-    Raises SettingsError where an event loop runs already.
+    Before the run has begun, for example while weights are fetched, ^C raises KeyboardInterrupt.
+    If the run is to be learnt from at once, this returns after that; ^C then ends the learning
+    alone. Raises SettingsError if an event loop is already running.
     """
     try:
         asyncio.get_running_loop()
@@ -224,15 +224,15 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
         try:
             return await work
         except _NotBegun:
-            raise interrupted from None  # which asyncio.run makes a KeyboardInterrupt of
-    # Interrupted now, the answer stands and the run waits.
+            raise interrupted from None  # asyncio.run turns it into a KeyboardInterrupt
+    # ^C during this wait keeps the report; the run stays queued for `rubricem learn`.
     with suppress(asyncio.CancelledError):
         await learnt()
     return report
 
 
 async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> None:
-    """Have the run learnt from behind its report, or leave it to whoever learns later."""
+    """Learn from the run in the background if possible, else leave it to `rubricem learn`."""
     from rubricem.agent.learning.lessons import LearningQueue, enter, learn, open_learner
 
     said = "this run waits to be learnt from: rubricem learn"
@@ -255,7 +255,7 @@ async def _learn_later(setup: "Setup", trajectory: Trajectory, tell: Tell) -> No
 
 
 def report_of(trajectory: Trajectory) -> Report:
-    """The report of a run that ended. Raises RubricemError for one that failed."""
+    """The report of a run that ended. Raises RubricemError if the run failed."""
     from rubricem.agent.reports.cited import cited_answer
     from rubricem.agent.reports.report import markdown
 

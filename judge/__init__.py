@@ -1,1 +1,1 @@
-"""How good a stage is: judges by kind, rubrics that evolve; the policy cannot import them."""
+"""Judges that score the stages of a run, and evolving rubrics; the policy cannot import them."""

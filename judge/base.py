@@ -1,17 +1,16 @@
-"""What all judges share: how they read a trajectory, what needs no judge, how a model is asked.
+"""What all judges share: showing a trajectory, scores that need no judge, asking a model.
 
-A trajectory is untrusted as a whole. Its stages are fenced, and cut to what fits. A fence carries a
-name that its content cannot foresee, chat markers are disarmed, and where a text must be shortened,
-tool output goes first. Of a group that is read as a whole what all runs share comes once, then what
-sets each apart.
+A trajectory is untrusted as a whole. Its stages are fenced and shortened to fit. A fence has a name
+that its content cannot predict, chat markers are disarmed, and if a text must be shortened, tool
+output is cut first. If a group is read as a whole, what all its runs share is shown once, followed
+by the rest of each.
 
-Code finds for a judge the sentence nearest to a criterion, which says where to look and proves
-nothing.
+Code finds the sentence nearest to a criterion for a judge: a hint where to look, not evidence.
 
-A stage that the policy left out scores 0 and counts as missing. One that was cut off by others,
-that has no criterion, that a branch is not about, or that the judge failed on is unscored: that is
-no 0. A judge of whole answers reads a run's answer and nothing else; the other stages have no
-criteria then, and are left out of every sum.
+A stage that the policy left out scores 0 and counts as missing. A stage that was cut off from
+outside, has no criteria, is not what a branch is about, or on which the judge failed is unscored,
+which is not 0. A judge of whole answers reads the answer alone; the other stages then have no
+criteria and are left out of every sum.
 """
 
 import re
@@ -43,15 +42,15 @@ from rubricem.memory.text import cut, fenced
 
 Done = TypeVar("Done")
 CHARACTERS = 60_000
-"""of runs or answers shown in one call, some 15,000 tokens"""
+"""of runs or answers shown in one call, about 15,000 tokens"""
 QUESTION_CHARACTERS = 20_000
 
 LEAST_TOOL_CHARACTERS = 160
-"""of one tool output, however little fits"""
+"""shown of each tool output, however little room there is"""
 
 
 def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
-    """What was written or found in a stage. In free mode the runner's notes are no part of it."""
+    """The kept segments of a stage, in free decoding without the runner's notes."""
     forced = trajectory.decoding is Decoding.FORCED
     return [
         segment
@@ -63,12 +62,12 @@ def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
 
 
 def own_segments(trajectory: Trajectory) -> tuple[Segment, ...]:
-    """What is kept of a run but for what a branch shares with its group's others."""
+    """The kept segments of a run, without those that a branch shares with its group."""
     return tuple([s for s in trajectory.segments if s.kept][trajectory.shared :])
 
 
 def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None = None) -> str:
-    """The text of a stage; of each tool output at most so many characters."""
+    """The text of a stage, with each tool output cut to `tool_characters`; None: uncut."""
     return "".join(
         cut(segment.text, tool_characters) if segment.author is Author.TOOL else segment.text
         for segment in stage_segments(trajectory, stage)
@@ -76,7 +75,7 @@ def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None
 
 
 def written(trajectory: Trajectory, stage: Stage) -> bool:
-    """Whether the policy itself wrote anything in the stage; a branch, after where it branches."""
+    """Whether the policy wrote anything in the stage; in a branch, after the branching point."""
     own = trajectory.model_copy(update={"segments": own_segments(trajectory)})
     return any(
         segment.author is Author.POLICY and segment.text.strip()
@@ -85,10 +84,10 @@ def written(trajectory: Trajectory, stage: Stage) -> bool:
 
 
 def cut_off(trajectory: Trajectory, stage: Stage) -> str:
-    """Why the stage was ended, or kept from being written, by other than the policy; or "".
+    """Why something other than the policy ended or prevented the stage; "" if nothing did.
 
-    A run that failed broke off in the last stage it wrote, unless its answer was complete. A
-    forced answer that holds nothing of the policy's because nothing was found is the tool's.
+    A failed run broke off in the last stage it wrote, unless its answer was complete. A forced
+    answer without sources is not the policy's doing: the tool found nothing.
     """
     stages = list(Stage)
     cut = trajectory.cut_in
@@ -106,21 +105,21 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
 
 
 def shown_run(trajectory: Trajectory, characters: int) -> str:
-    """All stages, each under its name, in so many characters and their fences."""
+    """All stages, each fenced under its name; at most `characters`, not counting the fences."""
     return fenced(
         {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
     )
 
 
 def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
-    """One stage in so many characters, without a fence."""
+    """One stage in at most `characters`, without a fence."""
     return dict(fitted_stages(trajectory, [stage], characters))[stage]
 
 
 def fitted_stages(
     trajectory: Trajectory, stages: Iterable[Stage], characters: int
 ) -> list[tuple[Stage, str]]:
-    """The stages' texts: tool outputs share the room that the rest leaves; then all is cut."""
+    """The texts of the stages: tool outputs are cut first, to the room left; then everything."""
     chosen = list(stages)
     segments = [s for stage in chosen for s in stage_segments(trajectory, stage)]
     outputs = sum(s.author is Author.TOOL for s in segments)
@@ -143,15 +142,15 @@ MOST_CHARACTERS = 300
 
 
 def key_words(text: str) -> frozenset[str]:
-    """Words that carry content, without case and a plural's s."""
+    """Content words, case-folded and without a plural s."""
     words = (word.casefold() for word in WORD.findall(text))
     return frozenset(w.removesuffix("s") if len(w) > 3 else w for w in words if w not in _COMMON)
 
 
 def closest_span(criterion: str, text: str) -> str:
-    """The closest sentence, or cited claim; of equals the shortest; "" if none shares a word.
+    """The sentence or cited claim closest to a criterion, the shorter of equals; "" if none.
 
-    Words and sentences are those of the criterion's language, or of the text's where it tells none.
+    Words and sentences are split by the language of the criterion, or else of the text.
     """
     said = TAG.sub("\n", text)
     language = language_with(criterion, said)
@@ -171,16 +170,16 @@ NOTHING = "(nothing beyond what is shared)"
 
 @dataclass(frozen=True, slots=True)
 class GroupText:
-    """The shared beginning, empty if there is none, and one text for each trajectory."""
+    """The shared beginning, "" if there is none, and one text for each trajectory."""
 
     shared: str
     attempts: tuple[str, ...]
 
 
 def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText:
-    """The longest run of segments that all begin with, and each one's rest, in so many characters.
+    """The segments with which all trajectories begin, and the rest of each, within `characters`.
 
-    A lone trajectory shares nothing: all of it is its own.
+    A single trajectory shares nothing: all of it is the rest.
     """
     whole = [[s for s in t.segments if s.kept and s.stage] for t in trajectories]
     length = shared_length(whole) if len(whole) > 1 else 0
@@ -191,7 +190,7 @@ def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText
 
 
 def shared_length(segments: Sequence[Sequence[Segment]]) -> int:
-    """How many leading segments say the same, by the same author in the same stage."""
+    """How many leading segments agree in author, stage and text."""
     count = 0
     for together in zip(*segments, strict=False):
         if len({(s.author, s.stage, s.text) for s in together}) > 1:
@@ -201,16 +200,16 @@ def shared_length(segments: Sequence[Sequence[Segment]]) -> int:
 
 
 def _shown(trajectory: Trajectory, segments: Sequence[Segment], characters: int) -> str:
-    """The segments stage by stage, those stages left out that have none."""
+    """The segments stage by stage, without empty stages."""
     part = trajectory.model_copy(update={"segments": tuple(segments)})
     texts = {stage.value: text for stage, text in fitted_stages(part, Stage, characters) if text}
     return fenced(texts)
 
 
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
-    """The score of a stage that nobody has to read, or None where one has to.
+    """The score of a stage that needs no judge; None if it has to be judged.
 
-    It is unscored where others ended it, left out where a branch is not about it, and 0 where the
+    The stage is unscored if it was cut off, left out if a branch is not about it, and 0 if the
     policy ended without it.
     """
     if reason := cut_off(trajectory, stage):
@@ -238,7 +237,7 @@ def answer_judgement(
     version: str = "",
     usage: Usage = NO_USAGE,
 ) -> Judgement:
-    """A judgement in which the answer alone is scored."""
+    """A judgement in which only the answer is scored."""
     others = (StageScore(stage=s, unscored_reason=NO_CRITERIA) for s in Stage)
     return Judgement(
         trajectory_id=trajectory.id,
@@ -250,18 +249,18 @@ def answer_judgement(
 
 
 FAILED = "the judge failed"
-"""how the reason of a stage begins that the judge was to score and did not"""
+"""how `unscored_reason` begins for a stage on which the judge failed"""
 
 
 def failure_notes(judgements: Iterable[Judgement]) -> list[str]:
-    """A sentence for each trajectory that the judge failed on."""
+    """A sentence for each trajectory on which the judge failed."""
     reasons = ((j.trajectory_id, [s.unscored_reason for s in j.stages]) for j in judgements)
     failed = ((name, [r for r in said if r.startswith(FAILED)]) for name, said in reasons)
     return [f"{name}: {said[0]}" for name, said in failed if said]
 
 
 async def outcome(work: Awaitable[Done]) -> Done | JudgeError | PolicyError:
-    """What comes of asking a model, or the error that it ended in."""
+    """The result of asking a model, or the error that it raised."""
     try:
         return await work
     except (JudgeError, PolicyError) as error:
@@ -269,7 +268,7 @@ async def outcome(work: Awaitable[Done]) -> Done | JudgeError | PolicyError:
 
 
 prompt = partial(texts.prompt, "judge")
-"""the text of a prompt in `judge/prompts`, by its name"""
+"""the text of the prompt with this name in `judge/prompts`"""
 
 
 def instructed(name: str, asked: str) -> list[Message]:
@@ -284,8 +283,8 @@ async def fit_messages(
 ) -> tuple[int, tuple[int, ...]]:
     """The most characters for which the messages leave `spare` tokens, and the messages' ids.
 
-    `messages_of` makes messages that hold so many characters of what may be cut. Raises
-    JudgeError where `what` may not be cut does not fit.
+    `messages_of` makes messages with so many characters of what may be cut. Raises JudgeError,
+    beginning with `what`, if what may not be cut does not fit.
     """
     most = reader.context_tokens - spare
     return await texts.fit(
@@ -300,5 +299,5 @@ async def fit_messages(
 
 
 def expected(chances: Sequence[float]) -> float:
-    """The mean of 0, 1, 2, ... under the given probabilities."""
+    """The expected value of 0, 1, 2, ... under these probabilities."""
     return sum(value * chance for value, chance in enumerate(chances))

@@ -1,25 +1,23 @@
-"""The stage judge: every stage of every rollout of a question, scored on rubrics that evolve.
+"""The stage judge: scores every stage of every rollout of a question on evolving rubrics.
 
-For a group of rollouts it proposes criteria by contrasting them, adds those that are new,
-scores every rollout on all criteria in force, and prunes those that separate nothing. A lone
-run, or a group of identical ones, has nothing to contrast: it is scored on criteria made from
-the question. Nothing is saved here: the caller saves the new buffer at
-the end of its step. Source: RubricEM (arXiv:2605.10899), appendix C, with what it leaves open.
+For a group of rollouts it proposes criteria by contrasting them, adds the new ones, scores every
+rollout on all criteria in force, and prunes criteria that do not discriminate. A single run, or a
+group of identical ones, has nothing to contrast and is scored on criteria made from the question.
+Nothing is saved here: the caller saves the new buffer at the end of its step. Source: RubricEM
+(arXiv:2605.10899), appendix C, with choices of our own where it leaves something open.
 
-Where a run is scored several times the mean is its score, and the spread says how sure that is.
+If a run is scored several times, its score is the mean, and the spread tells how certain that is.
 
-Criteria that are kept for good are made once, before any run is seen. They come from the question
-and from what a search for it brings, which makes them more often true and concrete than those of
-a model that reads the question alone (DR Tulu, arXiv:2511.19399, table 6: 56.7 against 55.2 on
-average).
+Persistent criteria are made once, before any run is seen, from the question and from what a search
+for it finds. This makes them true and concrete more often than those of a model that reads the
+question alone (DR Tulu, arXiv:2511.19399, table 6: 56.7 against 55.2 on average).
 
-Criteria that could be met without doing better work are dropped when a judge proposes them. They
-reward form (tags, headings), effort and length as such, keeping to a plan whatever the evidence
-says, agreeing with oneself, or what only holds beside the other attempts (RubricEM, as above).
-Words that the question itself uses are its substance, and so is what the writing is to say: a
-longer wavelength is no longer answer. Of 30 sound criteria full of such words 4 were left before
-that was looked at, and 30 are; of 15 loopholes beside them all are seen
-(`tests/judge/loophole_cases.py`).
+A proposed criterion is dropped as a loophole if it can be met without better work: if it rewards
+form (tags, headings), effort or length as such, following a plan whatever the evidence says,
+self-consistency, or a comparison with the other attempts (RubricEM, as above). Words of the
+question itself, and what the writing is to say, are substance and exempt: a longer wavelength is
+not a longer answer. Of 30 sound criteria full of such words, 4 passed without this exemption and 30
+pass with it; all of 15 loopholes beside them are found (`tests/judge/loophole_cases.py`).
 """
 
 import asyncio
@@ -58,17 +56,17 @@ _MARKS = r"(?:xml|tags?|headings?|headers?|markdown|markup|bullets?|bullet(?:ed)
 _PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
 _COUNT = r"(?:at least|more than|over) (?:\d+|two|three|four|five|six|seven|eight|nine|ten|\w+teen)"
 Standard = Mapping[Stage, tuple[Criterion, ...]]
-"""the criteria to score a trajectory on, by stage; none of them empty"""
+"""the criteria to score a trajectory on, by stage; no stage without criteria"""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a scorer found of one trajectory: for each criterion a verdict, in order."""
+    """A scorer's result for one trajectory: one verdict per criterion, in order."""
 
     verdicts: Mapping[Stage, tuple[Verdict, ...]]
     usage: Usage = NO_USAGE
     spread: Mapping[Stage, float] = field(default_factory=dict)
-    """of the stages' scores, where there were several scorings"""
+    """of the stage scores, if there were several scorings"""
 
 
 class Scorer(Protocol):
@@ -81,7 +79,7 @@ class Scorer(Protocol):
 
 
 def stage_reward(verdicts: Sequence[Verdict]) -> float:
-    """R of at least one verdict, in [0, 1]."""
+    """The stage reward R in [0, 1], the weighted mean of at least one verdict."""
     total = sum(v.criterion.weight for v in verdicts)
     gained = sum(
         v.criterion.weight * (v.points if v.criterion.positive else 2 - v.points) / 2
@@ -91,7 +89,7 @@ def stage_reward(verdicts: Sequence[Verdict]) -> float:
 
 
 def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
-    """The score of a stage that no scorer has to read, or None where one has to."""
+    """The score of a stage that needs no scorer; None if it has to be scored."""
     known = unread(trajectory, stage)
     if (known is None or known.missing) and not buffer.criteria(stage):
         return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
@@ -101,7 +99,7 @@ def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> 
 def stage_scores(
     trajectory: Trajectory, buffer: RubricBuffer, scored: Scored | None, failure: str
 ) -> tuple[StageScore, ...]:
-    """One score a stage, in order; `failure` is why `scored` is None."""
+    """One score per stage, in order; `failure` is the reason for stages without verdicts."""
     return tuple(
         score_unread(trajectory, stage, buffer) or _score_of(stage, scored, failure)
         for stage in Stage
@@ -122,7 +120,7 @@ MOST_PROPOSED: Mapping[Stage, int] = {
     Stage.REVIEW: 4,
     Stage.ANSWER: 5,
 }
-"""new criteria that one proposal may bring"""
+"""new criteria that one proposal may add at most"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +132,12 @@ class Proposed:
 
 
 class Proposer(Protocol):
-    """Writes criteria. Raises JudgeError or PolicyError when it has none to give."""
+    """Writes criteria. Raises JudgeError or PolicyError if it cannot."""
 
     async def contrast(
         self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
     ) -> Proposed:
-        """Criteria that separate stronger from weaker ones of at least two runs."""
+        """Criteria that tell the stronger from the weaker of at least two runs."""
         ...
 
     async def from_question(
@@ -148,9 +146,9 @@ class Proposer(Protocol):
         found: Sequence[Passage] = (),
         stages: Sequence[Stage] = tuple(Stage),
     ) -> Proposed:
-        """Criteria made before any run was seen; `found` is what a search for it brought.
+        """Criteria made before any run is seen; `found` are passages of a search for the question.
 
-        `stages` are those that criteria are wanted for; it may bring others, too.
+        `stages` are those for which criteria are wanted; the result may include others.
         """
         ...
 
@@ -158,9 +156,9 @@ class Proposer(Protocol):
 class StageJudge:
     """Judges groups with one proposer and one scorer.
 
-    `persistent`: a question that has no criteria that are kept for good is given some for the
-    answer, made from the question, before its first group is contrasted, as the paper's questions
-    come with such.
+    `persistent`: a question without persistent criteria gets some for the answer, made from the
+    question, before its first group is contrasted, since the paper's questions come with such
+    criteria.
     """
 
     def __init__(self, proposer: Proposer, scorer: Scorer, *, persistent: bool = False) -> None:
@@ -174,13 +172,13 @@ class StageJudge:
     ) -> GroupJudgement:
         """One judgement for each trajectory, and the next buffer.
 
-        A judge that fails leaves stages unscored with the reason, or brings no new criteria and
-        a note; it raises nothing. `step` is told in the buffer's history.
+        Raises nothing: a failure leaves stages unscored with the reason, or adds no criteria and
+        leaves a note. `step` is recorded in the buffer's history.
         """
         different = [group.trajectories[place] for place in distinct(group.trajectories)]
         grown, lone = _Grown(buffer, step), len(different) < 2
         if not any(buffer.persistent.values()) and (lone or self._persistent):
-            # Kept for good are, beside a group, criteria of the answer alone.
+            # For a group, only the criteria of the answer are made from the question.
             stages = tuple(Stage) if lone else (Stage.ANSWER,)
             asked = self.proposer.from_question(buffer.question, stages=stages)
             await grown.by(asked, "from the question", stages)
@@ -218,7 +216,7 @@ class StageJudge:
 
 @dataclass(slots=True)
 class _Grown:
-    """A buffer as proposals are added to it, with what they cost and did not bring."""
+    """A buffer to which proposals are added, with their usage and notes on failures."""
 
     buffer: RubricBuffer
     step: int
@@ -228,7 +226,7 @@ class _Grown:
     async def by(
         self, asked: Awaitable[Proposed], reason: str, stages: Sequence[Stage] = tuple(Stage)
     ) -> None:
-        """Add what is proposed for the stages; a proposer that fails brings a note."""
+        """Add the criteria proposed for the stages; a proposer that fails leaves a note."""
         proposed = await outcome(asked)
         if not isinstance(proposed, Proposed):
             self.notes.append(f"No new criteria: {proposed.told()}")
@@ -242,7 +240,7 @@ class _Grown:
 
 
 def _most(criteria: Sequence[Criterion], most: int) -> list[Criterion]:
-    """The first of them; of flaws as many as there are, up to half, however many stand before."""
+    """At most `most` criteria, the first first; up to half of the places are reserved for flaws."""
     good, flaws = ([c for c in criteria if c.positive is sign] for sign in (True, False))
     few = min(len(flaws), max(most // 2, most - len(good)))
     return good[: most - few] + flaws[:few]
@@ -251,7 +249,7 @@ def _most(criteria: Sequence[Criterion], most: int) -> list[Criterion]:
 def _points(
     trajectories: Sequence[Trajectory], judgements: Sequence[Judgement]
 ) -> dict[Stage, dict[str, list[float]]]:
-    """Points of every criterion over the trajectories that differ; none for a lone one."""
+    """Points of every criterion over the distinct trajectories, by stage and key."""
     points: dict[Stage, dict[str, list[float]]] = {stage: {} for stage in Stage}
     for place in distinct(trajectories):
         for score in judgements[place].stages:
@@ -262,7 +260,7 @@ def _points(
 
 
 def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
-    """Places of the trajectories that say something another before them does not."""
+    """Indices of the trajectories whose transcript no earlier one repeats."""
     seen: set[str] = set()
     places = []
     for place, trajectory in enumerate(trajectories):
@@ -274,11 +272,11 @@ def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
 
 
 TEMPERATURE = 0.7
-"""of scorings that are repeated: at 0 most servers would say the same again"""
+"""of repeated scorings: at 0 most servers would repeat the same reply"""
 
 
 class RepeatedScorer:
-    """A `Scorer` that has several others score, and takes the mean of those that could."""
+    """A `Scorer` that takes the mean of several scorers, without those that failed."""
 
     def __init__(self, scorers: Sequence[Scorer]) -> None:
         self._scorers = scorers
@@ -288,9 +286,9 @@ class RepeatedScorer:
         return self._scorers[0].name
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
-        """Each criterion's mean points; its words are those of the scoring nearest to the mean.
+        """The mean points of each criterion, with the words of the scoring nearest to the mean.
 
-        Raises the first error, with what all scorings cost, where none could score.
+        If all scorers failed, raises the first error with the usage of all.
         """
         tasks = (outcome(scorer.score(trajectory, standard)) for scorer in self._scorers)
         found = await asyncio.gather(*tasks)
@@ -311,7 +309,7 @@ class RepeatedScorer:
 
 
 def _mean_verdict(same: Sequence[Verdict]) -> Verdict:
-    """The mean's points, in the words of the verdict that comes nearest."""
+    """The mean of the points, with the words of the verdict nearest to it."""
     mean = fmean(verdict.points for verdict in same)
     nearest = min(same, key=lambda verdict: abs(verdict.points - mean))
     return nearest.model_copy(update={"points": mean})
@@ -322,7 +320,7 @@ PASSAGES = 6
 
 @dataclass(frozen=True, slots=True)
 class FirstRubrics:
-    """The buffer with the new criteria in it, and what making them cost."""
+    """The buffer with new persistent criteria, and what they cost."""
 
     buffer: RubricBuffer
     passages: int
@@ -333,7 +331,7 @@ class FirstRubrics:
     async def propose(
         cls, buffer: RubricBuffer, proposer: Proposer, search: SearchTool | None
     ) -> "FirstRubrics":
-        """Raises SettingsError where the question has such criteria, JudgeError where none came."""
+        """Raises SettingsError if the question has such criteria, JudgeError if none were made."""
         if any(buffer.persistent.values()):
             raise SettingsError(
                 "This question has criteria that are kept for good.",
@@ -350,7 +348,7 @@ class FirstRubrics:
 def without_loopholes(
     proposed: Mapping[Stage, tuple[Criterion, ...]], question: str
 ) -> tuple[dict[Stage, tuple[Criterion, ...]], list[str]]:
-    """The criteria that are left, and a sentence for each that is not."""
+    """The sound criteria, and a sentence for each that was dropped."""
     kept: dict[Stage, tuple[Criterion, ...]] = {}
     notes: list[str] = []
     for stage, criteria in proposed.items():
@@ -374,7 +372,7 @@ _SAID = re.compile(
     r" (?:the|both|all|what|who|which)\b[^.;\n]*",
     re.I,
 )
-"""What the writing is to say: there the words are of the matter, and speak of no writing."""
+"""What the writing is to say: these words are about the subject, not about the writing."""
 
 
 LOOPHOLES: Mapping[str, re.Pattern[str]] = {
@@ -410,12 +408,12 @@ LOOPHOLES: Mapping[str, re.Pattern[str]] = {
         re.I,
     ),
 }
-"""what is rewarded -> words that say so"""
+"""what is rewarded -> wordings that reveal it"""
 
 
 def loophole(criterion: Criterion, question: str) -> str:
-    """What a criterion rewards beside good work, or ""."""
-    # A title is a label of the matter; what earns points is the description.
+    """What a criterion rewards other than good work; "" if nothing."""
+    # A title only labels the subject; points are given for the description.
     text = _SAID.sub(" ", criterion.description or criterion.title)
     asked = question.casefold()
     for name, pattern in LOOPHOLES.items():

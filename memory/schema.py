@@ -1,25 +1,25 @@
-"""The values that every room speaks: what was asked, written, found, scored and learnt.
+"""The data types that all packages share: what was asked, written, found, scored and learnt.
 
-All are frozen pydantic models, because they are stored as JSON lines and read back by later
-versions. Text is what was really written or fetched, unescaped; escaping is for rendering.
-Token ids and log-probabilities (natural log, of the raw model at temperature 1) are present
-only where the model that wrote the text returned them.
+All stored values are frozen pydantic models, because they are kept as JSON lines and read back by
+later versions. Text is exactly what was written or fetched; escaping is left to rendering. Token
+ids and log-probabilities (natural log, of the raw model at temperature 1) are present only if the
+model that wrote the text returned them.
 
-What is stored says its `schema_version`; what says none is of version 1. A change that an older
-reader or writer would misunderstand raises the version by one and adds the function that brings
-the older fields up to it; a new field with a default needs neither.
+A `Versioned` value is stored with its `schema_version`; without one it is of version 1. A change
+that an older reader or writer would misunderstand raises the version by one and adds a function
+that upgrades older fields; a new field with a default needs neither.
 
-A rubric buffer is a value: the judge makes a new one of it, and its caller saves that at a step's
-end. Persistent criteria came with the question, or were made from it before any run was seen, and
+A rubric buffer is immutable: the judge returns a new one, which its caller saves at the end of the
+step. Persistent criteria came with the question, or were made from it before any run was seen, and
 are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
 appendix C).
 
-The seams stand at the end: what the rooms ask of a model, a search tool and an embedder. A model is
-asked through one of two. `TokenPolicy` continues a list of token ids and is what training needs
-(token in, token out). `ChatModel` answers messages; a chat-only server used as the policy is
-adapted, and its segments are marked `retokenised`.
+At the end stand the protocols: what the packages require of a model, a search tool and an embedder.
+A model is called through one of two. `TokenPolicy` continues a list of token ids, which training
+needs (tokens in, tokens out). `ChatModel` answers messages; a chat-only server that serves as the
+policy is wrapped by an adapter, and its segments are marked `retokenised`.
 
-It is one module, since whoever speaks of a value nearly always speaks of who makes it.
+All of it is one module, since code that uses a value nearly always uses the protocol that makes it.
 """
 
 import json
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 
 
 class Value(BaseModel):
-    """A frozen value; unknown fields of newer versions are ignored when read.
+    """A frozen value; fields that a newer version added are ignored when it is read.
 
-    In JSON, what is no finite number is written as a text ("NaN"), and read back from it.
+    In JSON, NaN and infinities are written as strings ("NaN") and read back from them.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
 class Usage(Value):
-    """Tokens and money of one call or of many; `cost` is None where no price is known."""
+    """Tokens and cost of one or more calls; `cost` is None if a price is unknown."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -85,18 +85,18 @@ NO_USAGE = Usage()
 
 
 class ScaffoldedPrompt(Value):
-    """What a rollout was shown of its question's rubric, and its prompt without that."""
+    """The part of its question's rubric that a rollout was shown, and its prompt without it."""
 
     text: str
     """the end of the trajectory's system prompt"""
     shown: int
-    """criteria in it"""
+    """the number of criteria in it"""
     bare_ids: tuple[int, ...] | None = None
-    """of the whole chat prompt without the text; those with it stand in the first segment"""
+    """ids of the whole chat prompt without the text; the first segment has those with it"""
 
 
 Origin = Literal["run", "hand", "import"]
-"""`run`: a policy reflected on its run; `hand`: a person edited it; `import`: another bank's"""
+"""`run`: learnt from a run; `hand`: edited by a person; `import`: merged from another bank"""
 
 
 class ReflectionScore(Value):
@@ -107,7 +107,7 @@ class ReflectionScore(Value):
     scope_and_balance: float = Field(ge=0, le=1)
     justification: str = ""
     suspicion: str = ""
-    """its words that a server's judge takes for an order to the reader; "": there are none"""
+    """words of it that a judge on a server takes for an instruction to the reader; "": none"""
 
     @property
     def total(self) -> float:
@@ -116,12 +116,12 @@ class ReflectionScore(Value):
 
 
 class Kept(Value):
-    """What an item of the bank is, of whichever kind, and where it comes from."""
+    """The fields that every item of the bank has, and where it comes from."""
 
     id: str
     question: str
     score: float = Field(ge=0, le=1)
-    """of a reflection what a judge gave it; of an episode the share of its look-ups answered"""
+    """a reflection: the judge's score; an episode: the share of its look-ups that were answered"""
     trajectory_id: str
     policy: str = ""
     policy_version: str = ""
@@ -129,39 +129,39 @@ class Kept(Value):
     replaces: str = ""
     """id of the version that a person edited"""
     flags: tuple[str, ...] = ()
-    """sentences that say why it stands in quarantine: with any it is not recalled until a person
+    """sentences that say why it is in quarantine; an item with flags is not recalled until a person
     releases it"""
     written_at: datetime
 
 
 class Basis(Value):
-    """What in its run a lesson rests on, as code found it there."""
+    """A part of the run that a takeaway rests on, as found by code."""
 
     kind: Literal["stage", "source", "query"]
     name: str
-    """the stage, the source's id in that run, or the query, case folded"""
+    """the stage, the source's id in that run, or the case-folded query"""
     mark: str = ""
-    """of a source the SHA-256 of its text; of a query `hit` or `miss`"""
+    """of a source, the SHA-256 of its text; of a query, `hit` or `miss`"""
 
 
 class Reflection(Kept):
-    """What a judged run teaches: rubrics for such a question, and portable takeaways."""
+    """What a judged run teaches: rubrics for questions like it, and portable takeaways."""
 
     rubrics: str
     takeaways: str
     judge: str = ""
     judge_version: str = ""
-    """the rubrics' version, or what is known of the judge model's"""
+    """the version of the rubrics, or what is known of the judge model's version"""
     stage_scores: tuple[Annotated[float, Field(le=1, allow_inf_nan=False)] | None, ...] = ()
-    """of the run it is about, in the order of the stages; None: unscored"""
+    """stage scores of the run it is about, in the order of the stages; None: unscored"""
     reflection_score: ReflectionScore | None = None
-    """the parts of `score`, where a judge gave them"""
+    """the parts of `score`, if a judge gave them"""
     rests_on: tuple[Basis, ...] = ()
-    """of the takeaways in their order; none of what a person or an earlier version wrote"""
+    """of the takeaways, in their order; empty if a person or an earlier version wrote them"""
 
 
 class Pointer(Value):
-    """Where a passage stood that answered something. Its text is not kept, only how to know it."""
+    """Where a passage that supported the answer was. Its text is kept only as a hash."""
 
     source: str
     """its id in that run"""
@@ -172,9 +172,9 @@ class Pointer(Value):
     """SHA-256 of its text as it was fetched"""
     tool: str
     query: str
-    """that found it first"""
+    """the query that found it first"""
     claims: tuple[str, ...] = ()
-    """of the answer, that it was found to support"""
+    """claims of the answer that it was found to support"""
 
 
 class PastLookup(Value):
@@ -182,47 +182,47 @@ class PastLookup(Value):
 
     asked: str
     answer: str = ""
-    """in a source's words; "": it was not found"""
+    """in the words of a source; "": not found"""
     queries: tuple[str, ...] = ()
-    """searched for it, in order"""
+    """the queries that were searched for it, in order"""
     source: str = ""
-    """id of the one that the answer was read in"""
+    """id of the source in which the answer was read"""
 
 
 class PastSearch(Value):
-    """One query of a run, and what it brought."""
+    """One query of a run, and what it found."""
 
     tool: str
     query: str
     passages: int
     new: int
-    """of them, that nothing before had brought"""
+    """how many of them no earlier call had found"""
     hit: bool
-    """something that it brought first stands behind a supported claim"""
+    """a supported claim rests on a passage that it was the first to find"""
     vain: tuple[str, ...] = ()
-    """of one without a hit: how the SHA-256 begins of each passage that no claim rests on"""
+    """without a hit, the first digits of the SHA-256 of each passage that no claim rests on"""
 
 
 class Episode(Kept):
-    """What a run did and found, written down by code and by no model.
+    """What a run did and found, recorded by code, not by a model.
 
-    It leads later runs to sources; its own texts, answers and claims included, are evidence of
-    nothing and are shown to people alone. Queries are searched again, as queries.
+    It leads later runs to sources. Its own texts, answers and claims included, are never evidence
+    and are shown to people alone. Its queries may be searched again, as queries.
     """
 
     names: tuple[str, ...] = ()
-    """persons, things and identifiers that the question, its look-ups and its sources name"""
+    """persons, things and identifiers named in the question, its look-ups and its sources"""
     lookups: tuple[PastLookup, ...] = ()
     searches: tuple[PastSearch, ...] = ()
     pointers: tuple[Pointer, ...] = ()
     missing: tuple[str, ...] = ()
-    """what was looked up and not found"""
+    """what was looked up but not found"""
     failures: tuple[str, ...] = ()
-    """a line for each query that brought nothing of use, and what did instead"""
+    """a line for each query that found nothing useful, with the one that did instead"""
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Everything in it that somebody wrote, but the question and where passages stand."""
+        """Every text in it except the question and the locations of passages."""
         pointers = (text for p in self.pointers for text in (p.title, p.query, *p.claims))
         lookups = (text for x in self.lookups for text in (x.asked, x.answer, *x.queries))
         queries = (search.query for search in self.searches)
@@ -237,39 +237,39 @@ FORMED = "asked in the same words but for the names"
 
 
 class Recollection(Value):
-    """What a run was given of the bank, as it stood then; earlier versions kept the id alone."""
+    """A bank item that a run was given, as it was then; earlier versions kept only its id."""
 
     id: str
     kind: ItemKind = "reflection"
     why: str = ""
-    """what an episode shares with the question or query, where that is not its whole question"""
+    """what an episode shares with the question or query, unless it is the whole question"""
     question: str = ""
-    """that it was learnt from"""
+    """the question that it was learnt from"""
     own: bool = False
-    """it is the run's own question"""
+    """that question is the run's own"""
     similarity: float | None = None
-    """of the two questions, a cosine; None for its own, and where nobody kept it"""
+    """cosine of the two questions; None for the run's own question, and if it was not kept"""
     score: float | None = None
-    """of the item"""
+    """the item's score"""
 
 
 class Contribution(Value):
     """What a recalled episode did in a run.
 
-    `pointer`: a passage it leads to was offered; `query`: a query of it was searched in the place
-    of one that brought nothing; `miss`: a search that had brought nothing was left out; `vain`:
-    what a search had brought in vain was read after others, or not again; `plan`: its look-ups were
-    made again, on the very question, on one in the same words or on one that begins with one of
-    them; `reading`: what answered a look-up was read off the same passage again.
+    `pointer`: a passage that it points to was offered; `query`: one of its queries was searched
+    instead of one that had found nothing; `miss`: a search that had found nothing was skipped;
+    `vain`: passages that had been read without use came after others, or were not read again;
+    `plan`: its look-ups were repeated, on the same question, on one in the same words or on one
+    that begins with one of them; `reading`: a look-up was answered from the same passage again.
     """
 
     item: str
     use: Literal["pointer", "query", "miss", "vain", "plan", "reading"]
     what: str
-    """the source's id, the query, or the question; of a pointer that leads nowhere its title"""
+    """the source's id, the query, or the question; the title of a pointer that leads nowhere"""
     outcome: Literal["offered", "changed", "gone", "barred"] = "offered"
-    """`changed`, `gone`: what the source holds today no longer bears it, or it is not there;
-    `barred`: its source is none of today's"""
+    """`changed`: the source's text no longer supports it; `gone`: it is no longer there;
+    `barred`: its source is not among those of this run"""
 
 
 Fields = dict[str, Any]
@@ -277,15 +277,15 @@ Upgrade = Callable[[Fields], Fields]
 
 
 class Versioned(Value):
-    """A stored value that says its schema."""
+    """A stored value that carries the version of its schema."""
 
     upgrades: ClassVar[tuple[Upgrade, ...]] = ()
-    """the first takes the fields of version 1 to those of version 2, and so on"""
+    """the first upgrades the fields of version 1 to version 2, and so on"""
     schema_version: int = 1
 
 
 class _Stamp(Value):
-    """The version of what is about to be read, without the rest of it."""
+    """Only the version of a value that is about to be read."""
 
     schema_version: int = 1
 
@@ -294,10 +294,10 @@ V = TypeVar("V")
 
 
 def read(text: str | bytes, kind: type[V]) -> V:
-    """A stored value, or a list or mapping of them, as today's schema has it.
+    """Read a stored value, or a list or mapping of values, under today's schema.
 
-    Raises pydantic's ValidationError for what is no such value, StoreError for one of a newer
-    schema than is known.
+    Raises pydantic's ValidationError if the text is not such a value, and StoreError if its schema
+    is newer than this version knows.
     """
     if (
         isinstance(kind, type)
@@ -315,7 +315,7 @@ def _form(kind: Any) -> TypeAdapter[Any]:
 
 
 def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
-    """Stored fields as today's schema has them. Raises StoreError for those of a newer one."""
+    """Stored fields, upgraded to today's schema. Raises StoreError if theirs is newer."""
     version, newest = fields.get("schema_version", 1), 1 + len(kind.upgrades)
     if version > newest:
         raise StoreError(
@@ -360,9 +360,9 @@ class Decoding(StrEnum):
 
 
 class Status(StrEnum):
-    """FINISHED: a whole answer. PARTIAL: ended early, usable. FAILED: see the reason.
+    """FINISHED: a complete answer. PARTIAL: ended early, usable. FAILED: see the reason.
 
-    NO_EVIDENCE: came to its end, but nothing was found that an answer could rest on.
+    NO_EVIDENCE: the run completed, but found nothing to base an answer on.
     """
 
     FINISHED = "finished"
@@ -372,17 +372,17 @@ class Status(StrEnum):
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is left to go on with."""
+        """Whether nothing is left to continue."""
         return self in (Status.FINISHED, Status.NO_EVIDENCE)
 
 
 Ending = Literal["", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"]
-"""What ended a run's work; "": the policy, of its own accord (or an older line that did not say).
-A budget that ran low ended the research alone, one that ran out broke the run off (`cut_in`)."""
+"""What ended a run; "": the policy itself (or an older record, which did not say).
+A budget that ran low ended only the research; one that ran out cut the run (`cut_in`)."""
 
 
 class Source(Value):
-    """One retrieved passage, numbered by code when it was retrieved; the text as fetched."""
+    """One retrieved passage, numbered by code at retrieval; its text is as fetched."""
 
     id: str
     """S1, S2, ... in order of first retrieval within a trajectory"""
@@ -396,26 +396,26 @@ class Source(Value):
     query: str
     """the query that found it first"""
     copies: tuple[str, ...] = ()
-    """other addresses that were found to hold nearly the same text"""
+    """other addresses with nearly the same text"""
     recalled: str = ""
-    """id of the episode that led to it, where the search alone would not have shown it"""
+    """id of the episode that led to it, if the search alone would not have shown it"""
 
 
 class ToolUse(Value):
-    """What one call of a tool brought."""
+    """One call of a tool, and what it found."""
 
     tool: str
     asked: str
-    """the query, or the page and the words to find there; case folded, as it is compared"""
+    """the query, or the page and the words to find there; case-folded for comparison"""
     sources: tuple[str, ...] = ()
-    """their ids"""
+    """ids of the sources that it found"""
 
 
 CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
 
 
 class CitationCheck(Value):
-    """How far one source holds one claim that cites it, by its text as fetched."""
+    """How far one source supports one claim that cites it, judged by its text as fetched."""
 
     source: str
     """its id"""
@@ -425,35 +425,35 @@ class CitationCheck(Value):
 
 
 class Repair(Value):
-    """What became of a claim that none of its sources holds; the transcript keeps the claim."""
+    """How a claim that none of its sources supports was repaired; the transcript keeps it."""
 
     claim: str
     became: str = ""
-    """the claim as its source was found to hold it; "": it was removed"""
+    """the rewritten claim, which its source supports; "": the claim was removed"""
 
 
 class Verification(Value):
-    """What checking an answer's citations came to."""
+    """The result of checking an answer's citations."""
 
     mode: Literal["mark", "repair"]
     checker: str
-    """who checked: a model by its name, or "lexical rules" where none did"""
+    """who checked: the name of a model, or "lexical rules" if no model did"""
     note: str = ""
-    """why another checker ran than was to"""
+    """why a different checker ran than was intended"""
     checks: tuple[CitationCheck, ...] = ()
     repairs: tuple[Repair, ...] = ()
 
 
 class Spent(Value):
-    """What the calls of one kind came to in a run: of a slot, of a tool, of the verifier."""
+    """What all calls of one kind in a run took: of a slot, of a tool, or of the verifier."""
 
     slot: str
     calls: int = 0
     seconds: float = 0.0
     read: int = 0
-    """tokens of the prompt that no cache held"""
+    """prompt tokens that were in no cache"""
     written: int = 0
-    """tokens"""
+    """completion tokens"""
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(
@@ -466,33 +466,33 @@ class Spent(Value):
 
 
 class Segment(Value):
-    """A run of text by one author inside one stage; a transcript is a list of them."""
+    """A stretch of text by one author in one stage; a transcript is a list of segments."""
 
     author: Author
     stage: Stage | None = None
-    """None for what stands before the plan: system prompt and question"""
+    """None before the plan: system prompt and question"""
     turn: int = 0
-    """0 before the plan; the policy's turns count from 1"""
+    """0 before the plan; the policy's turns are counted from 1"""
     text: str
     token_ids: tuple[int, ...] | None = None
-    """those of the first segment are of the whole chat prompt: system, question, template"""
+    """in the first segment, those of the whole chat prompt: system, question, template"""
     logprobs: tuple[float, ...] | None = None
     """one per token id, for POLICY segments"""
     retokenised: bool = False
-    """the ids are not those that were sampled (chat-only server, or trimmed text)"""
+    """the ids are not the sampled ones (chat-only server, or trimmed text)"""
     attempt: int = 0
     policy_version: str = ""
-    """of the weights that wrote it, where they are not those that its run was begun with"""
+    """of the weights that wrote it, if they are not those with which its run began"""
     kept: bool = True
-    """False: an attempt that was retried; it is no part of the transcript or of training"""
+    """False: a rejected attempt, which belongs neither to the transcript nor to training"""
 
 
 class Trajectory(Versioned):
-    """One question's way from prompt to answer: the one value that passes between rooms."""
+    """A run from prompt to answer: the one value that the packages exchange."""
 
     id: str
     thread: str
-    """names the run"""
+    """the name of the run"""
     question: str
     answer_format: AnswerFormat
     decoding: Decoding
@@ -500,60 +500,60 @@ class Trajectory(Versioned):
     """the system prompt; the first segment is the user's message after it"""
     segments: tuple[Segment, ...]
     sources: tuple[Source, ...] = ()
-    """those of the conversation that were at hand from the beginning come first"""
+    """those that the conversation provided at the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
-    """each call that did not fail, also where the conversation had the answer"""
+    """each call that did not fail, including those that the conversation had answered"""
     earlier: tuple[str, ...] = ()
-    """the runs of the conversation whose reports stood before the question"""
+    """the earlier runs of the conversation, whose reports preceded the question"""
     status: Status
     reason: str = ""
-    """one sentence, when the status is not FINISHED"""
+    """one sentence, if the status is not FINISHED"""
     ended_by: Ending = ""
     cut_in: Stage | None = None
-    """the stage that was broken off from outside; None where the policy ended its work itself"""
+    """the stage that was cut off from outside; None if the policy ended by itself"""
     policy: str
     policy_version: str = ""
-    """hash of the weights that it was begun with, or what the server calls the model"""
+    """hash of the weights with which it began, or the server's name for the model"""
     usage: Usage = NO_USAGE
     spent: tuple[Spent, ...] = ()
-    """where its time went, in the order in which each kind of call was first made"""
+    """time and tokens by kind of call, in the order in which each kind was first made"""
     tool_calls: int = 0
     verification: Verification | None = None
-    """None: nobody checked the citations"""
+    """None: the citations were not checked"""
     recalled: tuple[str, ...] = ()
-    """ids of the bank items put before the question"""
+    """ids of the bank items that the run was given"""
     recollections: tuple[Recollection, ...] = ()
-    """the same items, in their order"""
+    """the same items, in the same order"""
     contributions: tuple[Contribution, ...] = ()
-    """what came of those that are episodes"""
+    """what those of them that are episodes did"""
     lookups: tuple[PastLookup, ...] = ()
     """the plan that code followed, in forced decoding"""
     scaffold: ScaffoldedPrompt | None = None
     shared: int = 0
-    """of a branch, how many kept segments at its beginning its group's others have as well, sampled
-    once; 0: it is a whole run"""
+    """of a branch, the number of its first kept segments that it shares with the others of its
+    group, sampled once; 0: a whole run"""
     rubric_version: str = ""
     seed: int = 0
     started_at: datetime
     seconds: float
 
     def transcript(self) -> str:
-        """Everything the run wrote after the question, as one text: POLICY, TOOL and PROMPT."""
+        """The kept text after the question, by every author: POLICY, TOOL and PROMPT."""
         return "".join(s.text for s in self.segments if s.kept and s.stage is not None)
 
 
 class TrajectoryGroup(Value):
-    """Rollouts of one question, with the reasons of those that failed."""
+    """The rollouts of one question, with the reason for each that failed."""
 
     question: str
     trajectories: tuple[Trajectory, ...]
     failures: tuple[str, ...] = ()
     facts: dict[str, Any] | None = None
-    """what the questions file says for a rubric of one's own to score by"""
+    """what the questions file gives for a custom rubric to score by"""
 
 
 class Criterion(Value):
-    """One item of a rubric. Positive: should hold. Negative: a flaw that should not."""
+    """One item of a rubric. Positive: should hold. Negative: a flaw that should be absent."""
 
     title: str
     description: str
@@ -561,67 +561,67 @@ class Criterion(Value):
     """1 minor, 2 important, 3 critical"""
     positive: bool = True
     persistent: bool = False
-    """never pruned: it came with the question, or was made from it before any rollout"""
+    """never pruned: came with the question, or was made from it before any rollout"""
 
     @property
     def key(self) -> str:
-        """What names it in a buffer's history: the same text is the same criterion."""
+        """Identifies it in a buffer's history: the same text is the same criterion."""
         text = f"{self.title}\0{self.description}\0{self.positive}"
         return digest_of(text, 12)
 
     @property
     def meaning(self) -> str:
-        """What it says, without case, punctuation and sign."""
+        """Its text without case and punctuation, whichever its sign."""
         text = f"{self.title} {self.description}".casefold()
         return " ".join("".join(c if c.isalnum() else " " for c in text).split())
 
 
 class Verdict(Value):
-    """How far one criterion holds of one stage, as a judge sees it."""
+    """A judge's verdict on how far one stage meets one criterion."""
 
     criterion: Criterion
     points: float = Field(ge=0, le=2)
-    """0 absent, 1 partial, 2 full; between them where a probability was read. Not inverted for
-    a negative criterion: 2 means that the flaw is fully present."""
+    """0 absent, 1 partial, 2 full; in between if read from probabilities. Not inverted for a
+    negative criterion: 2 means that the flaw is fully present."""
     justification: str = ""
     justified_by: Literal["judge", "code"] = "judge"
-    """`code`: a span of the trajectory that code found for it; the judge gave no words"""
+    """`code`: the judge gave no words, and code quotes a span of the trajectory instead"""
 
 
 NO_CRITERIA, ANOTHER_STAGE = "no criteria", "the branch is about another stage"
-"""the reasons of a stage that is left out of every sum it would enter, rather than unknown"""
+"""with these reasons an unscored stage is left out of every sum, rather than unknown"""
 
 
 class StageScore(Value):
-    """A judge's score of one stage: a number of at most 1, or None with the reason."""
+    """A judge's score of one stage: at most 1, or None with the reason."""
 
     stage: Stage
     score: float | None = Field(default=None, le=1, allow_inf_nan=False)
-    """at least 0, but of a checklist on which more points were lost than won"""
+    """at least 0, except on a checklist on which more points were lost than won"""
     unscored_reason: str = ""
-    """also of a score that a gate gave in the judge's place, which had nothing to say"""
+    """also set beside a score that a gate gave where the judge had nothing to score"""
     justification: str = ""
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False
-    """the policy ended without this stage: a score of 0 that stands in the baseline"""
+    """the policy ended without this stage: a score of 0 that counts in the baseline"""
     spread: float | None = None
-    """population standard deviation of the score over repeated scorings; None for a single one"""
+    """population standard deviation of the score over repeated scorings; None if scored once"""
     components: dict[str, float] = Field(default_factory=dict)
-    """what each rubric below a composed one gave, by its dotted name; unknown ones are left out"""
+    """the score of each part of a composed rubric, by dotted name; unknown ones are left out"""
 
 
 def left_out(
     score: StageScore | None, reasons: Sequence[str] = (NO_CRITERIA, ANOTHER_STAGE)
 ) -> bool:
-    """Whether the stage has no score because there was nothing to score: nobody failed at it.
+    """Whether the stage has no score because there was nothing to score, not because of a failure.
 
-    Its rubric says nothing, or a branch is not about it.
+    Its rubric has no criteria, or a branch is not about it.
     """
     return score is not None and score.score is None and score.unscored_reason in reasons
 
 
 class Judgement(Value):
-    """One trajectory as one judge saw it, under one version of the rubrics."""
+    """A judge's scores of one trajectory, under one version of the rubrics."""
 
     trajectory_id: str
     judge: str
@@ -631,7 +631,7 @@ class Judgement(Value):
     usage: Usage = NO_USAGE
 
     def at(self, stage: Stage) -> StageScore | None:
-        """What was said of a stage; None: nothing."""
+        """The score of a stage; None if there is none."""
         return next((score for score in self.stages if score.stage is stage), None)
 
     def score(self, stage: Stage) -> float | None:
@@ -640,24 +640,24 @@ class Judgement(Value):
 
 
 class ReflectionCandidate(Value):
-    """One attempt at a reflection: what the policy read and wrote, and what became of it."""
+    """One attempt at a reflection: what the policy read and wrote, and the outcome."""
 
     trajectory_id: str
     question: str
     segments: tuple[Segment, ...]
-    """the prompt (with the trajectory in it), then what the policy wrote; ids where it has them"""
+    """the prompt (including the trajectory), then the policy's text; ids if it returns them"""
     rubrics: str = ""
     takeaways: str = ""
     rests_on: tuple[Basis, ...] = ()
-    """of the takeaways in their order"""
+    """what the takeaways rest on, in their order"""
     fault: str = ""
-    """why its format is not valid; such a candidate is never kept in the bank"""
+    """why its format is invalid; such a candidate never enters the bank"""
     held: bool = False
-    """written under a grammar, for the bank: no sample of the policy"""
+    """written under a grammar, for the bank, and so not a sample of the policy"""
     score: ReflectionScore | None = None
     unscored_reason: str = ""
     accepted: bool = False
-    """the one that went into the bank"""
+    """the candidate that entered the bank"""
 
 
 ChangeKind = Literal["added", "returned", "retired", "pinned"]
@@ -667,7 +667,7 @@ class RubricChange(Value):
     """One line of a buffer's history."""
 
     version: int
-    """of the buffer that the change led to"""
+    """of the buffer that results from the change"""
     step: int
     stage: Stage
     kind: ChangeKind
@@ -676,23 +676,23 @@ class RubricChange(Value):
 
 
 Criteria = Mapping[Stage, tuple[Criterion, ...]]
-"""by stage; a stage without any may be left out"""
+"""by stage; a stage without criteria may be absent"""
 
 
 class RubricBuffer(Value):
-    """Every criterion of one question. A version counts each set of changes made at once."""
+    """All criteria of one question. Each set of changes made together is a new version."""
 
     question: str
     version: int = 0
     persistent: Criteria = Field(default_factory=dict)
     active: Criteria = Field(default_factory=dict)
     retired: Criteria = Field(default_factory=dict)
-    """those that are no longer scored, the latest last"""
+    """criteria that are no longer scored, the latest last"""
     history: tuple[RubricChange, ...] = ()
 
     @property
     def id(self) -> str:
-        """Names the question: its hash."""
+        """The hash of the question, which identifies it."""
         return digest_of(self.question, 24)
 
     def at(self, version: int) -> "RubricBuffer":
@@ -706,7 +706,7 @@ class RubricBuffer(Value):
     def changed(
         self, step: int, changes: Iterable[tuple[Stage, ChangeKind, Criterion, str]]
     ) -> "RubricBuffer":
-        """The next version: what happened to which criterion of which stage, and why.
+        """The next version: a stage, what happened to which of its criteria, and why.
 
         The same buffer if nothing changed.
         """
@@ -725,7 +725,7 @@ class RubricBuffer(Value):
         return buffer
 
     def _after(self, change: RubricChange) -> "RubricBuffer":
-        """With one change made, on whichever shelves the criterion stood."""
+        """The buffer after one change, wherever the criterion was before."""
         shelves: dict[str, dict[Stage, tuple[Criterion, ...]]] = {
             "persistent": dict(self.persistent),
             "active": dict(self.active),
@@ -742,34 +742,34 @@ class RubricBuffer(Value):
         return self.model_copy(update={**shelves, "version": change.version, "history": history})
 
     def criteria(self, stage: Stage) -> tuple[Criterion, ...]:
-        """What this stage is scored on: the persistent ones, then the active ones."""
+        """The criteria that this stage is scored on: persistent ones first, then active ones."""
         return self.persistent.get(stage, ()) + self.active.get(stage, ())
 
     @property
     def label(self) -> str:
-        """Names what is scored now: the version, and a hash of the criteria in force."""
+        """Identifies what is scored now: the version, and a hash of the criteria in force."""
         keys = [f"{stage}:{c.key}:{c.weight}" for stage in Stage for c in self.criteria(stage)]
         return f"{self.version}-{digest_of(' '.join(keys), 8)}"
 
 
 class GroupJudgement(Value):
-    """A group as the judge saw it, and the rubrics as they are afterwards."""
+    """The judgements of a group, and the rubrics after judging it."""
 
     judgements: tuple[Judgement, ...]
-    """one for each trajectory, in their order"""
+    """one per trajectory, in the same order"""
     buffer: RubricBuffer
     notes: tuple[str, ...] = ()
-    """what did not work, in sentences"""
+    """a sentence for each thing that did not work"""
     usage: Usage = NO_USAGE
-    """of proposing alone; that of scoring stands in each judgement"""
+    """of proposing criteria only; that of scoring is in each judgement"""
     version_before: int | None = None
-    """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
+    """of the rubrics that the judge was given; None if the caller did not note it"""
     seconds: float | None = None
-    """that judging took, where whoever keeps this has noted it"""
+    """that judging took; None if the caller did not note it"""
 
 
 StopPredicate = Callable[[str], int | None]
-"""Text so far -> the offset at which it ends, or None to go on. Called as text arrives."""
+"""Text so far -> the offset at which to end it, or None to go on. Called as text arrives."""
 
 OnText = Callable[[str], None]
 """Called with each new piece of text, for showing it live."""
@@ -790,8 +790,8 @@ class Message:
 class Sampling:
     """How to sample. `dry` and `grammar` (GBNF) are honoured by llama.cpp alone.
 
-    `dry`: tokens that may be repeated from anywhere before the repetition is made unlikely
-    (DRY sampling); None: no such rule. `json_schema` (as JSON) is honoured by some servers.
+    `dry`: length in tokens up to which earlier text may be repeated unpenalised (DRY sampling);
+    None: no such penalty. `json_schema` (as JSON) is honoured by some servers.
     """
 
     max_tokens: int = 2048
@@ -808,10 +808,10 @@ class Sampling:
 class Completion:
     """What a model wrote.
 
-    `token_ids`, `logprobs` and `token_ends` have one entry per token, or are all None where
-    the server does not return them. `token_ends[i]` is the offset in `text` after token i.
-    `reasoning` is thinking that the server kept apart from the text (or `<think>` was split
-    off by the client); it is never part of `text`.
+    `token_ids`, `logprobs` and `token_ends` have one entry per token; each is None if the server
+    does not return it. `token_ends[i]` is the offset in `text` after token i. `reasoning` is
+    thinking that the server returned apart from the text (or that the client split off as
+    `<think>`); it is never part of `text`.
     """
 
     text: str
@@ -820,16 +820,16 @@ class Completion:
     logprobs: tuple[float, ...] | None = None
     token_ends: tuple[int, ...] | None = None
     retokenised: bool = False
-    """the ids are a tokeniser's own: those that came with the text do not decode to it"""
+    """the ids come from a tokeniser: those returned with the text do not decode to it"""
     reasoning: str = ""
     usage: Usage = NO_USAGE
     policy_version: str = ""
-    """of the weights that wrote it, where they are not those that its policy was opened with"""
+    """of the weights that wrote it, if they are not those with which its policy was opened"""
 
     def tokens_between(
         self, start: int, end: int
     ) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
-        """Ids and log-probabilities of a part of the text; a token belongs where it begins."""
+        """Ids and log-probabilities of text[start:end]; a token belongs to where it begins."""
         if self.token_ids is None or self.token_ends is None:
             return None, None
         starts = (0, *self.token_ends[:-1])
@@ -851,11 +851,11 @@ class TokenReader(Protocol):
     def context_tokens(self) -> int: ...
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Ids of the messages in the model's chat template, open for the assistant's text."""
+        """Ids of the messages in the model's chat template, ready for the assistant's turn."""
         ...
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of plain text; special tokens written in it stay text."""
+        """Ids of plain text; special tokens in it are encoded as text."""
         ...
 
 
@@ -872,23 +872,23 @@ class TokenPolicy(TokenReader, Protocol):
 
 
 class ChoiceReader(TokenReader, Protocol):
-    """A model whose opinion is read from its probabilities, not from what it writes."""
+    """A model that answers by its token probabilities instead of by text."""
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
-        """Probability of each option as the next token, over the options alone: sums to 1.
+        """Probability of each option as the next token, normalised over the options: sums to 1.
 
-        Options differ in their first token. Raises PolicyError when they have no probability.
+        Options differ in their first token. Raises PolicyError if they have no probability.
         """
         ...
 
 
 @runtime_checkable
 class LocalModel(ChoiceReader, TokenPolicy, Protocol):
-    """A model in this process: it weighs options, and it continues tokens."""
+    """A model in this process, which both weighs options and continues tokens."""
 
 
 class ChatModel(Protocol):
-    """A model that answers messages. Raises PolicyError when no reply could be had."""
+    """A model that answers messages. Raises PolicyError if it gets no reply."""
 
     @property
     def name(self) -> str: ...
@@ -903,7 +903,7 @@ class ChatModel(Protocol):
 
 
 class GroupJudge(Protocol):
-    """A judge of groups. What it fails on is unscored with the reason; it raises nothing."""
+    """Judges groups. It raises nothing: what it fails on is unscored, with the reason."""
 
     @property
     def name(self) -> str: ...
@@ -915,7 +915,7 @@ class GroupJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document: enough to quote it and to find it again."""
+    """A piece of a document, with what is needed to quote it and to find it again."""
 
     title: str
     location: str
@@ -926,15 +926,15 @@ class Passage:
 
 
 class SearchTool(Protocol):
-    """Finds passages. An empty list means that nothing matched; failure raises SourceError."""
+    """Finds passages. An empty list means that nothing matched; a failure raises SourceError."""
 
     @property
     def name(self) -> str: ...
 
     async def prepare(self) -> tuple[str, ...]:
-        """Do now what the first search would have to wait for, such as reading documents.
+        """Do in advance what the first search would have to wait for, such as reading documents.
 
-        Returns a sentence for each thing that could not be read; the rest is searched.
+        Returns a sentence for each thing that could not be read; the rest can be searched.
         """
         ...
 
@@ -942,7 +942,7 @@ class SearchTool(Protocol):
 
 
 class PageReader(Protocol):
-    """Reads whole pages of the web. Raises SourceError, in one sentence, where one cannot be."""
+    """Reads whole web pages. Raises SourceError, in one sentence, if a page cannot be read."""
 
     async def read(self, address: str) -> list[Passage]: ...
 
@@ -956,7 +956,7 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str], *, query: bool = False) -> "NDArray[np.float32]":
         """(n, d) float32, each row of length 1.
 
-        `query`: the texts are what is looked for, which some models read under an instruction
-        of their own; else they are what is kept and found.
+        `query`: the texts are queries, which some models read under an instruction of their own;
+        else they are the texts to be searched.
         """
         ...

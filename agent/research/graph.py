@@ -1,27 +1,27 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
-Two more nodes hold only an interrupt, for runs that a person takes part in: `clarify` before the
-plan, `approve` after it. An interrupted node runs again from its start, so these hold nothing
-else, and a decision is in the run's journal before it takes effect: a run that is killed
-afterwards does not ask again. What a person writes is put behind the policy's text as a note;
-nothing that was sent to the model is changed. A run that nobody takes part in, and whose position
-no saver keeps, goes the same way without LangGraph (`walk`), whose run time costs a fifth of a run.
+Two more nodes contain only an interrupt, for runs in which a person takes part: `clarify` before
+the plan, `approve` after it. LangGraph restarts an interrupted node from its beginning, so these
+contain nothing else, and a decision is journaled before it takes effect: a run that is killed
+afterwards does not ask again. What a person writes is appended as a note after the policy's text;
+nothing that was sent to the model is changed. A run without a person whose position no saver
+stores takes the same path without LangGraph (`walk`), which would cost a fifth of a run's time.
 
-The nodes hold little of their own: a decoder writes the stages, a `Run` holds the transcript,
-and the journal makes every finished call repeatable for free. LangGraph's state is position
-only: which run, the way through the nodes so far, the query to be searched next. Where the run
-in memory stands elsewhere, because a saver brings it back in another process or because a node
-failed half-way, its transcript is rebuilt by walking that way again, the journal answering
-every call.
+The nodes have little state of their own: a decoder writes the stages, a `Run` holds the transcript,
+and the journal returns every finished call for free. LangGraph's state is the position alone: which
+run, the nodes passed so far, the next query. If the run in memory is at another position, because
+a saver resumes it in another process or because a node failed half-way, its transcript is rebuilt
+by walking the same path again, with every call answered from the journal.
 
-A run that is broken off still becomes a report, without another call: an answer that was begun is
-closed and says that it breaks off; where there is none, code quotes the passages that were found,
+A run that is cut still ends with a report, without another call: an answer that was begun is
+closed and says that it breaks off; if there is none, code quotes the passages that were found,
 each with its citation, and claims nothing of its own.
 
-In this order: the state, the steps, the ways between them, the graph, and how it is walked; then
-what steps do besides, with tools, with a person, and with a run that was broken off.
+The order below: state, steps, transitions, the graph, and how it is walked; then what steps use:
+tools, a person's decisions, and the closing of a run that was cut.
 
-Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
+Neither this module nor anything it imports may import the judge: the policy must not read its
+rubric.
 """
 
 import asyncio
@@ -74,16 +74,16 @@ if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
 
 END = "__end__"
-"""as LangGraph calls it, which takes a second to import and is wanted when a question is asked"""
+"""LangGraph's name for it, repeated here since importing LangGraph takes a second"""
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
 
 NOTHING = ""
-"""the query of a run that was broken off, while it passes through the nodes that are left"""
+"""the query of a run that was cut, while it passes through the remaining nodes"""
 
 
 @with_config(ConfigDict(extra="ignore"))
 class ResearchLimits(TypedDict, total=False):
-    """What a caller that drives the graph may set of one question; the rest is as configured."""
+    """Limits that a caller of the graph may set per question; the rest is as configured."""
 
     tool_calls: Annotated[int, Field(ge=1, le=1000)]
     review_returns: Annotated[int, Field(ge=0, le=10)]
@@ -95,14 +95,14 @@ class ResearchLimits(TypedDict, total=False):
 
 
 class ResearchInput(TypedDict, total=False):
-    """What a caller that only has a question sends: that, or a conversation that ends in it."""
+    """Input of a caller that only has a question: that, or a conversation that ends with it."""
 
     question: str
     answer_format: Literal["long", "short", "exact"]
 
 
 class ResearchOutput(TypedDict, total=False):
-    """What it reads when the run has ended."""
+    """What such a caller reads when the run has ended."""
 
     report: str
     status: str
@@ -110,28 +110,28 @@ class ResearchOutput(TypedDict, total=False):
 
 
 class Position(TypedDict, total=False):
-    """The state LangGraph keeps: small, and enough to find everything else."""
+    """The state that LangGraph keeps: small, and enough to find everything else."""
 
     question: str
-    """input of a caller that only has a question; `recall` opens a new run for it"""
+    """input of a caller that only has a question; `recall` begins a new run for it"""
     answer_format: str
     run: str
     """the run's key in `Runs`"""
     path: list[str]
     """the nodes that finished, in order"""
     query: str | None
-    """what is to be searched next"""
+    """the next query to search"""
     report: str
     """output for a caller that gave a question: the cited report in Markdown"""
     status: str
     runs: list[str]
-    """those of a conversation that is driven by messages, the latest last"""
+    """keys of the runs of a conversation that is driven by messages, the latest last"""
     messages: list[Any]
-    """LangChain's, where the served graph has them: the last of a person is the question"""
+    """LangChain's messages, if the served graph has them: the last human one is the question"""
 
 
 class Decoder(Protocol):
-    """How the four stages get written: forced or free."""
+    """How the four stages are written: forced or free."""
 
     def system(self, run: Run) -> str: ...
     def message(self, run: Run) -> str: ...
@@ -139,7 +139,7 @@ class Decoder(Protocol):
     async def observe(self, run: Run, found: Found) -> None: ...
     async def research(self, run: Run) -> str | None: ...
     async def review(self, run: Run) -> str | None:
-        """What the review names as missing and may still be searched for, as a query."""
+        """A query for what the review names as missing; None if no search is needed or allowed."""
         ...
 
     async def answer(self, run: Run) -> None: ...
@@ -154,9 +154,9 @@ def decoder_of(
     short: bool = False,
     embedder: Embedder | None = None,
 ) -> Decoder:
-    """What leads the policy through the stages.
+    """The decoder that leads the policy through the stages.
 
-    All but decoding and embedder, which is of forced decoding, are of free decoding.
+    `embedder` is used by forced decoding only; `temperature`, `attempts`, `short` by free decoding.
     """
     if decoding is Decoding.FORCED:
         from rubricem.agent.research.forced import ForcedDecoder
@@ -168,9 +168,9 @@ def decoder_of(
 
 
 class LiveRuns(Protocol):
-    """The runs that are under way, by their keys: what the nodes know of a `Researcher`.
+    """The runs in progress, by key: the part of a `Researcher` that the nodes use.
 
-    It imports this module, and so cannot be named here.
+    `Researcher` imports this module, so it cannot be named here.
     """
 
     @property
@@ -183,9 +183,9 @@ class LiveRuns(Protocol):
         earlier: Sequence[str],
     ) -> str: ...
     async def at(self, key: str, path: Sequence[str]) -> Run:
-        """The run as it stands behind these nodes; where it stands elsewhere, at its beginning.
+        """The run after these nodes; if the run in memory is not there, one at its beginning.
 
-        It stands elsewhere in another process than began it, and after a node that failed.
+        It is not there in a process other than the one that began it, and after a failed node.
         """
         ...
 
@@ -194,13 +194,13 @@ class LiveRuns(Protocol):
 
 
 WhoseRuns = Callable[[], Awaitable[LiveRuns]]
-"""asked by every node, since a graph can be built before there is a researcher, or for several"""
+"""called by every node: a graph can be built before its researcher exists, or for several"""
 
 Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Put the system prompt, what earlier runs taught, the conversation and the question down."""
+    """Write the system prompt, what earlier runs taught, the conversation and the question."""
     if run.equipped:
         for said in await run.equipped.look_again():
             run.listener(SourceProgress(said))
@@ -208,7 +208,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     before, shown = await quote_conversation(
         run.evidence.background, run.policy, run.ask.passage_words
     )
-    # They can be cited without being found again.
+    # The sources shown with the conversation can be cited without being found again.
     run.evidence.take_up(shown)
     system, message = decoder.system(run), taught + before + decoder.message(run)
     if text := run.ask.scaffold:
@@ -220,7 +220,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
 
 
 async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Nothing but a person's answer to the policy's question back, where it has one."""
+    """Only the interrupt: a person answers the policy's clarifying question, if it has one."""
     if not run.doubt:
         return
     asked = {"ask": "clarify", "question": run.ask.question, "doubt": run.doubt}
@@ -237,7 +237,7 @@ async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
 
 
 async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
-    """Nothing but a person's decision on the plan; None: another plan is to be written."""
+    """Only the interrupt: a person decides on the plan. None: another plan must be written."""
     if not run.ask.approve_plan:
         return query
     plan = ShownPlan.of(run.text, query or "")
@@ -282,9 +282,9 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Every citation against the text it names; the transcript stays as it was written.
+    """Check every citation against the text of its source; the transcript is not changed.
 
-    It is done within the run's budgets, and by rules alone what none of them allows any more.
+    The model checks within the run's budgets; once one is spent, the rules check alone.
     """
     if run.verifier is None:
         return
@@ -312,7 +312,7 @@ STEPS: dict[str, Step] = {
 
 
 def recursion_limit(tool_calls: int, review_returns: int) -> int:
-    """Supersteps a run can need: two for each search, and one for each other node."""
+    """Most supersteps that a run can need: two per search, and one for each other node."""
     return 2 * (tool_calls + MOST_REJECTED) + 3 * review_returns + len(NODES) + 5
 
 
@@ -327,11 +327,11 @@ WAYS = {
     "answer": ("verify",),
     "verify": (END,),
 }
-"""node -> where it may lead"""
+"""node -> the nodes that may follow it"""
 
 
 def following(step: str, query: str | None) -> str:
-    """The node after a step that left this query: another plan, another search, or the next."""
+    """The node after a step that returned this query: another plan, another search, or the next."""
     if step == "approve" and query is None:
         return "plan"
     if step == "research":
@@ -349,10 +349,10 @@ def build_graph(
     sent: type | None = None,
     received: type | None = None,
 ) -> "CompiledStateGraph[Any, Any, Any, Any]":
-    """The compiled graph over runs that are found by their key; it takes 15 ms of CPU.
+    """Compile the graph over runs that are looked up by key; takes 15 ms of CPU.
 
-    `state` is a `Position`, maybe with messages; `sent` and `received` are what callers from
-    outside send and get, None: all of it.
+    `state` is `Position`, or a subclass with messages; `sent` and `received` are the input and
+    output schemas for outside callers, None: all of `state`.
     """
     from langgraph.graph import START, StateGraph
 
@@ -370,7 +370,7 @@ def build_graph(
 
 
 async def _after(state: Position) -> str:
-    # Async, since LangGraph sends a plain function to another thread.
+    # Async, since LangGraph runs a plain function in another thread.
     return following(state["path"][-1], state.get("query"))
 
 
@@ -401,16 +401,16 @@ def _node(name: str, whose: WhoseRuns) -> _Node:
             if run.path[-1] != NODES[-1]:
                 return {**position, "report": "", "status": ""}
             trajectory = await runs.finish(run)
-            # A caller that drives the graph itself gets its answer in the state alone.
+            # A caller that drives the graph itself gets its answer only through the state.
             talks = state.get("messages")
             report = markdown(trajectory) if talks or "question" in state else ""
             if talks:
-                # Below the message that asks, the question is no heading.
+                # The message above already holds the question, so the report has no heading.
                 reply = markdown(trajectory, titled=False)
                 position["messages"] = [{"role": "assistant", "content": reply, "id": run.thread}]
             return {**position, "report": report, "status": trajectory.status}
         except GraphBubbleUp:
-            # A person is asked; the run stays as it is until the node begins again.
+            # A person is asked; the run stays as it is until the node is run again.
             raise
         except BaseException as error:
             await runs.abandon(run, error)
@@ -420,7 +420,7 @@ def _node(name: str, whose: WhoseRuns) -> _Node:
 
 
 def _question(state: Position) -> str:
-    """What is asked now: the last message, where that is a person's, else the question."""
+    """What is asked now: the last message if it is a person's, else the question."""
     *_, last = state.get("messages") or [None]
     return str(last.text) if last and last.type == "human" else state.get("question", "")
 
@@ -434,9 +434,9 @@ async def _begin(runs: LiveRuns, state: Position, question: str) -> str:
 
 
 async def walk(runs: LiveRuns, run: Run) -> None:
-    """Through all nodes to the end, without LangGraph, and finish the run.
+    """Take a run through all nodes without LangGraph, and finish it.
 
-    For a run that asks nobody and whose position nobody keeps.
+    For a run that asks no person and whose position no saver stores.
     """
     try:
         await _walk(run, runs.decoder, [NODES[0]], None, on=True)
@@ -449,10 +449,10 @@ async def walk(runs: LiveRuns, run: Run) -> None:
 async def _walk(
     run: Run, decoder: Decoder, ahead: list[str], query: str | None, *, on: bool = False
 ) -> str | None:
-    """Through the nodes named, and `on` to the end; the query that the last one left.
+    """Run the nodes in `ahead`, if `on` also all after them; return the last one's query.
 
-    Those that finished before are answered by the journal. A run that is broken off passes
-    through what is left without another call.
+    Calls that finished before are answered from the journal. A run that is cut passes through the
+    remaining nodes without another call.
     """
     while ahead:
         name = ahead.pop(0)
@@ -469,11 +469,11 @@ async def _walk(
 
 
 PAGES_WORTH = 2
-"""passages of a page or of a tool's result that are shown, for each passage of a search"""
+"""passages shown of a page or a tool's result, for each passage that a search may show"""
 
 
 async def act(run: Run, action: str) -> Found:
-    """Do what one line of the policy says; a line that names no tool is a query."""
+    """Do what one line of the policy asks for; a line that names no tool is a query."""
     name, _, written = action.partition(" ")
     if name == OPEN_PAGE and written.strip():
         return await _open_page(run, written.strip())
@@ -483,10 +483,10 @@ async def act(run: Run, action: str) -> Found:
 
 
 async def _open_page(run: Run, wanted: str) -> Found:
-    """Open a page by a source's id or an address, words to look for after it.
+    """Open a page, given as a source's id or an address, followed by words to look for.
 
-    Counts as a tool call, also where it is refused. Of a long page the passages nearest to the
-    words and to the question are shown.
+    Counts as a tool call even if it is refused. Of a long page the passages nearest to the words
+    and to the question are shown.
     """
     name, _, sought = wanted.partition(" ")
     address, refusal = _permit(run, name)
@@ -500,7 +500,7 @@ async def _open_page(run: Run, wanted: str) -> Found:
         if run.pages is None or not address:
             raise SourceError(refusal or "There is no tool open_page in this run.")
         passages = await run.pages.read(address)
-        # Both take a moment for a book.
+        # In a thread: sketch and ranking take a moment if the page is a book.
         drawn, shown = await asyncio.to_thread(look_over, passages)
         if other := run.evidence.page_like(address, drawn):
             note = f"This page holds the same text as {other}; the two count as one source."
@@ -515,10 +515,10 @@ async def _open_page(run: Run, wanted: str) -> Found:
 
 
 def _permit(run: Run, name: str) -> tuple[str, str]:
-    """The address that a name means, or why it may not be opened.
+    """The address that a name refers to, and "" or the reason why it may not be opened.
 
-    Opened is a page that a search returned or the question names; an address that only stands in
-    the text of a page is not, whatever that text says.
+    Only a page that a search returned or that the question names may be opened; an address that
+    merely occurs in the text of a page may not, whatever that text says.
     """
     source = run.sources.get(name.strip("[].,").upper())
     if source is not None:
@@ -535,7 +535,7 @@ def _permit(run: Run, name: str) -> tuple[str, str]:
 
 
 async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:
-    """Call a tool of an MCP server, like a search; what it returned can be cited."""
+    """Call a tool of an MCP server, like a search; what it returns can be cited."""
 
     async def call() -> dict[str, Any]:
         passages, note = await tools.call(name, written)
@@ -547,12 +547,12 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
 
 
 DOUBT_TOKENS = 120
-"""a question back is one sentence"""
+"""a clarifying question is one sentence"""
 V = TypeVar("V", bound=Value)
 
 
 async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
-    """A person's decision, from the journal or by an interrupt of the graph."""
+    """A person's decision, from the journal or through an interrupt of the graph."""
     key = run.key(f"person\0{asked['ask']}")
     if (kept := run.journal.find(key)) is None:
         from langgraph.types import interrupt
@@ -570,7 +570,7 @@ async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
 
 
 async def doubt_of(run: Run) -> str:
-    """The policy's question back, outside the transcript but journaled; "" where it has none."""
+    """The policy's clarifying question, journaled outside the transcript; "" if it has none."""
     system, question = template("clarify"), neutralise(run.ask.question)
     values = {"question": question, "format": INSTRUCTION[run.ask.answer_format]}
     message = fill(template("clarify_question"), values)
@@ -589,16 +589,16 @@ async def doubt_of(run: Run) -> str:
 
 
 QUOTED = 5
-"""passages quoted at most, the first found first"""
+"""at most so many passages are quoted, in the order in which they were found"""
 QUOTE_CHARACTERS = 400
 
 
 async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
-    """Note what broke the run off, and leave an answer that can be read."""
+    """Record what cut the run, and leave an answer that can be read."""
     run.cut_in = cut.stage
     await decoder.keep_cut(run, cut)
     run.attempt = 0
-    # Whatever went wrong before, this is what ended it.
+    # This ended the run, whatever went wrong before.
     run.status, run.ended_by = Status.PARTIAL, cut.by
     run.reason = reason_of(cut.by, run.spending.budgets)
     document = parse(run.text)
@@ -610,7 +610,7 @@ async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
 
 
 async def _quote(run: Run) -> None:
-    """In the place of an answer the sentence of each source that is nearest to the question."""
+    """In place of an answer, write each source's sentence that is nearest to the question."""
     found = run.evidence.own[:QUOTED]
     said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
     await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")

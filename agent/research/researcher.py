@@ -1,7 +1,7 @@
-"""A question from beginning to end: the run in the graph, its journal, its trajectory kept.
+"""Answers a question from beginning to end: runs the graph, journals it and saves the trajectory.
 
-Here a failure of the policy or of a store becomes a value (`Researcher.abandon`): a run that failed
-is a trajectory that says why, saved like every other, and its journal lets it go on later.
+This is where a failure of the policy or of a store becomes a value (`Researcher.abandon`): a failed
+run is a trajectory that says why, saved like any other; its journal lets it be continued later.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from langgraph.graph.state import CompiledStateGraph
 
-# Runs that begin in step stay in step, and wait for one core together at every turn's end.
+# Runs that begin at the same time stay in step, and queue for one core at the end of every turn.
 STARTING = 4
 _PLACES = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
 
 @dataclass
 class Researcher:
-    """Answers questions with one policy, one decoder and one source; built once, used often."""
+    """Answers many questions with one policy, one decoder and one source."""
 
     policy: Policy
     decoder: Decoder
@@ -78,25 +78,25 @@ class Researcher:
     search_tool: SearchTool
     store: Runs
     template: Ask
-    """the limits of every question asked without its own"""
+    """the limits of questions that are asked without their own"""
     choices: Mapping[str, Any] = field(default_factory=dict)
-    """the settings that shape an answer, kept with each run so that it can be resumed"""
+    """the settings that shape an answer, stored with each run so that it can be resumed"""
     journal: CallJournal | None = None
-    """one for all runs, where many run at once; None: each run has its own"""
+    """one journal for all runs, if many run at once; None: each run has its own"""
     recaller: Recaller | None = None
-    """None: nothing is put before a question"""
+    """None: nothing from the bank is put before a question"""
     pages: PageReader | None = None
-    """None: no page is ever opened"""
+    """None: pages are never opened"""
     beyond: bool = False
-    """the web is searched; without it only a page that the question names can be opened"""
+    """whether the web is searched; if not, only pages that the question names can be opened"""
     verifier: AnswerVerifier | None = None
-    """None: nobody checks the citations"""
+    """None: citations are not checked"""
     person: Person | None = None
-    """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
+    """who decides, if a run is to ask a person; None: plans are approved unseen"""
     tracing: bool = False
-    """spans of each question, also where no variable of OpenTelemetry asks for them"""
+    """emit a trace for each question even if no OpenTelemetry variable asks for it"""
     saver: Any = None
-    """LangGraph's checkpointer; None: only runs that ask a person have one, in memory"""
+    """LangGraph's checkpointer; None: runs that ask a person have one in memory, others none"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -109,10 +109,10 @@ class Researcher:
         stop: asyncio.Event | None = None,
         person: Person | None = None,
     ) -> Trajectory:
-        """Answer a question; with the thread of an interrupted run, go on with that one.
+        """Answer a question; given the thread of an interrupted run, continue that run.
 
-        `stop`, once set, ends the run with what there is; `person` is asked in the place of the
-        researcher's own. A policy or store that fails gives a FAILED trajectory with the reason.
+        Setting `stop` ends the run with what it has so far; `person` is asked instead of the
+        researcher's own. If the policy or a store fails, the trajectory is FAILED with the reason.
         """
 
         def answer(listener: Listener) -> Awaitable[Trajectory]:
@@ -132,12 +132,12 @@ class Researcher:
 
         def tell(event: Event) -> None:
             if isinstance(event, StageStarted | PersonAsked):
-                beginning.close()  # the next one may begin
+                beginning.close()  # frees the place, so that the next run may begin
             elif isinstance(event, RunFinished):
                 ended.append(event.trajectory)
             listener(event)
 
-        # Of all researchers: each `research()` has one of its own.
+        # Shared by all researchers of the event loop: each `research()` makes its own.
         places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
         await places.acquire()
         with ExitStack() as beginning:
@@ -155,7 +155,7 @@ class Researcher:
             try:
                 await self._through(run, person or self.person or Nobody())
             except RubricemError:
-                # A run that failed was kept as what it is, and that is the answer then.
+                # If the failed run was kept as a trajectory, that is returned.
                 if not ended:
                     raise
             finally:
@@ -164,7 +164,7 @@ class Researcher:
         return ended[0]
 
     async def _through(self, run: Run, person: Person) -> None:
-        """Through the graph, asking the person wherever it interrupts itself for one."""
+        """Run the graph, asking the person at each of its interrupts."""
         if self.saver is None and not (run.ask.approve_plan or run.ask.clarify):
             await walk(self, run)
             return
@@ -187,7 +187,7 @@ class Researcher:
             position = Command(resume=decision)
 
     def graph(self, saver: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
-        """The graph over this researcher's runs, for who goes through it by themselves."""
+        """The graph over this researcher's runs, for callers that drive it themselves."""
 
         async def own() -> Researcher:
             return self
@@ -201,9 +201,9 @@ class Researcher:
         limits: ResearchLimits,
         earlier: Sequence[str] = (),
     ) -> str:
-        """Open a run for a caller that drives the graph itself; returns its key.
+        """Begin a run for a caller that drives the graph itself; returns its key.
 
-        `earlier`: the runs of its conversation.
+        `earlier`: the earlier runs of its conversation.
         """
         ask = replace(self.template, question=checked(question), answer_format=answer_format)
         ask = replace(_limited(ask, limits), earlier=tuple(earlier))
@@ -222,10 +222,10 @@ class Researcher:
         return await self._start(key, ask_of(request), held.listener if held else ignore)
 
     async def finish(self, run: Run) -> Trajectory:
-        """Keep the ended run in the data directory and release what it held."""
+        """Save the ended run in the data directory and release its resources."""
         trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
         kept = trajectory.status is not Status.FAILED
-        # What None is takes long to find out.
+        # isinstance on a Protocol is slow for None.
         if kept and self.recaller is not None and isinstance(self.recaller, EpisodeRecaller):
             tools = {self.search_tool.name, OPEN_PAGE}
             await self.recaller.keep(trajectory, run.evidence.alone(run.ask.question), tools)
@@ -234,21 +234,21 @@ class Researcher:
         return trajectory
 
     async def keep(self, trajectory: Trajectory) -> Trajectory:
-        """Keep an ended run, wherever it was gone through, and note what it had recalled."""
+        """Save an ended run, wherever it was executed, and record what it had recalled."""
         trajectory = await asyncio.to_thread(self._kept, trajectory)
         if trajectory.status is not Status.FAILED:
             if trajectory.recalled and self.recaller is not None:
                 await self.recaller.used(trajectory)
-            # A trunk's calls are its branches' too: whoever collects them forgets them all.
+            # Branches share the calls of their trunk: the collector forgets them for the group.
             if self.journal is not None and not trajectory.shared:
                 self.journal.forget(trajectory.thread)
         return trajectory
 
     async def abandon(self, run: Run, error: BaseException) -> None:
-        """Let go of a run in which a node failed; it can go on later from its journal.
+        """Release a run in which a node failed; it can be continued later from its journal.
 
-        Where the policy or a store failed, what there is of it is kept with the reason, unless
-        the store is the one of all runs: then it fails them all.
+        If the policy or a store failed, the run so far is saved with the reason, unless the store
+        is the one shared by all runs: then they all fail.
         """
         self._release(run)
         everyones = isinstance(error, StoreError) and run.journal is self.journal
@@ -292,8 +292,8 @@ class Researcher:
         return run
 
     def _kept(self, trajectory: Trajectory) -> Trajectory:
-        """The ended run, saved; one that repeats what was kept of it word for word is the same."""
-        # What is kept may be damaged, and is about to be replaced.
+        """Save the ended run; if it repeats the saved one word for word, it keeps that one's id."""
+        # The saved run may be damaged, but is about to be replaced.
         with suppress(RubricemError):
             if self.store.ended(trajectory.thread):
                 before = self.store.load(trajectory.thread)
@@ -311,7 +311,7 @@ class Researcher:
 
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a question so that another process can go on with it."""
+    """What is stored of a question so that another process can continue it."""
     asked = asdict(ask)
     budgets = asked.pop("budgets")
     asked["earlier"] = list(ask.earlier)
@@ -319,7 +319,7 @@ def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ask_of(request: Mapping[str, Any]) -> Ask:
-    """The question of such a request; one from before there were budgets has none."""
+    """The question of a stored request; one from before budgets existed has none."""
     fields = dict(request["ask"])
     fields["answer_format"] = AnswerFormat(fields["answer_format"])
     fields["earlier"] = tuple(fields.get("earlier", ()))
@@ -329,7 +329,7 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
 
 
 def _limited(ask: Ask, limits: ResearchLimits) -> Ask:
-    """The question under these limits; raises SettingsError where one of them cannot be."""
+    """The question under these limits; raises SettingsError if one of them is invalid."""
     try:
         given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}
     except ValidationError as error:
@@ -351,10 +351,10 @@ SCHEMES = ("postgresql://", "postgres://")
 
 @asynccontextmanager
 async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
-    """A saver over the database at the address; its tables are made where they are missing.
+    """A saver over the database at the address; missing tables are created.
 
-    Raises SettingsError where the address or the driver will not do, StoreError where the
-    database does not answer.
+    Raises SettingsError if the address is not PostgreSQL's or the driver is missing, StoreError if
+    the database cannot be used.
     """
     if not address.startswith(SCHEMES):
         raise SettingsError(
@@ -365,14 +365,14 @@ async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-    # Else whoever can write into the database has this process import and call what they name.
+    # Otherwise anyone who can write to the database could have this process call what they name.
     plain = JsonPlusSerializer(allowed_msgpack_modules=None)
     opening = AsyncPostgresSaver.from_conn_string(address, serde=plain)
     try:
         saver = await opening.__aenter__()
         await saver.setup()
     except Error as cause:
-        # The driver's words may hold the address with its password.
+        # The driver's message may contain the address with its password.
         raise StoreError(
             f"the database of the checkpoints cannot be used ({type(cause).__name__}).",
             "See that it runs, that the address is right and that the user may create tables.",

@@ -1,16 +1,17 @@
-"""One question being answered: the growing transcript, what was found, and what may touch them.
+"""The state of a question being answered: its transcript, its sources, and the calls it makes.
 
 The transcript is append-only: what was sent to the model is never rewritten, so the prefix cache
-holds, a trajectory is one token sequence, and a resume walks the same way. Every model and tool
-call goes through the journal first: its digest covers the transcript so far, so a finished call is
-found again, never repeated and never refused. Budgets hold for calls that the journal does not
-have: tokens and cost before one, time and ^C also while it is made. What the clock decided is kept
-as well, so that a resume with the same budget hears the same, and one with a larger budget goes on.
+stays valid, a trajectory is one token sequence, and a resume takes the same path. Every model and
+tool call is looked up in the journal first, by a digest that covers the transcript so far: a
+finished call is found again, and neither repeated nor refused. Budgets apply only to calls that are
+not in the journal: tokens and cost before the call, time and ^C also during it. Decisions of the
+clock are journaled as well, so that a resume under the same budget decides the same, and one under
+a larger budget goes on.
 
-Ids of passages are given in order of first retrieval, whichever tool it was, and a passage found
-again keeps its own. A text of the web that another address holds as well is one source, and so is
-a page. The text is kept as it was fetched. What the conversation had found before is known from the
-beginning, and is a source of this run once it is shown or brought again, under the id that it had.
+Passages get ids in order of first retrieval, whichever tool found them; a passage found again keeps
+its id. A web text, or a whole page, found at several addresses is one source. Text is kept as it
+was fetched. What the conversation found earlier is known from the beginning, and becomes a source
+of this run, under the id it had, once it is shown or found again.
 """
 
 import hashlib
@@ -90,31 +91,31 @@ _FIELDS = tuple(each.name for each in fields(Passage))
 
 
 def _fields_of(passage: Passage) -> dict[str, Any]:
-    """As `asdict`, which looks for what a text may hold and takes a hundred times as long."""
+    """As `asdict`, which takes a hundred times as long, since it recurses into every value."""
     return {name: getattr(passage, name) for name in _FIELDS}
 
 
 def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
-    """What a tool brought, as the journal keeps it."""
+    """The passages that a tool found, in the form that the journal keeps."""
     kept = [{name: storable(text) for name, text in _fields_of(each).items()} for each in passages]
     return {"passages": kept, "error": "", **more}
 
 
 @dataclass
 class Evidence:
-    """The sources of one run, and which of them each query brought."""
+    """The sources of one run, and which of them each query found."""
 
     background: Background = NOTHING
     sources: dict[str, Source] = field(default_factory=dict)
     answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    """tool, and what was asked of it, case folded -> ids of what it brought"""
+    """(tool, case-folded request) -> ids of the sources that it found"""
     remembered: Remembered = field(default_factory=Remembered)
     _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _excerpts: Excerpts = field(default_factory=Excerpts)
     _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
-    """address -> sketch of the page that was opened there, and ids of what was shown of it"""
+    """address -> sketch of the page opened there, and ids of the passages shown of it"""
     _highest: int = 0
-    """number of the last id that was given"""
+    """the highest number given as an id"""
 
     def __post_init__(self) -> None:
         for source in self.background.sources:
@@ -125,33 +126,33 @@ class Evidence:
 
     @property
     def own(self) -> list[Source]:
-        """Those that this run found, and not only the conversation before it."""
+        """The sources that this run found itself, not only its conversation."""
         brought = {i for ids in self.answered.values() for i in ids}
         return [s for s in self.sources.values() if s.id in brought]
 
     @property
     def searched(self) -> tuple[ToolUse, ...]:
-        """The calls as they are kept with the run."""
+        """The tool calls, as stored in the trajectory."""
         uses = self.answered.items()
         return tuple(ToolUse(tool=tool, asked=asked, sources=ids) for (tool, asked), ids in uses)
 
     def queries(self, tool: str) -> list[str]:
-        """What this run asked of a tool so far, in order, each once, case folded."""
+        """What this run asked a tool so far, case-folded, in order, each once."""
         return [asked for name, asked in self.answered if name == tool]
 
     def alone(self, question: str) -> str:
-        """The run's question as it can be searched for without its conversation."""
+        """The question in a form that can be searched for without its conversation."""
         return standalone(question, self.background.questions)
 
     def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
-        """Sources of this run, or of the conversation, which are this run's from now on."""
+        """The sources with these ids; those of the conversation become sources of this run."""
         for identifier in ids:
             if identifier not in self.sources:
                 self.sources[identifier] = self.background.by_id[identifier]
         return self._sources(ids)
 
     def known(self, tool: str, asked: str) -> Found | None:
-        """What was brought by something asked before, in this run or in the conversation."""
+        """What the same request found earlier in the run or its conversation; None: it is new."""
         call = (tool, folded(asked))
         ids = self.answered.get(call, self.background.answered.get(call))
         if ids is None:
@@ -161,7 +162,7 @@ class Evidence:
         return Found(self.take_up(ids), frozenset(ids) - shown, repeated=True)
 
     def take(self, tool: str, asked: str, reply: Reply) -> Found:
-        """Number what a tool brought, in the form that the journal keeps."""
+        """Number the passages of a tool's reply, which has the form that the journal keeps."""
         known = set(self.sources)
         passages = [Passage(**passage) for passage in reply["passages"]]
         found = [self.number(passage, asked, tool) for passage in passages]
@@ -178,7 +179,7 @@ class Evidence:
         return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
 
     def page_like(self, address: str, sketch: Sketch) -> str:
-        """The address of a page that was opened before and holds nearly the same text, or ""."""
+        """The address of a page opened before with nearly the same text, or ""."""
         others = (a for a, (seen, _) in self._pages.items() if a != address)
         return next((a for a in others if resembling(self._pages[a][0], sketch)), "")
 
@@ -186,10 +187,10 @@ class Evidence:
         return tuple(self.sources[identifier] for identifier in ids)
 
     def number(self, passage: Passage, query: str, tool: str) -> Source:
-        """The source that a passage is, numbered now if it is new and no copy of another."""
+        """The source of a passage, numbered now if it is new and not a copy of another."""
         key = (passage.location, passage.place, passage.text)
         if key not in self._numbers:
-            # What is read of a whole page stays whole: the excerpts that led there are shorter.
+            # A passage of an opened page is no copy: the excerpts that led there are shorter.
             original = "" if tool == OPEN_PAGE else self._excerpts.original(passage)
             self._numbers[key] = original or f"S{self._highest + 1}"
             if original:
@@ -207,14 +208,14 @@ class Evidence:
         return self.sources[identifier]
 
     def chosen(self, found: Sequence[Passage], limit: int) -> list[Passage]:
-        """The first that were not shown yet; where all were, the first of all."""
+        """At most `limit` passages not shown yet, the first first; if all were shown, the first."""
         numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
         unseen = [p for identifier, p in numbers if identifier not in self.sources]
         return unseen[:limit] or list(found[:limit])
 
 
 def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
-    """Those of the first's name where a query names it: the rest costs a small model seconds."""
+    """If the query names the first one's title, those with that title: reading takes seconds."""
     name = found[0].title if found else ""
     if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
         return list(found)
@@ -223,15 +224,15 @@ def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
 
 @dataclass
 class CallsBeside:
-    """Makes calls of the policy's model beside a transcript, as far as the run's budgets go.
+    """Calls the policy's model outside the transcript, within the run's budgets.
 
-    Raises PolicyError for one that they do not allow beside those in flight. What the journal holds
-    is counted when it is `found`, so that a resume has as much left as there was at first.
+    Raises PolicyError for a call that the budgets do not allow beside those in flight. Calls that
+    the journal holds are counted by `found`, so that a resume has as much left as the first run.
     """
 
     spending: Spending
     used: Usage = NO_USAGE
-    """by calls that have ended, here or before"""
+    """by calls that ended, in this process or before"""
     _in_flight: int = 0
 
     async def __call__(self, make: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -263,7 +264,7 @@ _COMPLETION = TypeAdapter(Completion)
 
 @dataclass
 class Run:
-    """The state of one question; the graph's nodes and decoders work on it."""
+    """The state of one question, on which the graph's nodes and the decoders work."""
 
     ask: Ask
     thread: str
@@ -274,20 +275,20 @@ class Run:
     listener: Listener = ignore
     recaller: Recaller | None = None
     pages: PageReader | None = None
-    """None: no page can be opened"""
+    """None: pages cannot be opened"""
     background: Background = NOTHING
     verifier: AnswerVerifier | None = None
     watched: bool = True
-    """the listener is told each piece of a text as it is written"""
+    """whether the listener gets each piece of text as it is written"""
     recalled: Recall = field(default_factory=Recall)
-    """the bank items that stand before the question"""
+    """the bank items that are put before the question"""
     scaffold: ScaffoldedPrompt | None = None
     doubt: str = ""
-    """what the policy wants to ask the person before it plans"""
+    """the policy's clarifying question before it plans; "": none"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     path: list[str] = field(default_factory=list)
-    """the nodes of the graph that it has gone through"""
+    """the nodes of the graph passed so far"""
     turn: int = 0
     attempt: int = 0
     tool_calls: int = 0
@@ -298,12 +299,12 @@ class Run:
     reason: str = ""
     ended_by: Ending = ""
     cut_in: Stage | None = None
-    """the stage in which it was broken off; no step is gone through after that"""
+    """the stage in which the run was cut; after that no step but `verify` runs"""
     verification: Verification | None = None
     lookups: Lookups = field(default_factory=Lookups)
-    """the plan that code follows, in forced decoding"""
+    """the plan, which code follows in forced decoding"""
     returns: int = 0
-    """how often its review sent it back to research"""
+    """how often the review sent the run back to research"""
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -316,7 +317,7 @@ class Run:
         )
 
     async def recall(self) -> str:
-        """What is put before the question; a resumed run gets what it got at first."""
+        """The text to put before the question; a resumed run gets the same text again."""
         if self.recaller is None:
             return ""
         key = self.key(f"recall\0{self.ask.question}")
@@ -346,7 +347,7 @@ class Run:
 
     @property
     def branched(self) -> bool:
-        """Whether the turn is written that it was to branch at, and nothing more is."""
+        """Whether the turn at which it was to branch is written, so that no more has to be."""
         return self.ask.branch is not None and self.turn >= self.ask.branch.turn
 
     @property
@@ -363,7 +364,7 @@ class Run:
         return [segment for segment in self.segments if segment.kept]
 
     def room(self) -> int | None:
-        """Tokens that still fit into the model's context, or None where nobody knows."""
+        """Tokens that still fit into the model's context; None if its size is unknown."""
         if self.policy.context_tokens is None:
             return None
         return self.policy.context_tokens - sum(len(s.token_ids or ()) for s in self.kept)
@@ -384,10 +385,10 @@ class Run:
         live: bool = True,
         slot: str = "",
     ) -> Completion:
-        """Have the policy continue the transcript. What it wrote is not yet part of it.
+        """Have the policy continue the transcript; the reply is not yet appended to it.
 
-        `live`: the listener is told each piece as it comes, and a journalled reply at once.
-        `slot`: what it is counted under; "" is the stage.
+        `live`: the listener gets each piece as it arrives, a journaled reply all at once.
+        `slot`: the name under which the call is counted; "": the stage.
         """
         key = self.key(f"write\0{sampling}")
         heard: list[str] = []
@@ -398,7 +399,7 @@ class Run:
                 self.listener(TextWritten(stage, piece))
 
         async def call() -> dict[str, Any]:
-            # Not in the key: what may still be written differs in a resume with a larger budget.
+            # Not in the key: the tokens left differ in a resume under a larger budget.
             room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
             chosen = replace(sampling, max_tokens=room, seed=seed)
             said = await self.policy.write(self.system, self.kept, chosen, stop, hear)
@@ -420,9 +421,9 @@ class Run:
     async def aside(
         self, stage: Stage, messages: Sequence[Message], sampling: Sampling, slot: str
     ) -> Completion | None:
-        """What the policy's model says to messages that are no part of the transcript.
+        """The reply of the policy's model to messages outside the transcript.
 
-        None where the policy answers nothing but its transcript.
+        None if the policy has no model in this process to ask.
         """
         reader = self.policy.reader
         if reader is None:
@@ -444,7 +445,7 @@ class Run:
         return said
 
     async def chance(self, stage: Stage, messages: Sequence[Message], slot: str) -> float | None:
-        """How likely the policy's model goes on with Yes, 0 to 1; None: it weighs no choices."""
+        """Probability in [0, 1] that the policy's model answers Yes; None: it weighs no choices."""
         reader = self.policy.reader
         if reader is None:
             return None
@@ -466,9 +467,9 @@ class Run:
         *,
         of_policy: bool = False,
     ) -> Reply:
-        """The reply to a call, kept or made now.
+        """The reply to a call, from the journal or made now.
 
-        Raises RunCut where the clock or a person ends it, and where a budget does not allow a call
+        Raises RunCut if the clock or a person ends the call, or if a budget does not allow a call
         of the policy. `heard` grows while the policy writes.
         """
         if (kept := self.journal.find(key)) is not None:
@@ -490,19 +491,19 @@ class Run:
             if end.by == "seconds":
                 await self.journal.append(cut, self.spending.decision("seconds", text))
             raise RunCut(end.by, stage, text) from None
-        # Down, so that a clock that stands here in a resume is never ahead of what was seen first.
+        # Rounded down, so that the clock of a resume is never ahead of the first run's.
         at = math.floor(self.spending.seconds * 1000) / 1000
         reply = reply | {"at": at, "took": max(at - began, 0.0)}
         await self.journal.append(key, reply)
         return reply
 
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
-        """Count what a call took, now or when it was made."""
+        """Count a call, made now or replayed, against the budgets and in the usage."""
         self.spending.count(usage, seconds)
         self.count_spent(usage, seconds, slot)
 
     def count_spent(self, usage: Usage, seconds: float, slot: str) -> None:
-        """Count what was taken from the budgets as it was spent."""
+        """Count a call in the usage only; the budgets have counted it already."""
         self.usage += usage
         self._spend(slot, seconds, usage)
         self.listener(UsageCounted(self.usage))
@@ -514,7 +515,7 @@ class Run:
         self.spent[slot] = self.spent[slot] + call if slot in self.spent else call
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
-        """Append what the policy wrote, unedited, cut into the stages it belongs to."""
+        """Append what the policy wrote, unedited, split by the stages it belongs to."""
         start = 0
         for stage, text in pieces:
             if text:
@@ -523,9 +524,9 @@ class Run:
             start += len(text)
 
     async def keep_edited(self, stage: Stage, text: str, *, told: bool = False) -> None:
-        """Append what the policy wrote after trimming it; its ids are then our own.
+        """Append what the policy wrote in trimmed form, with ids encoded anew (`retokenised`).
 
-        `told`: the listener heard it while it was written.
+        `told`: the listener already got it while it was written.
         """
         if not told:
             self.listener(TextWritten(stage, text))
@@ -542,7 +543,7 @@ class Run:
         )
 
     def discard(self, stage: Stage, completion: Completion) -> None:
-        """Remember an attempt that was rejected, outside the transcript."""
+        """Keep a rejected attempt, outside the transcript."""
         segment = self._policy_segment(stage, completion, 0, len(completion.text))
         self.segments.append(segment.model_copy(update={"kept": False}))
 
@@ -552,28 +553,28 @@ class Run:
 
     @property
     def equipped(self) -> Equipped | None:
-        """The tools that may be called beside the search and the opening of pages, if any."""
+        """The tools besides searching and opening pages, if there are any."""
         return self.search_tool if isinstance(self.search_tool, Equipped) else None
 
     async def search(self, query: str) -> Found:
-        """Search once; a query asked before is answered from the transcript."""
+        """Search once; a query asked before gets what it found then."""
         tool, limit = self.search_tool, self._limit(query)
         remembered = replace(self.evidence.remembered)
         self.evidence.remembered.due = None
 
         async def call() -> Reply:
-            # As many more as were seen, so that a new query brings something new to read.
+            # As many more as were seen, so that a new query finds something new to read.
             ways = Ways(self._searching(query), tool.name, self.pages, limit, len(self.sources))
             question = self.evidence.alone(self.ask.question)
             asked = self.recaller
             met: Sequence[EpisodeMatch] = ()
-            # What None is takes long to find out.
+            # isinstance on a Protocol is slow for None.
             if asked is not None and isinstance(asked, EpisodeRecaller):
                 met = await asked.meet(query, question)
             brought = await remembered.search(ways, query, met)
             shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
             if self.decoding is Decoding.FORCED and asks_for(query) != "words":
-                # Numbered as they were before, and not read again.
+                # They are numbered as before, but not read again.
                 shown += [p for p in brought.passed if p not in shown][:limit]
             return reply_of(shown, **brought.reply(shown, alone))
 
@@ -582,15 +583,15 @@ class Run:
         return found
 
     def _limit(self, query: str) -> int:
-        """Passages that a search shows: an answer in words is drafted from one more."""
+        """Passages that a search shows; one more if an answer in words is drafted from them."""
         drafted = self.decoding is Decoding.FORCED and expects_words(query)
         return self.ask.passages + drafted
 
     def _searching(self, query: str) -> Search:
-        """The search; of a query with what the model expects also of each of both by itself.
+        """The search to use: a query that ends in the model's guess is also searched in parts.
 
-        What it expects may be wrong, and then finds its own pages alone ("git rm --cached"); or
-        right, and lost behind a long question ("git add --patch").
+        The guess may be wrong, and then finds only pages about itself ("git rm --cached"); or it
+        may be right, but have no weight after a long question ("git add --patch").
         """
         tool, guess = self.search_tool, self.lookups.guesses.get(self.lookups.at, "")
         alone = query.removesuffix(guess).rstrip()
@@ -604,25 +605,25 @@ class Run:
         return search
 
     def _shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
-        """What is read of what a search found."""
+        """The found passages that are shown to the model."""
         limit = self._limit(query)
         unseen = self.evidence.chosen(found, limit)
         if self.decoding is not Decoding.FORCED:
             return unseen
-        # The page that a look-up names is what it is read in, also where another was.
+        # A look-up is read in the page that it names, even if an earlier look-up was, too.
         named = named_alone(query, found[:limit])
         first = not self.lookups.read.get(self.lookups.at)
         if first and len(named) < len(found[:limit]):
             return named
         if first and expects_words(query):
-            # What an earlier look-up showed may answer this one, and is not to be read again.
+            # Passages that an earlier look-up showed may answer this one, but are not read again.
             unseen = [p for p in found if p in found[:limit] or p in unseen]
         return named_alone(query, unseen)
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
-        """One call of a tool, its passages numbered; one made before is not made again.
+        """Call a tool and number its passages; the same call is not made twice.
 
-        A failure of what it was `doing` is a result that says why, `failed` what is kept besides.
+        A failure while `doing` so becomes a result with the reason; `failed` is stored with it.
         """
         asked_here = len(self.evidence.answered)
         if (known := self.evidence.known(tool, asked)) is not None:
@@ -650,12 +651,12 @@ class Run:
     def end_early(
         self, reason: str, status: Status = Status.PARTIAL, by: Ending = "attempts"
     ) -> None:
-        """Note that the run did not end as it should; the first reason stands, but for failure."""
+        """Record that the run ended early; the first reason counts, unless this is a failure."""
         if self.status is Status.FINISHED or status is Status.FAILED:
             self.status, self.reason, self.ended_by = status, reason, by
 
     async def runs_low(self) -> bool:
-        """Whether a budget has only its reserve left; the run then ends partial."""
+        """Whether a budget has only its reserve left; if so, the run is marked PARTIAL."""
         key = self.key("low")
         kept = self.journal.find(key)
         if kept is not None and self.spending.holds(kept):
@@ -667,7 +668,7 @@ class Run:
         return by is not None
 
     def trajectory(self, identifier: str) -> Trajectory:
-        """The run as the value that is stored, judged and trained on."""
+        """The run as a `Trajectory`, which is stored, judged and trained on."""
         remembered = self.evidence.remembered
         recollections = (*self.recalled.items, *remembered.more(self.recalled.ids))
         return Trajectory(
@@ -723,7 +724,7 @@ class Run:
         self._digest.update(f"\0{segment.author}\0{segment.text}".encode())
 
     def key(self, call: str) -> CallKey:
-        """What names a call; before the turn that a branch is about, as its trunk names it."""
+        """The journal key of a call; in a branch before its turn, the key of its trunk."""
         thread, seed, branch = self.thread, self.ask.seed, self.ask.branch
         if branch and branch.trunk and self.turn < branch.turn:
             thread, seed = branch.trunk, branch.seed
