@@ -1,25 +1,26 @@
-"""The rubric bank: what judged runs have taught and what runs did, found again by question.
+"""The rubric bank: what judged runs taught and what runs did, retrieved by question.
 
-    bank/journal.jsonl    every event of the bank: the truth
-    bank/uses.jsonl       which runs were given which items, what came of it, how they were scored
-    bank/catalogue.db     where everything stands in the journal (SQLite), derived from it
-    bank/index/           the questions' embeddings (Chroma), derived from it
+    bank/journal.jsonl    every event of the bank; authoritative
+    bank/uses.jsonl       which runs were given which items, with what effect, and their scores
+    bank/catalogue.db     where everything is in the journal (SQLite), derived from it
+    bank/index/           the embeddings of the questions (Chroma), derived from it
     bank/id               the bank's own name
 
-Within a question the latest reflection counts; a new one replaces it, and the old one stays in
-the history (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Across questions the
-nearest are found by the inner product of embeddings. A generation is the number of events so
-far: asked at one, the bank answers as it stood then, so that all the groups of a step see
-the same; only what was removed is gone from all of them. A bank without items, or one that knows
-all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
+For one question the latest reflection counts; a new one replaces it, and the old one goes to the
+history (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Across questions the nearest are
+found by the inner product of embeddings. A generation is the number of events so far. Asked at a
+generation, the bank answers as it was then, so that all groups of a step see the same; only removed
+items are gone from every generation. If the bank is empty, or the question's own words already
+find all that is wanted, neither Chroma nor an embedding model is loaded.
 
-An item is a reflection, which a model wrote and a judge scored, or an episode, which code wrote
-down: of either kind one stands on a question, by the same rules. Of episodes one that found more
-stays. Episodes are also found by the names and words that they share with a text, without vectors.
+An item is a reflection, which a model wrote and a judge scored, or an episode, which code recorded.
+For each question one item of either kind counts, by the same rules, except that an episode is not
+replaced by one that found less. Episodes are also found by names and words shared with a text,
+without vectors.
 
-Where another bank's items are merged in, the pinned one of a question wins, else the higher
-reflection score, else the later one; the loser goes to the history. One that stands in quarantine
-meets nobody: it waits there. What a person removed stays away, unless it is asked for.
+If items of another bank are merged in, the pinned item of a question wins, else the higher score,
+else the later one; the loser goes to the history. An item in quarantine is compared with no other:
+it stays there. Items that a person removed are not merged in again, unless this is asked for.
 """
 
 import asyncio
@@ -71,11 +72,11 @@ __all__ = [
 ]
 
 _BATCH = 256
-"""reflections that are brought in with one fsync"""
+"""items that are merged in with one fsync"""
 
 
 def bring_in(store: BankStore, records: Iterable[Record], removed: bool) -> Imported:
-    """Put each where the rule says; blocking. `removed`: also what was removed, under new ids."""
+    """Merge each by the rules; blocking. `removed`: removed items as well, under new ids."""
     outcomes: Counter[str] = Counter()
     waiting = iter(records)
     while batch := list(islice(waiting, _BATCH)):
@@ -85,7 +86,7 @@ def bring_in(store: BankStore, records: Iterable[Record], removed: bool) -> Impo
 
 
 def _on_different_questions(batch: Iterable[Record]) -> Iterator[list[Record]]:
-    """Stretches of the batch in which no item meets another one."""
+    """Consecutive parts of the batch in which no two items share a question and kind, or an id."""
     group: dict[tuple[str, str], Record] = {}
     for record in batch:
         key = kind_of(record), question_key(record.question)
@@ -98,7 +99,7 @@ def _on_different_questions(batch: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def _put(store: BankStore, group: Iterable[Record], removed: bool) -> list[str]:
-    """What became of each of them, in the names of `Imported`."""
+    """The outcome of each record, as a field name of `Imported`."""
     block, outcomes = b"", []
     with store.lock, store.journal.locked() as descriptor:
         for record in group:
@@ -126,7 +127,7 @@ def _decided(store: BankStore, record: Record, removed: bool) -> tuple[str, Put 
     own = store.read(held) if held else None
     if held is None or own is None:
         return "added", Put.of(new)
-    # What a person disabled is no better than anything else.
+    # An item that a person disabled always loses.
     if held.pinned or (not held.disabled and _rank(own) >= _rank(new)):
         return "kept", Put.of(new, history=True)
     return "replaced", Put.of(new)
@@ -137,16 +138,16 @@ def _rank(record: Record) -> tuple[float, float]:
 
 
 NEAREST = 2
-"""items recalled at most"""
+"""at most so many items are recalled"""
 FLOOR = 0.4
-"""similarity below which a question is another matter
+"""similarity below which two questions count as unrelated
 
-Measured with MiniLM on 27 questions of 9 subjects, 7 of them Python's: of 324 pairs of other
-subjects none reached 0.35; of the 27 pairs of one subject 81% reached 0.4, and 67% 0.5.
+Measured with MiniLM on 27 questions about 9 subjects, 7 of them from Python: of 324 pairs about
+different subjects none reached 0.35; of 27 pairs about the same subject 81% reached 0.4, 67% 0.5.
 """
 
 _CONSIDERED = 8
-"""episodes found in either way, of which the best are recalled"""
+"""episodes found by names, and by meaning, of which the best are recalled"""
 
 OpenEmbedder = Callable[[], Awaitable[Embedder]]
 
@@ -154,16 +155,16 @@ OpenEmbedder = Callable[[], Awaitable[Embedder]]
 class RubricBank:
     """The bank of one data directory. Many processes may use it at once.
 
-    Raises StoreError where its files cannot be used, SettingsError for an id that it does not
-    know and for an embedder that is not its own.
+    Raises StoreError if its files cannot be used, SettingsError for an unknown id and for an
+    embedder other than its own.
     """
 
     def __init__(
         self, data_dir: Path, open_embedder: OpenEmbedder | None = None, server: str | None = None
     ) -> None:
-        """`open_embedder` is called when something is first looked up by meaning.
+        """`open_embedder` is called at the first search by meaning; None: there is no such search.
 
-        `server`: the address of a Chroma server that is to hold the vectors; None: a folder.
+        `server`: the address of a Chroma server for the vectors; None: they are kept in a folder.
         """
         self.folder = data_dir / "bank"
         self.server = server
@@ -173,25 +174,25 @@ class RubricBank:
         self._opening = asyncio.Lock()
 
     async def put(self, record: Record) -> bool:
-        """Return once it is on disk; False where this very item came before.
+        """Add an item; returns once it is on disk. False if this very item was added before.
 
-        False, too, where a person removed the same words on its question, and nobody has brought
-        them in, written or released them since. It replaces what stands on its question, unless
-        it has flags or a person pinned that, or it is an episode that found less.
+        False, too, if a person removed the same text on its question, and nobody has merged in,
+        written or released it since. The item replaces the one that counts for its question,
+        unless it has flags, the other is pinned, or it is an episode that found less.
         """
         return await asyncio.to_thread(self._store.put, record)
 
     async def bring_in(self, records: Iterable[Record], *, removed: bool = False) -> Imported:
-        """Merge items of another bank, which the caller has screened.
+        """Merge in items of another bank, which the caller has screened.
 
         For one question the pinned one wins, else the higher score, else the later one; the
-        loser goes to the history. What was removed here is passed over, unless `removed`: then
-        it comes under a new id.
+        loser goes to the history. Items that were removed here are skipped; with `removed` they
+        are added under a new id.
         """
         return await asyncio.to_thread(bring_in, self._store, records, removed)
 
     async def generation(self) -> int:
-        """How many events there were."""
+        """The number of events so far."""
         return await asyncio.to_thread(self._store.catalogue.generation)
 
     async def items(
@@ -201,9 +202,9 @@ class RubricBank:
         every: bool = False,
         kind: ItemKind | None = "reflection",
     ) -> list[BankItem]:
-        """The item that counts for each question, in the order in which they came.
+        """The items that count, one per question, in the order in which they were added.
 
-        `every`: also those that are replaced, disabled or in quarantine. `kind`: None is both.
+        `every`: also replaced, disabled and quarantined ones. `kind`: None: both kinds.
         """
         shown = self._store.shown
         return await asyncio.to_thread(lambda: list(shown(_at(generation), every, kind)))
@@ -215,26 +216,26 @@ class RubricBank:
         before: int = NEVER,
         kind: ItemKind | None = "reflection",
     ) -> list[BankItem]:
-        """The items of a standing that came before a generation, the latest first."""
+        """Items of this standing that were added before a generation, the latest first."""
         versions = self._store.catalogue.page
         return await self._listed(lambda: versions(standing, limit, before, kind))
 
     async def export(self) -> Iterator[BankItem]:
-        """Every item that is not removed, read from disk one by one."""
+        """Every item that is not removed, read lazily from disk."""
         return await asyncio.to_thread(self._store.shown, NOW, True)
 
     async def find(self, prefix: str) -> list[BankItem]:
-        """Every item whose id begins so; none for ""."""
+        """Every item whose id has this prefix; none for ""."""
         by_prefix = self._store.catalogue.by_prefix
         return await self._listed(lambda: by_prefix(prefix) if prefix else [])
 
     async def item(self, identifier: str) -> BankItem | None:
-        """The item whose id this is, and not only begins so."""
+        """The item with exactly this id; None if there is none."""
         found = await self.find(identifier)
         return next((item for item in found if item.record.id == identifier), None)
 
     async def history(self, question: str, kind: ItemKind = "reflection") -> list[BankItem]:
-        """Every item of a kind on the question, in the order in which they came."""
+        """Every item of this kind on the question, in the order in which they were added."""
         by_key = self._store.catalogue.by_key
         return await self._listed(lambda: by_key(question_key(question), kind))
 
@@ -242,7 +243,7 @@ class RubricBank:
         return await asyncio.to_thread(lambda: list(self._store.items(versions())))
 
     async def within(self, question: str, generation: int | None = None) -> Reflection | None:
-        """What was learnt from this very question."""
+        """The reflection on this very question; None if there is none."""
         found = await asyncio.to_thread(self._store.within, question, _at(generation))
         return found if isinstance(found, Reflection) else None
 
@@ -256,10 +257,10 @@ class RubricBank:
         own: bool = True,
         by_meaning: bool = True,
     ) -> RecalledEpisodes:
-        """At most k episodes that may help: the question's own, then those found both ways.
+        """At most k episodes that may help: first the question's own, if `own`, then others.
 
-        By the names that they share with it and, `by_meaning`, the nearness of the questions. Those
-        whose passages were of little use come later.
+        Others are found by names shared with the question and, if `by_meaning`, by similarity of
+        the questions. Episodes whose passages were of little use come later.
         """
         at, key = _at(generation), question_key(question)
         itself = await asyncio.to_thread(self._store.within, question, at, "episode")
@@ -281,7 +282,7 @@ class RubricBank:
     async def sharing(
         self, text: str, k: int = NEAREST, generation: int | None = None, *, besides: str = ""
     ) -> tuple[EpisodeMatch, ...]:
-        """Episodes that have a name of the text, by its words; none on the question `besides`."""
+        """At most k episodes that share a name with the text; none on the question `besides`."""
         at, key = _at(generation), question_key(besides)
         found = await asyncio.to_thread(self._store.sharing, text, at, key, max(k, _CONSIDERED))
         return await asyncio.to_thread(self._by_use, found, k)
@@ -289,13 +290,13 @@ class RubricBank:
     async def formed(
         self, question: str, generation: int | None = None
     ) -> tuple[EpisodeMatch, ...]:
-        """Episodes on other questions that may differ from this one by their names alone."""
+        """Episodes on other questions that may differ from this one only in the names."""
         at, key = _at(generation), question_key(question)
         found = await asyncio.to_thread(self._store.formed, question, at, key, _CONSIDERED)
         return tuple(found)
 
     def _by_use(self, found: Sequence[EpisodeMatch], k: int) -> tuple[EpisodeMatch, ...]:
-        """The first k; how far down one was found weighs as much as how useful it has been."""
+        """The best k, by the product of usefulness so far and reciprocal rank; own ones first."""
         worth = {
             match.episode.id: self._store.sinks(match.episode.id) / (1 + place)
             for place, match in enumerate(found)
@@ -309,7 +310,7 @@ class RubricBank:
         floor: float = FLOOR,
         generation: int | None = None,
     ) -> list[Match]:
-        """What was learnt from the k nearest other questions, the nearest first."""
+        """The reflections on the k nearest other questions, the nearest first."""
         at, key = _at(generation), question_key(question)
         if not await self._has_others(k, key, at):
             return []
@@ -317,7 +318,7 @@ class RubricBank:
         return await asyncio.to_thread(search.nearest, question, k, floor, at, key)
 
     async def search(self, text: str, k: int = 10, kind: ItemKind = "reflection") -> list[Match]:
-        """The k items whose questions are nearest to a text, however far they are."""
+        """The k items whose questions are nearest to a text, without a similarity floor."""
         if not await self._has_others(k, "", NOW, kind):
             return []
         search = await self._search()
@@ -332,10 +333,10 @@ class RubricBank:
         *,
         own: bool = True,
     ) -> Recalled:
-        """At most k items that are worth knowing before a question.
+        """At most k reflections to put before a question.
 
-        Its own comes first, or is left out. Of the others no two are about the same question, and
-        each adds to those before it.
+        The question's own comes first, if `own`. Of the others no two are about the same question,
+        and each adds to those before it.
         """
         at = _at(generation)
         itself = await self.within(question, generation) if own and k > 0 else None
@@ -352,38 +353,38 @@ class RubricBank:
         return Recalled(itself, tuple(similar))
 
     async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
-        """A new version in a person's words, written at `by`; the old one goes to the history."""
+        """Add a version edited by a person, `by`; the old one goes to the history."""
         return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways, by)
 
     async def pin(self, identifier: str, on: bool = True) -> None:
-        """Have no run's reflection replace it, or allow that again."""
+        """Keep runs from replacing it; `on=False` allows that again."""
         await asyncio.to_thread(self._store.decide, "pin", identifier, on)
 
     async def disable(self, identifier: str, on: bool = True) -> None:
-        """Have it recalled no more, or again."""
+        """Stop recalling it; `on=False`: recall it again."""
         await asyncio.to_thread(self._store.decide, "disable", identifier, on)
 
     async def release(self, identifier: str, by: str = "") -> Released:
-        """Let it out of quarantine: it counts, unless a newer or a pinned one does."""
+        """Release it from quarantine: it counts, unless a newer or a pinned one does."""
         return await asyncio.to_thread(self._store.release, identifier, by)
 
     async def remove(self, identifier: str) -> None:
-        """Have it gone from every view and its text from the journal."""
+        """Remove it from every view, and its text from the journal."""
         await asyncio.to_thread(self._store.remove, identifier)
 
     async def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
-        """Write down that a run was given these items; again for the same run changes nothing."""
+        """Record that a run was given these items; repeating it for the run changes nothing."""
         await asyncio.to_thread(self._store.uses.used, trajectory_id, ids, question)
 
     async def contributed(self, uses: Sequence[ItemUse]) -> None:
-        """Write down what episodes did in a run; one that keeps failing is disabled, with a note.
+        """Record what episodes did in a run; one that keeps failing is disabled, with a note.
 
-        Again for the same run the last word counts.
+        If repeated for the same run, the last record counts.
         """
         await asyncio.to_thread(self._store.note_uses, uses)
 
     async def judged(self, judgements: Iterable[Judgement]) -> None:
-        """Count how well runs that it helped came out: each one's mean over its judged stages."""
+        """Record how well runs were judged: for each, the mean over its scored stages."""
         for judgement in judgements:
             known = [
                 stage.score
@@ -394,7 +395,7 @@ class RubricBank:
                 await self.scored(judgement.trajectory_id, sum(known) / len(known))
 
     async def scored(self, trajectory_id: str, mean: float) -> None:
-        """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""
+        """Record a run's mean score over its scored stages, in [0, 1]; the last one counts."""
         await asyncio.to_thread(self._store.uses.scored, trajectory_id, mean)
 
     async def stats(self) -> BankStats:
@@ -404,7 +405,7 @@ class RubricBank:
         store, folder, size = self._store, self.folder / "index", 0
         for parent, _, names in os.walk(folder):
             for name in names:
-                # What another process is just removing counts for nothing.
+                # Another process may be removing it.
                 with suppress(FileNotFoundError):
                     size += os.stat(os.path.join(parent, name)).st_size
         lessons, lessons_held = store.uses.of_use("lesson")
@@ -422,22 +423,22 @@ class RubricBank:
             )
 
     async def rebuild(self) -> None:
-        """Make the catalogue and the embeddings again, with the embedder of this bank."""
+        """Rebuild the catalogue and the embeddings, with the embedder of this bank."""
         search = await self._search()
         await asyncio.to_thread(self._store.catalogue.drop)
         await asyncio.to_thread(search.rebuild)
 
     async def snapshot(self, folder: Path) -> int:
-        """Copy what cannot be derived into a folder; returns the generation."""
+        """Copy what cannot be derived to a folder; returns the generation."""
         return await asyncio.to_thread(self._store.snapshot, folder)
 
     @property
     def embedder(self) -> Embedder | None:
-        """The embedding model, once something was looked up by meaning; None: not loaded."""
+        """The embedding model; None until the first search by meaning."""
         return self._opened.embedder if self._opened else None
 
     async def restore(self, folder: Path, *, foreign: bool = False) -> int:
-        """Go back to a snapshot; returns the generation. What was removed stays removed.
+        """Return to a snapshot; gives the generation. Removed items stay removed.
 
         Raises SettingsError for another bank's snapshot, unless `foreign` or this one is empty.
         """
@@ -446,7 +447,7 @@ class RubricBank:
     async def _has_others(
         self, k: int, key: str, generation: int, kind: ItemKind = "reflection"
     ) -> bool:
-        """Whether there is anything to be found by meaning."""
+        """Whether there is anything to find by meaning."""
         besides = self._store.catalogue.shown_besides
         return k > 0 and await asyncio.to_thread(besides, key, generation, kind)
 
@@ -456,7 +457,7 @@ class RubricBank:
                 "The bank was opened without an embedding model, so it cannot be searched.",
                 "Look a question up by its own words.",
             )
-        # Many runs look something up at once; a model for each of them would fill the memory.
+        # Many runs search at once; an embedding model for each would fill the memory.
         async with self._opening:
             if self._opened is None:
                 embedder = await self._open_embedder()
@@ -470,7 +471,7 @@ class RubricBank:
 
 
 def _joined(found: Sequence[EpisodeMatch], near: Sequence[Match]) -> list[EpisodeMatch]:
-    """Own first, then those found by words and by meaning in turn, each once with both."""
+    """Own episodes first, then the rest by the sum of their reciprocal ranks in both lists."""
     similarity = {match.record.id: match.similarity for match in near}
     ranks: dict[str, float] = {}
     matches: dict[str, EpisodeMatch] = {}

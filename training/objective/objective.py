@@ -1,4 +1,4 @@
-"""What a step makes small: the clipped policy objective, and imitation.
+"""The objectives that a step minimises: the clipped policy objective, and imitation.
 
 All tensors are (B, T), aligned as in `Batch`: position t belongs to the token ids[t]. Logarithms
 are natural. On trained tokens only, with c the weight and s the share of a token in its window
@@ -8,19 +8,19 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
     L(r, A) = min(r * A, clip(r, 1 - low, 1 + high) * A),  and with dual clip d, where A < 0,
               max of that and d * A
 
-- decoupled: r = exp(logprobs - old), the ratio to the policy before the update as the trainer
-  recomputed it (PPO, arXiv:1707.06347, as in GRPO, arXiv:2402.03300), and w = exp(old - behaviour)
-  corrects what separates that policy from the sampler, token by token: truncated at `cap` (TIS),
-  or 0 outside `band` (IcePop). Of a row sampled under another prompt w is 1;
+- decoupled: r = exp(logprobs - old) is the ratio to the policy before the update, recomputed by
+  the trainer (PPO, arXiv:1707.06347, as in GRPO, arXiv:2402.03300), and w = exp(old - behaviour)
+  corrects per token for the difference between that policy and the sampler: truncated at `cap`
+  (TIS), or 0 outside `band` (IcePop). For a row sampled under another prompt w is 1;
 - bypass: r = exp(logprobs - behaviour), the ratio to the sampler, and w = 1;
 - k3 = exp(ref - logprobs) - (ref - logprobs) - 1 estimates the divergence from a reference.
 
-Positions that are not trained are filled with 0 before any arithmetic, so nothing that stands
-there (padding, tool output, NaN) reaches the loss or its gradient.
+Positions that are not trained are filled with 0 before any arithmetic, so that no value there
+(padding, tool output, NaN) reaches the loss or its gradient.
 
-What is told of each step's loss, docs/training_numbers.md explains. It adds up over micro-batches
-and ranks: a mean is kept as its total and the tokens it is over, so that the numbers of a window do
-not depend on how it was cut.
+docs/training_numbers.md explains the metrics of a step. They add up over micro-batches and ranks: a
+mean is kept as a total and its number of tokens, so that the metrics of a window do not depend on
+how it was split.
 """
 
 import math
@@ -40,22 +40,22 @@ from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES
 
 BOUNDS = (2, 10, 100)
-"""ratios of sequences beyond each are counted (RuscaRL, arXiv:2508.16949, section 5)"""
+"""sequence ratios above each are counted (RuscaRL, arXiv:2508.16949, section 5)"""
 LARGEST = 700.0
-"""nats whose exponential is a float still"""
+"""nats whose exponential is still a finite float"""
 
 
 @dataclass(frozen=True, slots=True)
 class LossMetrics:
-    """Numbers of some rows' trained tokens; `+` gives those of all of them."""
+    """Metrics over the trained tokens of some rows; `+` gives those over both."""
 
     totals: Mapping[str, float] = field(default_factory=dict)
     tokens: Mapping[str, float] = field(default_factory=dict)
-    """of a mean, how many tokens its total is over; a total whose name is missing is a sum"""
+    """for a mean, the number of tokens in its total; a total whose name is missing is a sum"""
     peaks: Mapping[str, float] = field(default_factory=dict)
-    """the largest value of any token"""
+    """the largest value over all tokens"""
     rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """of each row the log of a ratio of its whole sequence"""
+    """for each row the log of a ratio over its whole sequence"""
 
     def __add__(self, other: "LossMetrics") -> "LossMetrics":
         def join(part: str, of: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -68,12 +68,12 @@ class LossMetrics:
         )
 
     def report(self) -> dict[str, float]:
-        """Sums, means and, ending in `_max`, peaks; what no token was measured for is left out.
+        """Sums, means, and peaks (ending in `_max`); a mean over no token is left out.
 
-        Of ratios of sequences the median and, ending in `_above_N`, how many are larger than N.
+        For sequence ratios, the median, and how many are larger than N (ending in `_above_N`).
 
         `ess` is the effective sample size of the importance weights w over n tokens, as a share
-        of them: (sum of w)^2 / (n * sum of w^2), 1 where all are alike (Kish, 1965).
+        of n: (sum of w)^2 / (n * sum of w^2), which is 1 if all are equal (Kish, 1965).
         """
         means = {n: self.totals[n] / count for n, count in self.tokens.items() if count}
         square = means.pop("importance_square", None)
@@ -90,9 +90,9 @@ class LossMetrics:
 
 
 def _ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
-    """Of the logs of the rows' ratios, by name: the ratios' median, and counts above each bound.
+    """From the log ratios of the rows, by name: the median ratio, and counts above each bound.
 
-    A median beyond what a float holds is told as the largest one.
+    The log of the median is capped at `LARGEST`, so that it stays a finite float.
     """
     found: dict[str, float] = {}
     for name, logs in rows.items():
@@ -106,12 +106,12 @@ def _ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ObjectiveResult:
-    """The loss of a batch, and what it was made of."""
+    """The loss of a batch, and its metrics."""
 
     loss: Tensor
-    """a scalar to call backward() on; those of a window's batches add up to the window's loss"""
+    """a scalar to call backward() on; the losses of a window's batches add up to its loss"""
     metrics: LossMetrics
-    """by the names of docs/training_numbers.md"""
+    """under the names of docs/training_numbers.md"""
 
 
 def clipped_objective(
@@ -125,8 +125,8 @@ def clipped_objective(
 
     `logprobs`, `old` and `reference` are (B, T); only the first gets a gradient. `old` is of the
     policy before the window's first update, recomputed by the trainer; None in the pass before
-    that update, when `logprobs` are they. What the window weights of the batch were made with is
-    the configuration to give. Raises SettingsError for a beta without a reference.
+    that update, where `logprobs` serve as `old`. `config` must be the one with which the window
+    weights of the batch were made. Raises SettingsError for a beta without a reference.
     """
     settings = config or ObjectiveConfig()
     if settings.beta and reference is None:
@@ -144,8 +144,8 @@ def clipped_objective(
 def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     """The weighted negative log-likelihood (nats) of a batch's trained tokens.
 
-    loss = sum of -c * logprobs; by token-mean, and with rows that weigh 1, the mean over the
-    window's tokens. `logprobs` is (B, T).
+    loss = sum of -c * logprobs; under token-mean, with rows of weight 1, this is the mean over
+    the window's tokens. `logprobs` is (B, T).
     """
     surprise = -_trained(logprobs, batch.mask)
     loss = (batch.weights * surprise).sum()
@@ -157,12 +157,12 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
 
 
 EXPONENT_BOUND = 20.0
-"""log-ratios are held within it: exp stays finite, and a token so far off is clipped anyway"""
+"""log-ratios are clamped to it: exp stays finite, and tokens beyond it are clipped anyway"""
 
 
 @dataclass(frozen=True)
 class ClippedTerms:
-    """What the clipped objective is made of, each (B, T), 0 or 1 where not trained."""
+    """The terms of the clipped objective, each (B, T), 0 or 1 at tokens that are not trained."""
 
     new: Tensor
     old: Tensor
@@ -174,7 +174,7 @@ class ClippedTerms:
     reference: Tensor | None
     """log-probabilities; None without a reference"""
     divergence: Tensor | None
-    """k3, None without a reference"""
+    """k3; None without a reference"""
 
     @classmethod
     def of(
@@ -185,9 +185,9 @@ class ClippedTerms:
         reference: Tensor | None,
         config: ObjectiveConfig,
     ) -> "ClippedTerms":
-        """The terms at the policy of `logprobs`, the only one with a gradient.
+        """The terms under `logprobs`, which alone get a gradient.
 
-        `old` is of the policy before the window's first update; None: `logprobs` are they.
+        `old` is of the policy before the window's first update; None: `logprobs` serve as `old`.
         """
         new = _trained(logprobs, batch.mask)
         before = new.detach() if old is None else _trained(old, batch.mask).detach()
@@ -208,7 +208,7 @@ class ClippedTerms:
 
 
 def _clipped(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
-    """L(r, A) of the module's equation."""
+    """L(r, A) of the equation in the module docstring."""
     held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
     least = torch.minimum(ratio * advantages, held * advantages)
     if config.dual_clip is None:
@@ -218,7 +218,7 @@ def _clipped(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tens
 
 
 def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
-    """W of the module's equation, of log-probabilities that are `gap` apart."""
+    """The weight w of the equation in the module docstring; `gap` is old - behaviour."""
     weight = _bounded_exp(gap)
     match config.importance:
         case "truncate":
@@ -230,31 +230,31 @@ def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
 
 
 def _outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
-    """Where an importance weight is one that `mask` turns to 0."""
+    """Where `mask` sets the importance weight to 0."""
     return (weight < config.band[0]) | (weight > config.band[1])
 
 
 def _trained(values: Tensor, mask: Tensor) -> Tensor:
-    """Values where the mask is (as where a token is trained), and 0 elsewhere."""
+    """Values where the mask is true (for example, at trained tokens), 0 elsewhere."""
     return values.masked_fill(~mask, 0.0)
 
 
 def _bounded_exp(logarithm: Tensor) -> Tensor:
-    """Finite, and its gradient too."""
+    """The exponential, clamped so that it and its gradient are finite."""
     return logarithm.clamp(-EXPONENT_BOUND, EXPONENT_BOUND).exp()
 
 
 def _k3(away: Tensor) -> Tensor:
-    """exp(away) - away - 1, of how far the other log-probability is away (nats).
+    """exp(away) - away - 1, with `away` the difference of two log-probabilities (nats).
 
-    An estimate of the divergence; never negative, 0 where they are equal.
+    An estimate of the divergence; never negative, and 0 if they are equal.
     """
     held = away.clamp(-EXPONENT_BOUND, EXPONENT_BOUND)
     return held.exp() - held - 1
 
 
 class Ledger:
-    """Collects a batch's numbers on its device, and moves them from there all at once."""
+    """Collects the metrics of a batch on its device, and transfers them all at once."""
 
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
@@ -262,24 +262,24 @@ class Ledger:
         self._peaks: dict[str, Tensor] = {}
         self._means: set[str] = set()
         self.rows: dict[str, Tensor] = {}
-        """of each row a number, (rows,)"""
+        """one number per row, (rows,)"""
 
     def sum(self, name: str, values: Tensor, where: Tensor) -> None:
-        """The sum of the values of the tokens in `where`, (B, T) bool."""
+        """The sum of the values at the tokens in `where`, (B, T) bool."""
         self._totals[name] = _trained(values.detach(), where).sum()
         self._tokens[name] = where.sum()
 
     def mean(self, name: str, values: Tensor, where: Tensor) -> None:
-        """Their mean."""
+        """The mean of the values at these tokens."""
         self.sum(name, values, where)
         self._means.add(name)
 
     def peak(self, name: str, values: Tensor, where: Tensor) -> None:
-        """The largest of them, which are not negative; 0 of none."""
+        """The largest of these values, which must not be negative; 0 if there are none."""
         self._peaks[name] = _trained(values.detach(), where).max()
 
     def closed(self) -> LossMetrics:
-        """Everything so far, without what was over no token."""
+        """All metrics so far, without sums and means over no token."""
         parts = (self._totals, self._tokens, self._peaks)
         flat = [tensor.double() for part in parts for tensor in part.values()]
         numbers = iter(torch.stack(flat).tolist())
@@ -294,7 +294,7 @@ class Ledger:
 
 
 def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig) -> LossMetrics:
-    """The numbers of a batch: of all trained tokens, of each objective, and of each stage."""
+    """The metrics of a batch: over all trained tokens, by objective, and by stage."""
     ledger, mask = Ledger(), batch.mask
     signals = {
         "clipped_low": (terms.ratio < 1 - config.clip[0]) & (batch.advantages < 0),
@@ -309,7 +309,7 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     for name, values in (signals | _importance_signals(terms, config)).items():
         ledger.mean(name, values.float(), mask)
     ledger.peak("ratio", terms.ratio, mask)
-    # How far the trainer's policy is from what the sampler computed for the same tokens.
+    # How far the trainer's log-probabilities are from the sampler's for the same tokens.
     gap = (terms.old - batch.behaviour).abs()
     ledger.mean("scaffold_gap", gap, mask & ~batch.sampled)
     ledger.mean("sampler_gap", gap, batch.sampled)
@@ -353,11 +353,11 @@ def sequence_logs(
     policy: Tensor,
     reference: Tensor | None,
 ) -> dict[str, Tensor]:
-    """The logs (nats) of the ratios of whole policy rows, (rows,) by name.
+    """The log ratios (nats) of whole policy rows, by name, each (rows,).
 
-    `sequence_ratio`: the sum of new - behaviour, of the policy as it is trained to the sampler,
-    whatever prompt that had; `novelty`: the mean of new - reference, RuscaRL's ratio of sequences.
-    All are (B, T), `policy` true where a policy row is trained; `sums` adds up such values row by
+    `sequence_ratio`: the sum of new - behaviour, the current policy against the sampler, whatever
+    prompt that had; `novelty`: the mean of new - reference, RuscaRL's sequence ratio. The tensors
+    are (B, T), `policy` is true at trained tokens of policy rows; `sums` adds such values up per
     row. Rows without such a token are left out.
     """
     counts = sums(policy.double())
@@ -373,7 +373,7 @@ def sequence_logs(
 
 
 def _measure_stages(ledger: Ledger, batch: Batch, values: dict[str, Tensor]) -> None:
-    """Token-means of each stage, so that a long one can be told from a loud one."""
+    """Means over the tokens of each stage, which separate its size per token from its length."""
     for number, stage in enumerate(Stage):
         where = batch.mask & (batch.stages == number)
         for name, tensor in values.items():

@@ -1,7 +1,7 @@
-"""What was judged, compiled into training rows: what a stage is credited with, against its group.
+"""Compiles judged runs into training rows: returns by stage, and advantages within the group.
 
-Every token that the policy wrote gets the advantage of the stage it stands in; prompts and tool
-output are masked, and so is a stage whose return is not known.
+Every token that the policy wrote gets the advantage of its stage; prompts and tool output are
+masked, and so are stages whose return is unknown.
 
     G[i, k] = sum over j >= k of L[k, j] * R[i, j]
     A[i, k] = (G[i, k] - mean over i of G[., k]) / (std over i of G[., k] + eps)
@@ -10,23 +10,23 @@ Shapes: n = trajectories of one question, K = stages, in order. R are stage rewa
 of the judge that gave them (the stage judge: [0, 1]), G stage returns, A advantages; L is the
 dependence matrix of stage-wise GRPO (RubricEM, arXiv:2605.10899, section 3.3). Each stage has its
 own baseline, over the members whose return is known, with the population standard deviation; with
-one stage this is GRPO (arXiv:2402.03300). NaN is "not known", never 0: a return that needs an
+one stage this is GRPO (arXiv:2402.03300). NaN means "unknown", never 0: a return that needs an
 unknown reward is unknown itself.
 
-A credit is called by its name, or is a dependence matrix of one's own, of four rows:
+A credit is given by name, or as a custom dependence matrix of four rows:
 
-- `ss-grpo`: each stage by its own score and those of later ones (RubricEM, arXiv:2605.10899);
+- `ss-grpo`: each stage by its own score and those of later stages (RubricEM, arXiv:2605.10899);
 - `answer-only`: every stage by the answer's score (GRPO, arXiv:2402.03300);
-- `dr-grpo`: the same, and a return is not divided by its group's standard deviation; with a
-  constant token budget in place of a row's length (Dr. GRPO, arXiv:2503.20783);
+- `dr-grpo`: the same, but returns are not divided by the group's standard deviation; to be used
+  with a constant token budget instead of row lengths (Dr. GRPO, arXiv:2503.20783);
 - `identity`: every stage by its own score alone;
 - `sum`: every stage by the sum of all scores.
 
-Of a rollout that was shown a rubric scaffold, with o its tokens, q the prompt without it and q_S
-the one with it (RuscaRL, arXiv:2508.16949, appendix D.5), the ratio is
+For a rollout that was shown a rubric scaffold, with o its tokens, q the prompt without the scaffold
+and q_S the prompt with it (RuscaRL, arXiv:2508.16949, appendix D.5), the ratio is
 
-- `unscaffolded`: pi(o|q) / pi_old(o|q), the old policy computed again without the scaffold;
-- `behaviour`: pi(o|q) / pi_old(o|q_S), to what the sampler computed: unbiased, of high variance;
+- `unscaffolded`: pi(o|q) / pi_old(o|q), the old policy recomputed without the scaffold;
+- `behaviour`: pi(o|q) / pi_old(o|q_S), against the sampler's values: unbiased, of high variance;
 - `scaffolded`: pi(o|q_S) / pi_old(o|q_S): the row keeps the scaffold in its prompt.
 """
 
@@ -62,14 +62,14 @@ Flags = NDArray[np.bool_]
 
 
 class Dependence(Value):
-    """The dependence matrix: row k says what the stage k is credited with, column by column.
+    """The dependence matrix: row k holds the weights of all stage rewards in the return of stage k.
 
-    Finite, not negative and causal (upper triangular). The diagonal need not be 1. The scale
-    of a row cancels in the normalisation over the group; only its proportions matter.
+    Finite, not negative and causal (upper triangular). The diagonal need not be 1. The scale of a
+    row cancels when returns are divided by their standard deviation; only proportions matter then.
     """
 
     weights: tuple[tuple[float, ...], ...]
-    """K rows of K"""
+    """K rows of K weights"""
 
     @model_validator(mode="after")
     def _causal(self) -> Self:
@@ -92,19 +92,19 @@ class Dependence(Value):
     ) -> Floats:
         """The return of every stage of every trajectory of a group, (n, K).
 
-        `scores` is (n, K), NaN where a stage is unscored. `absent`, (n, K), marks a stage whose
-        rubric had no item, or that a branch is not about: it is left out of every sum (a score that
-        stands there is not read), and out of those of every member that is compared with it, since
-        sums of different stages say nothing of one another. With nothing left to sum the return is
-        unknown. Every other return that gives weight to an unscored stage is NaN. `own`, (n, K):
-        the stages that a member has a return of, None: all; one that is not about a stage has none
-        there, whatever followed, and is in no baseline of it. Raises ValueError for wrong shapes or
-        an infinite score.
+        `scores` is (n, K), NaN for an unscored stage. `absent`, (n, K), marks stages whose rubric
+        had no criterion, or that a branch is not about: they are left out of every sum (their
+        scores are not read), also of the sums of all members compared with this one, since sums
+        over different stages cannot be compared. If nothing is left to sum, the return is NaN, and
+        so is every return that gives weight to an unscored stage. `own`, (n, K), marks the stages
+        for which a member has a return; None: all. A member without a stage of its own has no
+        return there, whatever followed, and is not in that stage's baseline. Raises ValueError for
+        wrong shapes or an infinite score.
         """
         return _returns(self.array(), scores, absent, own)
 
     def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
-        """The returns of a group, (n, K); NaN where one is not known."""
+        """The returns of a group, (n, K); NaN where unknown."""
         return self.returns(stage_scores(judged), absent_stages(judged))
 
 
@@ -120,7 +120,7 @@ def _returns(
         raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
     if np.isinf(scores).any():
         raise ValueError("a stage score is infinite")
-    # (K, K): some member that has the stage of the row lacks that of the column.
+    # (K, K): whether any member that has the row's stage lacks the column's.
     apart = has.T.astype(np.int64) @ lacks.astype(np.int64) > 0
     weights = np.where(apart, 0.0, weights)
     unscored = np.isnan(scores) & ~lacks
@@ -138,7 +138,7 @@ PAPER = Dependence(
         (0.0, 0.0, 0.0, 1.0),
     )
 )
-"""Plan, research, review, answer (RubricEM, appendix F.1.2)"""
+"""For plan, research, review and answer (RubricEM, appendix F.1.2)"""
 
 
 def broadcast(stages: int = 4) -> Dependence:
@@ -155,7 +155,7 @@ def identity(stages: int = 4) -> Dependence:
 
 
 def total(stages: int = 4) -> Dependence:
-    """The first stage's return is the sum of all rewards."""
+    """Every stage's return is the sum of its own and all later rewards; the first's, of all."""
     return Dependence(
         weights=tuple(tuple(float(j >= k) for j in range(stages)) for k in range(stages))
     )
@@ -166,9 +166,9 @@ def stage_advantages(
 ) -> Floats:
     """Normalise each stage's returns over the group; `returns` is (n, K), NaN where unknown.
 
-    Unless `scaled`, the mean is taken away and nothing is divided by (arXiv:2503.20783). A stage
-    whose known returns have a standard deviation below `minimum_spread` (in the units of the
-    returns), or of which fewer than two are known, teaches nothing.
+    Unless `scaled`, the mean is subtracted without a division (arXiv:2503.20783). Advantages are 0
+    where a return is unknown, and for a whole stage if fewer than two of its returns are known or
+    their standard deviation is below `minimum_spread` (in the units of the returns).
     """
     if returns.ndim != 2 or np.isinf(returns).any():
         raise ValueError(f"need finite or NaN returns of shape (n, K); got {returns.shape}")
@@ -190,29 +190,29 @@ DR_GRPO = "dr-grpo"
 
 
 class RowRule(Value):
-    """What turns the judgements of a group into the advantages of its rows."""
+    """How the judgements of a group become the advantages of its rows."""
 
     dependence: Dependence = PAPER
     scaled: bool = True
-    """whether an advantage is in standard deviations of its group, or in units of the return"""
+    """True: advantages are in standard deviations of the group; False: in units of the return"""
     ratio: ScaffoldRatio = "unscaffolded"
     pooled: bool = False
-    """every stage has the first one's return"""
+    """every stage gets the return of the first"""
 
     def kept(self) -> dict[str, Any]:
-        """As a training's folder keeps it; of one of an earlier version nothing was pooled."""
+        """As a training folder stores it; without `pooled` if False, as in earlier versions."""
         return self.model_dump(mode="json", exclude=set() if self.pooled else {"pooled"})
 
     @property
     def name(self) -> str:
-        """What a rule's credit is called; `matrix` where it is one of somebody's own."""
+        """The name of the rule's credit; `matrix` for a custom one."""
         plain = self.model_copy(update={"ratio": SS_GRPO.ratio})
         return next((name for name, one in CREDITS.items() if one == plain), "matrix")
 
     def advantages(
         self, runs: Sequence[Trajectory], judged: Sequence[Judgement | None]
     ) -> tuple[Floats, Flags]:
-        """The advantages of a group, and where their returns are known, each (n, K)."""
+        """The advantages of a group, and whether their returns are known, each (n, K)."""
         weights = self.dependence.array()
         if self.pooled:
             weights = np.repeat(weights[:1], len(weights), axis=0)
@@ -233,7 +233,7 @@ CREDITS = {
 def row_rule(
     credit: str | Sequence[Sequence[float]] = "ss-grpo", ratio: str = "unscaffolded"
 ) -> RowRule:
-    """The rule of a credit, by name or matrix, and a ratio. Raises SettingsError for neither."""
+    """The rule for a credit (name or matrix) and a ratio; raises SettingsError if invalid."""
     if ratio not in RATIOS:
         raise SettingsError(f"There is no scaffold_ratio {ratio!r}.", f"Use {', '.join(RATIOS)}.")
     if isinstance(credit, str) and credit not in CREDITS:
@@ -246,7 +246,7 @@ def row_rule(
 
 
 def _of_matrix(credit: Sequence[Sequence[float]]) -> RowRule:
-    """Raises SettingsError for a matrix that credits earlier stages, or is none of the stages'."""
+    """Raises SettingsError for a matrix that credits earlier stages or has the wrong size."""
     try:
         rule = RowRule(dependence=Dependence.model_validate({"weights": credit}))
         if len(rule.dependence.weights) != len(STAGES):
@@ -271,7 +271,7 @@ HELD_REFLECTION = "its reflection was held to its form, for the bank"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Rows, and how many sequences gave none, by reason."""
+    """Rows, and the number of sequences that gave none, by reason."""
 
     rows: tuple[TrainRow, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -281,14 +281,14 @@ class Compiled:
         return Compiled(self.rows + other.rows, dict(dropped))
 
     def each(self) -> Iterator["TrainRow | str"]:
-        """The rows, then a reason for each sequence that gave none."""
+        """The rows, then one reason for each sequence that gave none."""
         yield from self.rows
         for reason, count in self.dropped.items():
             yield from repeat(reason, count)
 
 
 def compiled(results: Iterable[TrainRow | str]) -> Compiled:
-    """Rows and the reasons that stand in the place of rows."""
+    """Separate rows from the reasons given in place of rows."""
     rows, reasons = [], []
     for result in results:
         if isinstance(result, str):
@@ -299,12 +299,12 @@ def compiled(results: Iterable[TrainRow | str]) -> Compiled:
 
 
 def unfit(row: TrainRow) -> str:
-    """Why a row cannot be trained on, however short; empty where it can."""
+    """Why a row cannot be trained on, whatever its length; "" if it can."""
     if row.objective != "sft" and not row.ratio_allowed:
         return NO_RATIO
     if not any(row.loss_mask):
         return "without a trained token"
-    # What stands at tokens that are not trained is never looked at.
+    # Values at tokens that are not trained are never read.
     values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
     if not all(math.isfinite(number) for on, *numbers in values if on for number in numbers):
         return "with an advantage or a log-probability that is not finite"
@@ -317,12 +317,12 @@ def trainable(
     scaled: bool | None = None,
     barred: Callable[[TrainRow], str] = lambda row: "",
 ) -> Compiled:
-    """The rows that can be trained on, and the reasons of the others.
+    """The rows that can be trained on, and the reasons why others cannot.
 
-    What is left of a group of which a row is too long, or barred, is normalised again, without it:
-    dropped from among the others, the longest answers would leave them all below, or above, the
-    mean that is 0. `scaled`: of the rule that made policy rows; None: it is not known, and is told
-    by their sizes. `barred`: why a row that could be trained is not to be, or "".
+    If a row of a group is too long or barred, the rest of the group is normalised again: otherwise
+    dropping, for example, the longest answers would shift the mean advantage of the rest away from
+    0. `scaled`: as in the rule that made the policy rows; None: unknown, and guessed from their
+    sizes. `barred`: why a trainable row is not to be trained on, or "".
     """
     found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
     too_long, why = longer_than(max_row_tokens), dict[str, str]()
@@ -338,27 +338,27 @@ def trainable(
         kept = [row for row in members if not why[row.id]]
         left |= {row.id: why[row.id] or row for row in members}
         if kept and len(kept) < len(members) and kept[0].objective != "sft":
-            # Reflections and verdicts are in deviations always.
+            # Advantages of reflections and verdicts are always in standard deviations.
             by_rule = scaled if kept[0].objective == "policy" else True
             left |= _normalised_again(members, kept, by_rule)
     return compiled(one if isinstance(one, str) else left[one.id] for one in found)
 
 
 def longer_than(max_row_tokens: int) -> str:
-    """The reason of a row that is too long."""
+    """The reason given for a row that is too long."""
     return f"longer than {max_row_tokens} tokens"
 
 
 UNSCALED = 0.5
-"""the largest standard deviation of scores in [0, 1]: advantages beyond it are in deviations"""
+"""the largest standard deviation of values in [0, 1]: if it is exceeded, they were scaled"""
 
 
 def _normalised_again(
     members: Sequence[TrainRow], left: Sequence[TrainRow], scaled: bool | None
 ) -> dict[str, TrainRow | str]:
-    """Those left of a group's rows by their ids, or why they teach nothing without the others.
+    """The rows left of a group, by id, or why they teach nothing without the others.
 
-    An advantage is its return shifted and scaled, so that normalising it is normalising that.
+    Advantages are shifted and scaled returns, so normalising them again normalises the returns.
     """
     stages = sorted({stage for row in members for stage in row.stages})
     before, now = (np.array([_by_stage(r, stages) for r in rows]) for rows in (members, left))
@@ -382,7 +382,7 @@ def _normalised_again(
 
 
 def _by_stage(row: TrainRow, stages: Sequence[int]) -> list[float]:
-    """The advantage of each stage's trained tokens, which is one; NaN where there is none."""
+    """The one advantage of each stage's trained tokens; NaN for a stage without any."""
     trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
     known = {stage: advantage for stage, advantage, on in trained if on}
     return [known.get(stage, np.nan) for stage in stages]
@@ -395,15 +395,15 @@ def policy_rows(
     *,
     name: str = "",
 ) -> Compiled:
-    """One row for each trajectory of a group that has something to teach; `name` is the group's.
+    """One row for each trajectory of a group with known returns; `name` is the group's.
 
-    A trajectory as good as the mean of its group has a row too: what a token counts is a share of
-    all that were compared.
+    A trajectory whose advantages are 0 has a row too, since the weight of a token is a share of all
+    that were compared. If all advantages of the group are 0, it gives no rows.
 
-    Judgements are found by the trajectory's id. A trajectory without one is unscored at every
-    stage: it is in no baseline. Where the judge scored whole trajectories, that score stands at the
-    answer and the other stages have none of their own, so that each that the rule credits with the
-    answer learns from it alone.
+    Judgements are matched by the trajectory's id. A trajectory without one is unscored at every
+    stage and in no baseline. If the judge scored whole trajectories, the answer has that score and
+    the other stages have none, so that stages that the rule credits with the answer learn from it
+    alone.
     """
     found = {judgement.trajectory_id: judgement for judgement in judgements}
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]
@@ -421,7 +421,7 @@ def policy_rows(
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
-    """(n, K), at most 1; NaN where a stage has no score."""
+    """Scores, (n, K), at most 1; NaN for a stage without one."""
     rows = [
         [np.nan if stage is None or stage.score is None else stage.score for stage in stages]
         for stages in map(_in_order, judged)
@@ -430,15 +430,15 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
-    """(n, K): stages whose rubric had no item, and which are therefore left out of every sum."""
+    """(n, K): stages left out of every sum: without criteria, or not what a branch is about."""
     rows = [[left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
 
 
 def own_stages(runs: Sequence[Trajectory]) -> Flags:
-    """(n, K): of a branch the stages that it wrote itself, of a whole run all.
+    """(n, K): for a branch the stages that it wrote itself, for a whole run all.
 
-    A whole run that left a stage out chose to: what followed is a return of that, too.
+    A whole run that left a stage out chose to, so that stage has a return from what followed.
     """
     rows = [[not run.shared or written(run, stage) for stage in Stage] for run in runs]
     return np.array(rows, dtype=np.bool_).reshape(len(runs), len(STAGES))
@@ -447,11 +447,11 @@ def own_stages(runs: Sequence[Trajectory]) -> Flags:
 def reflection_rows(
     candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
 ) -> Compiled:
-    """Rows of the candidates of one trajectory, each against the mean of all that have a score.
+    """Rows of the candidates of one trajectory, normalised over those that have a score.
 
-    A candidate whose format is not valid was written so by the policy: its score is 0. One that
-    a limit cut off, that the judge could not score, or that a grammar held to its form, is in no
-    baseline and gives no row.
+    An invalid format is the policy's own fault and scores 0. A candidate that was cut off by a
+    limit, that the judge could not score, or that was written under a grammar is in no baseline and
+    gives no row.
     """
     if not candidates:
         return Compiled()
@@ -479,7 +479,7 @@ def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
 def _policy_row(
     trajectory: Trajectory, group: str, advantages: Floats, known: Flags, rule: RowRule
 ) -> TrainRow | str:
-    """The row of one trajectory; `advantages` and `known` are (K,). A reason if there is none."""
+    """The row of one trajectory, or why it has none; `advantages` and `known` are (K,)."""
     shown = trajectory if rule.ratio == "scaffolded" else without_scaffold(trajectory)
     tokens = token_sequence(shown.segments)
     if tokens is None:
@@ -513,7 +513,7 @@ def _policy_row(
 
 
 def reflection_scores(candidates: Iterable[ReflectionCandidate]) -> list[float]:
-    """What each candidate is compared by, in [0, 1]; NaN for one that is in no baseline."""
+    """The score of each candidate, in [0, 1]; NaN for one that is in no baseline."""
     return [
         float("nan")
         if candidate.held
@@ -550,7 +550,7 @@ def _reflection_row(
 
 
 def _sampled_by(tokens: TokenSequence, begun: str) -> dict[str, Any]:
-    """What a row says of the weights that wrote it, `begun` being those that it was begun with."""
+    """The versions of the weights that wrote a row; `begun` is that with which it began."""
     (_, first), *later = tokens.versions or ((0, ""),)
     return {
         "policy_version": first or begun,
