@@ -1,17 +1,17 @@
-"""The one policy seam of the graph, the two kinds of model behind it, and their journaled calls.
+"""The policy interface of the graph, the two kinds of model behind it, and their journaled calls.
 
 `TokenPolicy` models continue the transcript as token ids: one growing assistant turn after the
-chat prompt, so that the cached prefix always fits. `ChatModel` servers get the same transcript
-as messages: what the policy wrote as assistant messages, tool output and notes as user ones;
-their segments are marked `retokenised`, whatever ids the server returns, because the prefix
-they were sampled under is the server's own rendering.
+chat prompt, so that the prefix cache always hits. `ChatModel` servers get the same transcript as
+messages: the policy's text as assistant messages, tool output and notes as user messages. Their
+segments are marked `retokenised`, whatever ids the server returns, because they were sampled under
+the server's own rendering of the prefix.
 
-Runs journal what they write and search. What verifies, judges and reflects does not know of a
-run: its models are wrapped here, so that a killed run never asks again. In a journal a call is
-named by the scope it is made in, by what is asked, and by how often the same was asked there
-before, since whoever got an unusable reply asks again. Outside of runs it is named by what is
-asked alone; a reply of no use is then forgotten, so that a judge that failed once does not fail
-for good.
+Runs journal their writing and searching themselves. Verifiers, judges and reflectors know of no
+run: their models are wrapped here, so that after a kill no finished call is made again. A call is
+keyed in a journal by the scope in which it is made, by what is asked, and by how often the same was
+asked in that scope before, since an unusable reply is followed by the same question. Outside of
+runs it is keyed by what is asked alone; an unusable reply is then forgotten, so that a judge that
+failed once does not fail for ever.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ Ids = tuple[int, ...] | None
 
 
 class Policy(Protocol):
-    """What writes the policy's part of a transcript."""
+    """Writes the policy's part of a transcript."""
 
     @property
     def name(self) -> str: ...
@@ -56,21 +56,21 @@ class Policy(Protocol):
     def retokenised(self) -> bool: ...
     @property
     def context_tokens(self) -> int | None:
-        """Tokens that fit, or None where only the server knows."""
+        """The context size; None if only the server knows it."""
         ...
 
     @property
     def reader(self) -> LocalModel | None:
-        """The model itself where it also weighs choices: it then judges and checks, too."""
+        """The model itself if it also weighs choices, so that it can judge and check, too."""
         ...
 
     @property
     def chat(self) -> ChatModel | None:
-        """The model itself where it answers messages."""
+        """The model itself if it answers messages."""
         ...
 
     async def render(self, system: str, question: str) -> Ids:
-        """The ids a transcript begins with; None where only messages are exchanged."""
+        """The ids with which a transcript begins; None if the model exchanges only messages."""
         ...
 
     async def encode(self, text: str) -> Ids: ...
@@ -86,16 +86,16 @@ class Policy(Protocol):
 
 
 MOST_KEPT = 1 << 18
-"""token ids, of the texts that were asked for last"""
+"""at most so many token ids are cached, of the texts used last"""
 
 
 AskIds = Callable[[], Awaitable[tuple[int, ...]]]
 
 
 class KnownIds:
-    """Ids of texts, each asked for once: rollouts of one question begin alike, and are told alike.
+    """A cache of the ids of texts: rollouts of one question share many, such as their beginnings.
 
-    Whoever asks while another does waits for the same answer. A failure is not kept.
+    Concurrent requests for the same text share one call. A failure is not cached.
     """
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class KnownIds:
         self._count = 0
 
     async def of(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
-        """The ids of a text, by its parts."""
+        """The ids of a text, which is keyed by its parts."""
         if (known := self._ids.get(text)) is not None:
             self._ids.move_to_end(text)
             return known
         if (asking := self._asking.get(text)) is None:
             asking = self._asking[text] = asyncio.ensure_future(self._answer(text, ask))
-        # Who is cancelled leaves the others their answer.
+        # A cancelled caller must not cancel the call for the others.
         return await asyncio.shield(asking)
 
     async def _answer(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
@@ -159,7 +159,7 @@ class TokenWriter:
 
 
 class BesidePolicy:
-    """What a `Policy` that stands before another one passes on; it writes in its own way."""
+    """Base of a `Policy` that wraps another: passes on everything except `write`."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -170,7 +170,7 @@ class BesidePolicy:
 
 
 class ChatWriter:
-    """A `Policy` over a `ChatModel`; neighbouring segments of one side are one message."""
+    """A `Policy` over a `ChatModel`; adjacent segments of the same side form one message."""
 
     retokenised = True
     version = ""
@@ -201,25 +201,25 @@ class ChatWriter:
             said = "".join(segment.text for segment in side)
             messages.append(Message("assistant" if policy else "user", said))
         completion = await self.model.chat(messages, sampling, stop, on_text)
-        # Reasoning that a server keeps apart is its own; it is not part of the transcript.
+        # Reasoning that a server returns apart is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)
 
 
 async def learn_markers(rendered: str, encode: Callable[[str], Awaitable[Sequence[int]]]) -> None:
-    """Have the special tokens of a rendered chat known, by a tokeniser that reads them as such."""
+    """Register the special tokens of a rendered chat: markers that encode to a single id."""
     know_markers([one for one in own_markers(rendered) if len(await encode(one)) == 1])
 
 
 _COMPLETION = TypeAdapter(Completion)
 _scope: ContextVar[tuple[str, Counter[str]]] = ContextVar("scope")
-"""its name, and how often each call was asked in it"""
+"""its name, and how often each call was made in it"""
 
 
 @contextmanager
 def call_scope(name: str) -> Iterator[None]:
-    """Journaled calls made inside belong to `name`, whoever makes them.
+    """Journaled calls made inside belong to the scope `name`, wherever they are made.
 
-    A scope that is entered again begins anew: its first call is found as the first one was.
+    A scope that is entered again counts anew: its first call finds the reply to the first one.
     """
     token = _scope.set((name, Counter()))
     try:
@@ -229,7 +229,7 @@ def call_scope(name: str) -> Iterator[None]:
 
 
 def scope_name() -> str:
-    """Whose calls are made here. Raises LookupError outside of any scope."""
+    """The name of the current scope. Raises LookupError outside of any scope."""
     return _scope.get()[0]
 
 
@@ -240,28 +240,28 @@ Read = Callable[[], Awaitable[tuple[float, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """What a model is asked."""
+    """A call of a model."""
 
     kind: Literal["write", "chat", "complete", "weigh"]
     model: str
     asked: tuple[Any, ...]
-    """its version, if it has one, then the arguments"""
+    """the model's version, if it has one, then the arguments"""
     heard: bool = False
-    """somebody listens to the reply while it comes, or ends it"""
+    """the caller listens to the reply as it arrives, or may stop it"""
 
     def __str__(self) -> str:
-        """As journals name it, wherever its server has moved to."""
+        """The call's name in journals, which does not change if its server moves."""
         return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
 
 
 class ModelCalls(Protocol):
-    """Where the calls of models are kept."""
+    """Stores the calls of models with their replies."""
 
     async def completion(self, call: ModelCall, ask: Ask) -> Completion: ...
     async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]: ...
 
     async def drop(self, call: ModelCall) -> None:
-        """Its reply was of no use."""
+        """Note that the reply to this call was unusable."""
         ...
 
 
@@ -270,10 +270,10 @@ async def at_once(call: MakeCall) -> dict[str, Any]:
 
 
 class JournaledCalls:
-    """The calls that are made beside the transcripts of runs.
+    """Journals the calls that are made outside the transcripts of runs.
 
-    `gate` makes each call that the journal does not hold, when it sees fit; what it is given
-    asks and keeps the reply. `found` is told of each reply that the journal holds.
+    `gate` decides when each call that is not in the journal is made; it is given a function that
+    makes the call and journals the reply. `found` gets each reply that the journal holds.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class JournaledCalls:
         self._found = found
 
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
-        """The journal's reply to a call, or a new one, which is on disk when this returns."""
+        """The journaled reply to a call, or a new one, which is on disk when this returns."""
         scope, asked = _scope.get()
         digest = digest_of(storable(call), 32)
         key = CallKey(scope, 0, asked[digest], digest)
@@ -318,13 +318,13 @@ class JournaledCalls:
         return tuple((await self.once(str(call), asked))["weights"])
 
     async def drop(self, call: ModelCall) -> None:
-        """It stays: who asks the same again makes another call."""
+        """Do nothing: asking the same again is another call with its own key."""
 
 
 class KeptCalls:
-    """Calls of chats and choices whose replies are kept on disk; what is kept costs nothing.
+    """Caches replies of chats and choices on disk; a cached reply has no usage.
 
-    Any other call passes through, and one that is listened to.
+    Other calls pass through, as do calls that the caller listens to.
     """
 
     def __init__(self, store: ReplyStore) -> None:
@@ -338,7 +338,7 @@ class KeptCalls:
         if kept and isinstance(kept.get("text"), str):
             return Completion(kept["text"], "eos", reasoning=str(kept.get("reasoning", "")))
         reply = await ask()
-        # One that its length cut off would read as whole when it is taken from disk.
+        # A reply cut off by its length would look complete when read from the cache.
         if reply.stop_reason != "length":
             saved = {"text": reply.text, "reasoning": reply.reasoning}
             await asyncio.to_thread(self._store.save, asked, saved)
@@ -372,7 +372,7 @@ def _are_chances(found: Any, count: int) -> bool:
 
 
 class JournaledPolicy(BesidePolicy):
-    """A `Policy` that writes beside a transcript: a reflection, or a claim anew."""
+    """A `Policy` for writing outside a transcript: a reflection, or a rewritten claim."""
 
     def __init__(self, policy: Policy, calls: ModelCalls) -> None:
         super().__init__(policy)
@@ -396,7 +396,7 @@ class JournaledPolicy(BesidePolicy):
 
 
 class JournaledChat:
-    """A `ChatModel` that verifies or judges."""
+    """A `ChatModel` that verifies or judges, with its calls stored."""
 
     def __init__(self, model: ChatModel, calls: ModelCalls) -> None:
         self._model = model
@@ -425,7 +425,7 @@ class JournaledChat:
 
 
 class JournaledReader:
-    """A model in this process that verifies or judges."""
+    """A model in this process that verifies or judges, with its calls stored."""
 
     def __init__(self, model: LocalModel, calls: ModelCalls) -> None:
         self._model = model
@@ -457,7 +457,7 @@ class JournaledReader:
 
 
 def journaled(model: Any, calls: ModelCalls) -> Any:
-    """The same policy, chat model or model in this process, its calls kept."""
+    """The same policy, chat model or model in this process, with its calls stored."""
     if hasattr(model, "write"):
         return JournaledPolicy(model, calls)
     return (JournaledReader if hasattr(model, "complete") else JournaledChat)(model, calls)

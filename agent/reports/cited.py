@@ -1,20 +1,20 @@
-r"""The cited answer: what the policy wrote, with every mark resolved by code to a passage.
+r"""The cited answer: what the policy wrote, with every citation mark resolved to a passage by code.
 
-The policy emits ids alone. Sources got theirs when they were retrieved; here an id that was
-never retrieved is dropped and counted, numbers are given in order of first appearance, and each
-cite gets the sentences of its passage that it stands on. A claim left without any id is kept as
-`Uncited`.
+The policy writes only ids, which sources get at retrieval. Here ids that were never retrieved are
+dropped and counted, sources are numbered in order of first appearance, and each citation gets the
+sentences of its passage on which it rests. A claim left without any id is kept as `Uncited`.
 
 Models write `s1`, `S_1` or `S1.` for S1, and they put `[S1]`, `(S1)` or `[1]` into running text.
-There ids become marks where they are known and go where they are not. In code such marks are
-text, and so is a term like S3 in round brackets or a number like [1] that the question or a
-passage uses itself.
+There, known ids become marks and unknown ones are removed. Inside code such marks are plain text,
+as is a term like S3 in round brackets or a number like [1] that the question or a passage itself
+uses.
 
-What verification found is put on the pieces: verdicts, and in repair mode changes. Repair takes
-marks off a claim that another of its sources holds, puts in the claim as it was rewritten, and
-removes what could not be rewritten: a whole line goes, and within a line a note is left, so that
-no sentence closes up over a gap. An exact answer is marked and never changed; it ends with the
-bare answer that a script or a grader compares, which some policies put into `\boxed{...}`.
+The result of verification is applied to the pieces: verdicts, and in repair mode changes. Repair
+removes the marks of sources that do not support a claim if another of its sources does, inserts
+rewritten claims, and removes claims that could not be rewritten: a whole line without a trace, a
+part of a line with a note, so that no sentence closes up over a gap. An exact answer is marked but
+never changed; it ends with the bare answer that a script or a grader compares, which some policies
+put into `\boxed{...}`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _FENCE = re.compile(r"\s*```\w*\s*")
 
 
 def bare_answer(text: str) -> str:
-    r"""What the last `\boxed{...}` holds, or else the last line without `Answer:` and emphasis."""
+    r"""The content of the last `\boxed{...}`, or the last line without `Answer:` and emphasis."""
     boxed = [inner for _, _, inner in _boxes(text)]
     lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line)]
     line = " ".join((boxed or lines or [""])[-1].split())
@@ -46,7 +46,7 @@ def bare_answer(text: str) -> str:
 
 
 def unbox(text: str) -> str:
-    r"""The text with every `\boxed{...}` replaced by what it holds."""
+    r"""The text with every `\boxed{...}` replaced by its content."""
     parts, at = [], 0
     for start, end, inner in _boxes(text):
         parts += [text[at:start].removesuffix("$"), inner]
@@ -55,7 +55,7 @@ def unbox(text: str) -> str:
 
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and inside of each box; one that is never closed ends with its line."""
+    """Start, end and content of each box; one that is not closed ends with its line."""
     found, at = [], 0
     while (start := text.find(_BOX, at)) >= 0:
         inside = start + len(_BOX)
@@ -71,31 +71,31 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
 NO_SOURCE = "[no source]"
 """the mark of a claim whose ids were all unknown"""
 DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "not supported"}
-"""what a mark says beside its number"""
+"""what a mark says after its number"""
 REMOVED = "[claim removed]"
-"""what stands for a claim that repair took out of the middle of a text"""
+"""replaces a claim that repair removed from within a line"""
 
 NOT_CERTAIN = "Not certain:"
-"""stands before a claim that the model itself doubts"""
+"""precedes a claim that the model itself doubts"""
 
 _STOPS = ".!?,;:"
 
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One claim standing on one source."""
+    """One claim citing one source."""
 
     number: int
-    """shown to the reader; the same for every claim on this source"""
+    """shown to the reader; the same for every claim that cites this source"""
     claim: str
     source: Source
     verdict: CitationSupport = "unchecked"
     reason: str = ""
-    """why the verdict is not better, in a phrase"""
+    """a phrase that says why the verdict is not better"""
 
     @property
     def overlap(self) -> float:
-        """Share of the claim's content words that occur in the passage, 0 to 1."""
+        """Share of the claim's content words that occur in the passage, in [0, 1]."""
         return _grounds(self.claim, self.source.text)[0]
 
     @property
@@ -105,12 +105,12 @@ class Citation:
 
     @property
     def quotes(self) -> tuple[str, ...]:
-        """All of the passage that the claim rests on, verbatim and in its order."""
+        """All parts of the passage on which the claim rests, verbatim and in order."""
         return _grounds(self.claim, self.source.text)[2]
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The quotes to be read alone: with their neighbours where they do not hold the claim."""
+        """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
         return rested_on(self.claim, self.source.text, beside=True)
 
     @property
@@ -124,26 +124,26 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Part of the answer that claims no source."""
+    """A part of the answer that cites no source."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Uncited:
-    """A claim that named only sources which were never retrieved."""
+    """A claim that cited only ids that were never retrieved."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """A claim and what it stands on: at least one citation, none twice."""
+    """A claim with its citations: at least one, none twice."""
 
     text: str
     citations: tuple[Citation, ...]
     certain: bool = True
-    """False: it is said of it that the model itself doubts it"""
+    """False: the answer says that the model itself doubts it"""
 
 
 Piece = Text | Uncited | Cited
@@ -158,19 +158,19 @@ def bracketed(piece: Cited | Uncited) -> str:
 
 
 def doubt(citation: Citation) -> str:
-    """What the mark says after its number: nothing where the source supports the claim."""
+    """What a mark says after its number; "" if the source supports the claim or was not checked."""
     said = DOUBTS.get(citation.verdict)
     return f": {said}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)
 class CitedAnswer:
-    """The answer in pieces; `dropped` counts ids and numbers that named no retrieved source."""
+    """The answer in pieces; `dropped` counts ids and numbers of no retrieved source."""
 
     pieces: tuple[Piece, ...] = ()
     dropped: int = 0
     bare: str = ""
-    """in the format `exact`, the answer alone"""
+    """in the format `exact`, only the answer itself"""
 
     @property
     def citations(self) -> tuple[Citation, ...]:
@@ -179,7 +179,7 @@ class CitedAnswer:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The cited sources, in the order of their numbers from 1."""
+        """The cited sources in the order of their numbers, which start at 1."""
         return tuple({c.number: c.source for c in self.citations}.values())
 
     @property
@@ -189,7 +189,7 @@ class CitedAnswer:
         return frozenset(c.claim for piece in cited for c in piece.citations)
 
     def of(self, source: Source) -> tuple[Citation, ...]:
-        """The citations that stand on a source."""
+        """The citations of this source."""
         return tuple(c for c in self.citations if c.id == source.id)
 
     def text(self, mark: Mark = bracketed) -> str:
@@ -197,7 +197,7 @@ class CitedAnswer:
         return "\n\n".join(filter(None, (self.body(mark), self.bare)))
 
     def body(self, mark: Mark = bracketed) -> str:
-        """The answer with its marks, without the line that is only the bare answer."""
+        """The answer with its marks, without a last line that is only the bare answer."""
         text = joined(self.pieces, mark)
         if not self.bare:
             return text
@@ -217,7 +217,7 @@ def joined(pieces: Sequence[Piece], mark: Mark) -> str:
 
 
 def _marked(claim: str, mark: str) -> str:
-    """The claim with its mark before a closing full stop: `It evicts the oldest [1].`"""
+    """The claim with its mark before closing punctuation: `It evicts the oldest [1].`"""
     if not mark:
         return claim
     if claim.rpartition("\n")[2].startswith("```"):
@@ -237,14 +237,14 @@ _STRAY = re.compile(
 _TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
 _MARKED = re.compile(rf"[\[\u3010]\s?{_ID}(?:[\s,;&]{{1,3}}{_ID})*+\s?[\]\u3011]")
 LEAD = 40
-"""characters before a mark in which its last word is looked for"""
+"""characters before a mark in which the preceding word is looked for"""
 _WRITTEN_ID = re.compile(r"s[_-]?0*(\d+)", re.I)
 
 
 def terms(*texts: str) -> frozenset[str]:
-    """What stands in the texts that an id or a number mark could be mistaken for.
+    """Strings in the texts that look like an id or a number mark but are not citations.
 
-    A mark that a text itself bears, with the word before it: who quotes it cites nothing by it.
+    Also `[S1]` marks of a text with the word before them: quoting such a text cites nothing.
     """
     plain = (term for text in texts for term in _TERM.findall(text))
     marked = (_led(text, m.start(), m[0]) for text in texts for m in _MARKED.finditer(text))
@@ -257,15 +257,15 @@ def _led(text: str, at: int, mark: str) -> str:
 
 @dataclass
 class CitationMarks:
-    """Reads ids against those that were retrieved, and counts those that were not."""
+    """Matches written ids with the retrieved ones, and counts those that match none."""
 
     retrieved: Collection[str]
     terms: Collection[str]
-    """what looks like an id or number in the question or a passage, from `terms`"""
+    """what looks like a mark in the question or a passage, as given by `terms`"""
     dropped: int = 0
 
     def known(self, written: Sequence[str]) -> list[str]:
-        """The source ids meant, in order; what names no source is counted as dropped."""
+        """The ids of the sources meant, in order; names of no source are counted as dropped."""
         found: list[str] = []
         for name in written:
             for part in [name] if name in self.retrieved else re.split(r"[^\w-]+", name):
@@ -278,7 +278,7 @@ class CitationMarks:
         return list(dict.fromkeys(found))
 
     def split(self, text: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-        """The text cut at its stray marks: (text, None), ("", ids), ..."""
+        """Split the text at its stray marks: (text, None), ("", ids), ..."""
         code = [match.span() for match in _CODE.finditer(text)]
         at = 0
         for stray in _STRAY.finditer(text):
@@ -294,7 +294,7 @@ class CitationMarks:
 
 
 Written = tuple[str, list[str] | None]
-"""a piece of text and its known ids; None: plain text; empty: it had ids, all unknown"""
+"""a piece of text and its known ids; None: plain text; empty: all its ids are unknown"""
 
 _MARKER = re.compile(r"\s*(?:(?:[-*+\u2022]|\d+[.)]|#{1,6}|>)\s+)*")
 _LINE_END = re.compile(r"[ \t.]*(?:\n|\Z)")
@@ -303,7 +303,7 @@ _LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+\u2022]|\d+[.)]|>)[ \t]+)*$")
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The checks of an answer, by source and claim, and what repair made of its claims."""
+    """The checks of an answer by (source, claim), and the repairs of its claims."""
 
     checks: Mapping[tuple[str, str], CitationCheck] = field(default_factory=dict)
     repairs: Mapping[str, str] = field(default_factory=dict)
@@ -311,7 +311,7 @@ class Verdicts:
 
     @classmethod
     def of_run(cls, trajectory: Trajectory) -> "Verdicts":
-        """Those of a run; none where nobody checked it."""
+        """The verdicts of a run; empty if it was not checked."""
         found = trajectory.verification
         if found is None:
             return cls()
@@ -323,12 +323,12 @@ class Verdicts:
         )
 
     def of(self, source: str, claim: str) -> CitationCheck:
-        """The check of a claim on a source; `unchecked` where there was none."""
+        """The check of a claim against a source; `unchecked` if there was none."""
         unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
         return self.checks.get((source, claim), unchecked)
 
     def repaired(self, pieces: Iterable[Written]) -> Iterator[Written]:
-        """The pieces as they are shown."""
+        """The pieces as they are shown after repair."""
         if not self.repairing:
             yield from pieces
             return
@@ -348,18 +348,18 @@ class Verdicts:
 
 
 def claim_of(text: str) -> str:
-    """The claim of a cited piece: on one line, without a list mark before it."""
+    """The claim of a cited piece: on one line, without a leading list mark."""
     return one_line(text[end_of_marker(text) :])
 
 
 def end_of_marker(text: str) -> int:
-    """Where a list mark, heading or quote mark at the beginning ends."""
+    """Offset after a list, heading or quote mark at the beginning."""
     match = _MARKER.match(text)
     return match.end() if match and match.end() < len(text) else 0
 
 
 def _remove(shown: list[Written], after: str) -> None:
-    """What is removed here takes its line with it if it was all that stood there."""
+    """Remove a claim, with its whole line if there is nothing else on it."""
     before, ids = shown.pop() if shown else ("", None)
     alone = ids is None and _LINE_START.search(before) and _LINE_END.match(after)
     shown.append((_LINE_START.sub("", before) if alone else before, ids))
@@ -367,12 +367,12 @@ def _remove(shown: list[Written], after: str) -> None:
 
 
 NOTHING_HELD = "None of what was written is supported by the sources that were found."
-"""the answer where repair left nothing of it"""
+"""the answer if repair removed all of it"""
 
 
 @dataclass
 class _Reading:
-    """The pieces read so far. Numbers are given last, when every mark has found its claim."""
+    """The pieces read so far; numbered at the end, when every mark is attached to its claim."""
 
     sources: dict[str, Source]
     marks: CitationMarks
@@ -398,7 +398,7 @@ class _Reading:
                 self.mark(self.marks.known(written))
 
     def mark(self, known: list[str]) -> None:
-        """Put ids on what stands just before: the cite, or the last sentence of the text."""
+        """Attach ids to what precedes them: the cite, or the last sentence of the text."""
         blank = ""
         while self.pieces and not self.pieces[-1][0].strip():
             blank = self.pieces.pop()[0] + blank
@@ -438,25 +438,25 @@ class _Reading:
 
 
 async def read_ahead(answer: CitedAnswer) -> None:
-    """Find what the citations rest on, one by one, while whoever asks for it later still waits."""
+    """Compute what the citations rest on ahead of use, yielding to the event loop between them."""
     for citation in answer.citations:
         await asyncio.sleep(0)
         _grounds(citation.claim, citation.passage)
 
 
-@lru_cache(1024)  # asked while an answer is checked, and by each report
+@lru_cache(1024)  # used while an answer is checked, and by each report
 def _grounds(claim: str, passage: str) -> tuple[float, str, tuple[str, ...]]:
-    """Overlap with a passage, its closest sentence, and all of it that the claim rests on."""
+    """Overlap with a passage, its closest sentence, and all parts on which the claim rests."""
     return overlap(claim, passage), closest_sentence(claim, passage), rested_on(claim, passage)
 
 
 _READ = deque[tuple[Trajectory, CitedAnswer]](maxlen=8)
-"""the latest readings: a report, its page and who asked read the same trajectory"""
+"""a cache: the report, its page and the caller read the same trajectory"""
 
 
 def cited_answer(trajectory: Trajectory) -> CitedAnswer:
-    """Resolve the answer of a trajectory; without an answer it has no pieces."""
-    # By identity: trajectories are frozen, and comparing two takes longer than reading one.
+    """Resolve the answer of a trajectory; no pieces if there is no answer."""
+    # By identity: trajectories are frozen, and comparing two is slower than resolving one.
     read = next((answer for of, answer in tuple(_READ) if of is trajectory), None)
     if read is None:
         read = _cited(trajectory)

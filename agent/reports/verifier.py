@@ -1,17 +1,17 @@
-"""The verify stage: every citation of an answer checked, and in repair mode what fails repaired.
+"""The verify stage: checks every citation of an answer, and in repair mode repairs what fails.
 
-Who checks follows from the policy's model. A chat server is asked of a batch of claims in one
-call and answers with verdicts as checked JSON; the rule that numbers, names and quotations must
-occur in the cited text stands above its reply: no passage can talk the model out of it. An
-embedded model is asked how likely it holds "Yes" that the passage says the claim, and that the
-claim says more; what the rules make of the pair is weighed with it. What they find at fault, since
-a small model overlooks a changed number, or far from the passage is unsupported, and the model is
-not asked. Where the model fails, or may not be asked any more, the lexical rules check instead,
-and that is said.
+The policy's model determines the checker. A chat server is asked about a batch of claims per call
+and replies with verdicts as validated JSON; the rule that numbers, names and quotations must occur
+in the cited text overrides its reply, so no passage can talk the model out of it. From an embedded
+model the probability of "Yes" is read, once for "does the passage say this" and once for "does the
+claim say more", and combined with the rules' log-odds. It is not asked about a pair that the rules
+find at fault (a small model overlooks a changed number) or far from the passage: such a claim is
+unsupported. If the model fails or may not be called any more, the lexical rules check instead, and
+the result says so.
 
-The transcript stays as it was written: what was found is a value beside it, and the reports
-mark, rewrite or leave out by it. Repair is one try at a claim that its source does not hold: said
-again from what the source says. Every model call goes through the run's journal.
+The transcript is not changed: the result is stored beside it, and reports mark, rewrite or remove
+claims accordingly. Repair tries once to rewrite an unsupported claim from what its source says.
+Every model call goes through the run's journal.
 """
 
 import asyncio
@@ -67,19 +67,19 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import fenced, one_line
 
 CHARACTERS = 1200
-"""of a passage shown"""
+"""shown of a passage"""
 CLAIM_CHARACTERS = 800
 SAYS = "Does the passage say what the claim says?"
 SAYS_MORE = "Does the claim say anything that the passage does not say?"
 LEAST_ODDS = -1.5
-"""log-odds of the rules below which the model is not asked"""
+"""below these log-odds of the rules the model is not asked"""
 MODEL_WEIGHT, MODEL_LEAN = 1.8, -0.5
-"""of the difference of both log-odds of Yes, and what is added to it: a logistic fit to the 1.5B's
-readings of 46 claims of WiCE's development set, of the half that thresholds may be tuned on; half
-of the fitted lean (-1.0) was as good there and doubts fewer claims that hold"""
+"""weight of the difference of both log-odds of Yes, and bias: a logistic fit to the 1.5B's replies
+on 46 claims of WiCE's development set, from the half on which thresholds may be tuned; half of the
+fitted bias (-1.0) was as good there and doubts fewer claims that hold"""
 TINY = 1e-4
 SUPPORTED = 0.5
-"""probability from which a claim counts as supported"""
+"""from this probability on a claim counts as supported"""
 
 
 class ChoiceChecker:
@@ -108,7 +108,7 @@ class ChoiceChecker:
         return Findings(tuple(found), bill.usage, tuple(chances))
 
     async def probability(self, pair: Pair) -> tuple[float, Usage]:
-        """`held_by` of this reader, and what it cost."""
+        """`held_by` with this reader, and the usage."""
         usage = NO_USAGE
 
         async def ask(messages: Sequence[Message]) -> float:
@@ -121,11 +121,11 @@ class ChoiceChecker:
 
 
 async def held_by(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float]]) -> float:
-    """How likely the passage says the claim, 0 to 1, by rules and model together.
+    """The probability in [0, 1] that the passage says the claim, by rules and model together.
 
-    A small model leans to Yes over some texts, whatever it is asked of them. It is asked for the
-    opposite as well and leans alike there, so that the difference is what it knows. `ask` gives how
-    likely it holds Yes, 0 to 1.
+    On some texts a small model is biased to Yes, whatever it is asked. It is therefore asked the
+    opposite as well, where its bias is the same and cancels in the difference. `ask` returns the
+    model's probability of Yes, in [0, 1].
     """
     odds = log_odds(pair)
     if odds < LEAST_ODDS:
@@ -138,7 +138,7 @@ async def held_by(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float
 
 
 def finding_at(pair: Pair, probability: float) -> ClaimFinding:
-    """The finding that a probability stands for; a clause that is not there is never supported."""
+    """The finding for a probability; with a clause missing from the passage never "supported"."""
     told = shares_of_clauses(pair)
     whole = min(told) >= TOO_FEW
     if whole and probability >= SUPPORTED:
@@ -150,7 +150,7 @@ def finding_at(pair: Pair, probability: float) -> ClaimFinding:
 
 
 def question(pair: Pair) -> str:
-    """Passage and claim, before what is asked of them: of a long text the evidence alone."""
+    """Passage and claim, to precede the question; of a long text only the evidence."""
     text = pair.source.text
     if len(text) > CHARACTERS:
         text = around(pair.claim, "\n".join(evidence(pair.claim, text)) or text, CHARACTERS)
@@ -159,12 +159,12 @@ def question(pair: Pair) -> str:
 
 
 def passage(pair: Pair, characters: int) -> str:
-    """The pair's title, and so many characters of the text, those around the claim."""
+    """The title of the source, and at most `characters` of its text, around the claim."""
     return f"{pair.source.title}\n{around(pair.claim, pair.source.text, characters)}"
 
 
 def around(claim: str, text: str, characters: int) -> str:
-    """The text, or so many characters of it around the sentence closest to the claim."""
+    """The text, cut to `characters` around the sentence closest to the claim."""
     if len(text) <= characters:
         return text
     closest = closest_sentence(claim, text)
@@ -174,12 +174,12 @@ def around(claim: str, text: str, characters: int) -> str:
 
 
 BATCH_CHARACTERS = 4000
-"""of a passage shown"""
+"""shown of a passage"""
 REASON_CHARACTERS = 200
 
 
 class GivenClaimVerdict(BaseModel):
-    """The verdict on one claim, as the model writes it."""
+    """The verdict on one claim, as written by the model."""
 
     number: int
     reason: str = ""
@@ -226,7 +226,7 @@ class ChatChecker:
 
 
 async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
-    """What each pair's claim names that no source has; others have their turn between them."""
+    """For each pair what the claim names that no source has; yields to the loop between pairs."""
     faults = list[str]()
     for pair in pairs:
         await asyncio.sleep(0)
@@ -235,7 +235,7 @@ async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
 
 
 def listed(pairs: Sequence[Pair]) -> str:
-    """The passages, each once, then the claims with their numbers."""
+    """The passages, each once, then the numbered claims."""
     shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
     passages = [fenced({f"passage {source}": text}) for source, text in shown]
     claims = [
@@ -246,23 +246,23 @@ def listed(pairs: Sequence[Pair]) -> str:
 
 
 REWRITE_CHARACTERS = 1500
-"""of the passage shown"""
+"""shown of the passage"""
 LONGEST = 400
-"""characters of a claim written anew"""
+"""characters of a rewritten claim"""
 SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
 
 
 async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
-    """The claim as the policy writes it from the passage; "" where it says that nothing is there.
+    """The claim rewritten by the policy from the passage; "" if it says that nothing is there.
 
-    What comes back is a claim like any other and still to be checked.
+    The result is a claim like any other and still has to be checked.
     """
     system = template("rewrite")
     message = fenced({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
     ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
     said = await policy.write(system, [asked], SAMPLING, None, None)
-    # The first line as plain text; what is too long is no claim.
+    # The first line as plain text; if it is too long, it is not a claim.
     _, text = split_thinking(said.text)
     line = one_line(next((line for line in text.splitlines() if line.strip()), ""))
     line = neutralise(line.strip("\"'` "))
@@ -271,7 +271,7 @@ async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
 
 
 BATCH = 8
-"""claims asked of a server in one call"""
+"""claims checked in one call to a server"""
 
 Mode = Literal["mark", "repair"]
 CheckerChoice = Literal["auto", "lexical"]
@@ -280,7 +280,7 @@ Found = Mapping[Pair, ClaimFinding]
 
 @dataclass
 class _Work:
-    """One answer being verified: who checks, and what was found so far."""
+    """One answer being verified: its checker, and the findings so far."""
 
     checker: Checker
     policy: Policy | None
@@ -289,7 +289,7 @@ class _Work:
     found: dict[Pair, ClaimFinding] = field(default_factory=dict)
 
     async def check(self, pairs: Sequence[Pair]) -> None:
-        """Check each pair that was not, in batches whose claims share their passages."""
+        """Check pairs not checked yet, in batches sorted by source: claims share passages."""
         left = [pair for pair in dict.fromkeys(pairs) if pair not in self.found]
         new = sorted(left, key=lambda pair: (len(pair.source.id), pair.source.id))
         batches = [new[i : i + BATCH] for i in range(0, len(new), BATCH)]
@@ -310,7 +310,7 @@ class _Work:
         return bool(pair.claim) and self.found[pair].verdict == "supported"
 
     async def rewrite(self, pair: Pair) -> str:
-        """The claim written anew and found in its source; "" where that cannot be had."""
+        """The rewritten claim, still to be checked; "" if there is none or it is unchanged."""
         if self.policy is None:
             return ""
         try:
@@ -324,13 +324,13 @@ class _Work:
 
 
 def can_tell(policy: Policy) -> bool:
-    """Whether a model's Yes or No on a text says anything; of the smallest it is known not to."""
+    """Whether a model's Yes or No on a text is informative; the smallest's is known not to be."""
     known = next((w for w in catalogue() if policy.version.startswith(w.folder)), None)
     return known is None or known.checks_claims
 
 
 class AnswerVerifier:
-    """Checks with the policy's own model, or by rules alone where it is given none."""
+    """Checks citations with the policy's own model, or by rules alone without a policy."""
 
     def __init__(self, mode: Mode, policy: Policy | None) -> None:
         self._mode: Mode = mode
@@ -340,9 +340,9 @@ class AnswerVerifier:
     def choose(
         cls, policy: Policy, mode: Literal["off", "mark", "repair"], checker: CheckerChoice
     ) -> Self | None:
-        """None where nothing is to be checked; the lexical checker asks no model.
+        """None if nothing is to be checked. The checker `lexical` asks no model.
 
-        Nor is a model asked that is known to judge claims no better than the rules.
+        A model that is known to judge claims no better than the rules is not asked, either.
         """
         if mode == "off":
             return None
@@ -352,16 +352,16 @@ class AnswerVerifier:
     async def verify(
         self, trajectory: Trajectory, calls: JournaledCalls, listener: Listener = ignore
     ) -> tuple[Verification, Usage]:
-        """Every pair of the answer; the calls are those of the journal's thread.
+        """Check every pair of the answer; calls are journaled under the run's thread.
 
-        Raises nothing where the model fails: the rules check then.
+        A failure of the model raises nothing: the rules check then.
         """
         answer = cited_answer(trajectory)
         pairs = pairs_of(answer)
         work = _work(self.policy, calls)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
-        # A model's call takes longer than what the report needs besides.
+        # What the report needs besides is computed while the model's calls wait.
         reading = asyncio.create_task(read_ahead(answer))
         try:
             with call_scope(trajectory.thread):
@@ -373,7 +373,7 @@ class AnswerVerifier:
         return self._outcome(checker, work.note, _held(work.found, answer), repairs), work.usage
 
     def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
-        """By lexical rules, without any call; claims that repair cannot rewrite are removed."""
+        """Check by lexical rules, without any call; repair removes claims, as it cannot rewrite."""
         answer = cited_answer(trajectory)
         found = _held({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
         failed = _failed(trajectory, found) if self._repairing(trajectory) else ()
@@ -395,7 +395,7 @@ class AnswerVerifier:
         return self._mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
 
     async def _repaired(self, trajectory: Trajectory, work: _Work) -> tuple[Repair, ...]:
-        """What becomes of the claims that none of their sources holds."""
+        """The repairs of the claims that none of their sources supports."""
         if not self._repairing(trajectory):
             return ()
         failed = list(_failed(trajectory, work.found))
@@ -415,16 +415,16 @@ DOUBTED = "the model that wrote it is not certain of it"
 
 
 def _held(found: Found, answer: CitedAnswer) -> Found:
-    """The findings, where a claim is supported in part at most that its own model doubts."""
+    """The findings, with claims that their own model doubts at most partially supported."""
     doubted = ClaimFinding("partial", DOUBTED)
     held = (pair for pair, one in found.items() if one.verdict == "supported")
     return {**found, **{pair: doubted for pair in held if pair.claim in answer.doubted}}
 
 
 def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
-    """The pairs of an answer, each once: the same claim on the same source is one question.
+    """The (claim, source) pairs of an answer, each once.
 
-    What a source tells its reader to say it does not state; who quotes such an order quotes it.
+    Orders to the reader in a source count as nothing that it states, unless the claim quotes one.
     """
     pairs = dict[Pair, None]()
     for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
@@ -437,7 +437,7 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
 
 
 def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
-    """The checker that goes with the policy's model; its calls and the rewriting journalled."""
+    """The checker for the policy's model, with its calls and the rewriting journaled."""
     if policy is not None:
         policy = JournaledPolicy(policy, calls)
         if policy.chat:
@@ -448,7 +448,7 @@ def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
 
 
 def _failed(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
-    """The pairs of each claim that none of its sources holds, even in part; each claim once."""
+    """The pairs of each claim that no source supports even partially; each claim once."""
     verdicts = {(pair.source.id, pair.claim): (pair, f.verdict) for pair, f in found.items()}
     seen: set[str] = set()
     for piece in cited_answer(trajectory).pieces:

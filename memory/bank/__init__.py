@@ -353,7 +353,7 @@ class RubricBank:
         return Recalled(itself, tuple(similar))
 
     async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
-        """Add a version edited by a person, `by`; the old one goes to the history."""
+        """Add a version that a person wrote, at the place `by`; the old one goes to the history."""
         return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways, by)
 
     async def pin(self, identifier: str, on: bool = True) -> None:

@@ -1,14 +1,14 @@
-"""Collecting: questions in steps, groups of rollouts, each judged and reflected upon.
+"""Collecting: steps of questions, each with a group of rollouts that is judged and reflected on.
 
-A step is a batch of different questions. All its groups see one version of the rubrics and one
-state of the bank; what they change is saved at the step's end, in the order of the questions,
-so results do not depend on which group finished first (RubricEM, arXiv:2605.10899, appendix C
-and D). A group is judged as soon as its rollouts have ended, while others still go on.
+A step is a batch of different questions. All its groups see the same version of the rubrics and
+the same state of the bank; their changes are saved at the end of the step, in the order of the
+questions, so that results do not depend on which group finished first (RubricEM, arXiv:2605.10899,
+appendix C and D). A group is judged as soon as its rollouts have ended, while others continue.
 
-Each finished part is on disk before the next begins: rollouts in their own folders, scaffolds, a
-judgement and the reflections as files of their step; what was done before is read back and not done
-again. Of a rollout nothing is begun before there is a place for it, and of a finished one only its
-name is held, so what is in memory does not grow with the step.
+Each finished part is on disk before the next begins: rollouts in their own folders; scaffolds,
+judgements and reflections as files of their step. After a restart they are read back, not redone.
+Rollouts start only when a place is free, and a finished one is held in memory only by name, so
+memory does not grow with the step.
 """
 
 import asyncio
@@ -61,11 +61,11 @@ from rubricem.training.collect.scaffolding import Scaffold
 from rubricem.training.extras import Pace
 
 Milestone = Literal["rolled", "judged"]
-"""of a group: all its rollouts have ended; its judgement, if there is one, is on disk"""
+"""of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 
 
 class Rollouts(Protocol):
-    """Where rollouts are written: in this process by a `Researcher`, or in others."""
+    """Runs rollouts: in this process by a `Researcher`, or in other processes."""
 
     @property
     def template(self) -> Ask:
@@ -73,12 +73,12 @@ class Rollouts(Protocol):
         ...
 
     async def ask(self, ask: Ask, thread: str) -> Trajectory:
-        """A rollout to its end, or on from its finished calls; one that failed says why."""
+        """Run or resume a rollout to its end; a failed one says why in its trajectory."""
         ...
 
 
 class Reflecting(Protocol):
-    """Writes about one trajectory; raises RubricemError where it cannot."""
+    """Reflects on one trajectory; raises RubricemError if it cannot."""
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
@@ -86,11 +86,11 @@ class Reflecting(Protocol):
 
 
 class Memory(Protocol):
-    """The bank, as a step needs it."""
+    """The part of the bank that a step needs."""
 
     async def generation(self) -> int: ...
     def pin(self, generation: int, *, own: bool = True) -> None:
-        """Recall from now on as the bank stood then; without `own` only of similar questions."""
+        """Recall as of this generation from now on; without `own`, only from similar questions."""
         ...
 
     async def put(self, record: Record) -> bool: ...
@@ -98,13 +98,13 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How one rollout ended; its trajectory is on disk, in the folder of its thread."""
+    """How a rollout ended; its trajectory is on disk, in the folder of its thread."""
 
     thread: str
     trajectory_id: str
     recalled: tuple[str, ...]
     failure: str = ""
-    """why it gave no trajectory"""
+    """why it failed; "": it did not"""
     usage: Usage = NO_USAGE
 
     @classmethod
@@ -115,11 +115,11 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What a step holds in memory of one question; the rest is on disk by its name."""
+    """What a step keeps in memory of one question; the rest is on disk under its name."""
 
     record: GroupRecord
     threads: tuple[str, ...]
-    """of the rollouts that gave a trajectory"""
+    """of the rollouts that did not fail"""
 
 
 def _means(judged: GroupJudgement) -> str:
@@ -133,7 +133,7 @@ def _means(judged: GroupJudgement) -> str:
 
 
 class InForce(Value):
-    """The criteria that the rollouts of one question are shown a part of."""
+    """The criteria of one question, a part of which its rollouts are shown."""
 
     criteria: tuple[Criterion, ...]
 
@@ -146,10 +146,9 @@ async def scaffolds(
     name: str,
     question: Question,
 ) -> list[Scaffold]:
-    """The scaffold of each member of the group `name`; empty ones in a run without scaffolding.
+    """The scaffold of each member of the group `name`; empty in a run without scaffolding.
 
-    They are written down before the first rollout, so that a step that goes on shows what it showed
-    at first.
+    The criteria are saved before the first rollout, so that a resumed step shows the same.
     """
     if manifest.scaffold is None:
         return [Scaffold()] * manifest.group_size
@@ -164,9 +163,9 @@ async def scaffolds(
 
 
 def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
-    """What rollouts of a question are shown and scored on; it may be saved, and is not here.
+    """The rubric that rollouts of a question are shown and scored on; not saved here.
 
-    The question's own criteria are among it, kept for good, unless somebody retired them.
+    It includes the question's own criteria as persistent ones, except those that were retired.
     """
     buffer = buffers.load(question.question)
     gone = {criterion.meaning for criterion in buffer.retired.get(Stage.ANSWER, ())}
@@ -175,22 +174,22 @@ def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
 
 
 def _criteria_from(written: Sequence[str | ChecklistItem]) -> tuple[Criterion, ...]:
-    """Criteria that are kept for good of texts, worth one point each, and of items."""
+    """Persistent criteria from plain texts, worth one point each, and from checklist items."""
     items = (ChecklistItem(criterion=w, points=1) if isinstance(w, str) else w for w in written)
     return kept_criteria([("", item.criterion, item.points) for item in items])
 
 
 TOLD_EVERY = 60.0
-"""seconds between two lines of progress"""
+"""seconds between lines of progress"""
 
 SWEPT_EVERY = 50_000
-"""objects made before the youngest are looked through for garbage; at Python's own 700, those of
-hundreds of rollouts are looked through again and again, a tenth of all CPU time"""
+"""allocations before the youngest generation is collected; Python's default of 700 scans the
+objects of hundreds of rollouts again and again, which takes a tenth of all CPU time"""
 
 
 @dataclass
 class Collector:
-    """Collects one run; what is None is not done."""
+    """Collects one run; a part that is None is skipped."""
 
     run: RunDirectory
     rollouts: Rollouts
@@ -200,17 +199,17 @@ class Collector:
     reflecting: Reflecting | None = None
     memory: Memory | None = None
     leaving: Callable[[Trajectory], Episode | None] | None = None
-    """what a rollout leaves in the bank at the step's end, beside what was reflected upon it"""
+    """the episode that a rollout adds to the bank at the end of the step, besides reflections"""
     at_once: int = 1
     """rollouts in progress at the same time"""
     judged_at_once: int | None = None
-    """groups being judged and reflected upon at the same time; None: they take the places of
+    """groups being judged and reflected on at the same time; None: they share the places of the
     rollouts, since one model in this process does both"""
     fresh: bool = False
-    """its questions are those of a fresh batch, in a curriculum that the run does not know"""
+    """the questions are a fresh batch of a larger curriculum, which this run does not know"""
     tell: Callable[[str], None] = lambda line: None
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
-    """told of every group's milestones, also of those that were reached before a kill"""
+    """called at every milestone of a group, also for those reached before a restart"""
 
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.at_once)
@@ -221,9 +220,9 @@ class Collector:
     async def collect(self, stop: asyncio.Event | None = None) -> None:
         """Do every step that is not committed yet.
 
-        `stop`, once set, ends the run when the calls in flight are finished. Raises RunStopped
-        where a person or the limit of money ended it, PolicyError where a server was away for
-        too long or a whole step brought no trajectory; nothing of such a step is committed.
+        Setting `stop` ends the run when the calls in flight have finished. Raises RunStopped if a
+        person or the cost limit ended it, PolicyError if a server was away for too long or all
+        rollouts of a step failed; nothing of such a step is committed.
         """
         manifest, finished = self._manifest, self.run.finished_steps()
         curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
@@ -284,7 +283,7 @@ class Collector:
     async def _rollouts(
         self, tasks: asyncio.TaskGroup, step: int, name: str, question: Question
     ) -> list["asyncio.Future[Rollout]"]:
-        """The rollouts of a question, each begun as soon as there is a place for it."""
+        """Start the rollouts of a question, each as soon as there is a place for it."""
         rollouts: list[asyncio.Future[Rollout]] = []
         shown = await scaffolds(self.run, self._manifest, self.buffers, step, name, question)
         threads = [thread_of(name, member) for member in range(len(shown))]
@@ -303,7 +302,7 @@ class Collector:
         return rollouts
 
     def _ended(self, thread: str) -> Rollout | None:
-        """A rollout that ended before; one that failed goes on from its journal."""
+        """A rollout that ended before; None if it failed, so that it continues from its journal."""
         if not self.run.store.ended(thread):
             return None
         trajectory = self.run.store.load(thread)
@@ -317,15 +316,15 @@ class Collector:
         scaffold: Scaffold,
         trunk: "asyncio.Future[Rollout] | None" = None,
     ) -> Rollout:
-        """One rollout to its end, in the place that was taken for it.
+        """Run one rollout to its end, in the place that was acquired for it.
 
-        A branch takes its own once its trunk has ended.
+        A branch acquires its place itself, once its trunk has ended.
         """
         thread = thread_of(group, member)
         branch = await self._branch(group, trunk)
         if isinstance(branch, Rollout):
             self._progress.pace.advance()
-            return replace(branch, thread=thread, usage=NO_USAGE)  # what it cost was its trunk's
+            return replace(branch, thread=thread, usage=NO_USAGE)  # the trunk counts the cost
         ask = replace(
             self.rollouts.template,
             question=question.question,
@@ -348,9 +347,9 @@ class Collector:
     async def _branch(
         self, group: str, trunk: "asyncio.Future[Rollout] | None"
     ) -> Branch | Rollout | None:
-        """Where a rollout branches, None: nowhere; or its trunk, where that has failed.
+        """Where a rollout branches; None: nowhere. If its trunk failed, the trunk.
 
-        The turn is drawn for the group; of a trunk that ended earlier it is the last one.
+        The turn is drawn once per group; if the trunk ended earlier, it is the trunk's last turn.
         """
         if not self._manifest.branch:
             return None
@@ -431,7 +430,7 @@ class Collector:
         judged: GroupJudgement | None,
         reflecting: Reflecting,
     ) -> Reflected:
-        """Reflect on one trajectory, drawn whatever its score and length."""
+        """Reflect on one trajectory, drawn at random regardless of score and length."""
         part = self.run.reflected_part(name)
         draw = random.Random(f"{self._manifest.seed}:{part}")
         run: Trajectory = draw.choice(runs.trajectories)
@@ -450,13 +449,13 @@ class Collector:
         return reflected
 
     async def _applied(self, group: Group) -> GroupRecord:
-        """Save what a group changes; done again after a kill, it changes nothing more."""
+        """Save the changes of a group; idempotent, so that it can be repeated after a kill."""
         record, notes = group.record, group.record.notes
         if judged := self.run.judged(record.step, record.id):
             try:
                 await asyncio.to_thread(self.buffers.save, judged.buffer)
             except StoreError as error:
-                # Somebody else judged this question meanwhile: theirs stand, the run goes on.
+                # Another process judged this question meanwhile: its rubrics stay, the run goes on.
                 notes = (*notes, f"The rubrics were not saved: {error}")
         reflected = self.run.reflected(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
@@ -494,9 +493,9 @@ class Collector:
 
 @contextmanager
 def _seldom_swept() -> Iterator[None]:
-    """Garbage is looked for seldom, and never among what is loaded by now: it stays.
+    """Collect garbage seldom, and exempt the objects that exist already, which stay anyway.
 
-    A process that has frozen what it loaded keeps it so.
+    If the process has frozen its objects itself, they stay frozen afterwards.
     """
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     if before[0] == SWEPT_EVERY:  # another run in this process has seen to it

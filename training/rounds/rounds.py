@@ -1,22 +1,23 @@
-"""Rounds of collecting and training, one step ahead of each other, from a configuration to the end.
+"""Rounds of collecting and training, pipelined one round ahead, driven by a configuration.
 
     rollouts     N+1 ---------->  N+2 ---------->
     judge         N  -->          N+1 -->
     reflect            N  ------>      N+1 ------>
     update        N-1's reflections, N's rollouts     N's reflections, N+1's rollouts
 
-While round N is judged, reflected upon and trained, the rollouts of N+1 are sampled from the
-policy before that update (of N+k, where rounds run k ahead: `ahead`); N's reflections become rows
-a round later, so that nobody waits for them (RubricEM, arXiv:2605.10899, section 3.4 and appendix
-D). Which checkpoint a round samples from and which state of the bank it sees follow from its number
-alone; but servers whose weights are replaced always have the newest, so that a round that runs
-ahead on them is sampled by several, and says which turn is by which. Every finished part is on disk
-before the next begins, and the same call goes on after a kill. Under torchrun the first process
-does all of it but the updates, in which the others have their part (`rounds.update`).
+While round N is judged, reflected on and trained on, the rollouts of N+1 are sampled from the
+policy before that update (of N+k, if rounds run k ahead: `ahead`); the reflections of N become rows
+one round later, so that no update waits for them (RubricEM, arXiv:2605.10899, section 3.4 and
+appendix D). The number of a round alone determines from which checkpoint it samples and which state
+of the bank it sees. Servers whose weights are replaced are the exception: they always have the
+newest, so a round that runs ahead may be sampled from several versions, recorded per turn. Every
+finished part is on disk before the next begins, and the same call resumes after a kill. Under
+torchrun the first process does everything except the updates, in which all take part
+(`rounds.update`).
 
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
-its reflections included. Rounds overlap, but the bank takes what they teach in their order, and
-each recalls from it as it stood after a round that follows from the numbers alone: so results do
+including its reflections. Rounds overlap, but their reflections enter the bank in order, and each
+round recalls from the bank as it was after an earlier round that its number determines: results do
 not depend on which round was faster, or on where a run was killed.
 """
 
@@ -79,18 +80,18 @@ from rubricem.training.show.events import (
 )
 
 OnPhase = Callable[[Phase, bool], None]
-"""Called with a phase as it begins (True) and ends."""
+"""Called with a phase when it begins (True) and when it ends (False)."""
 _NEXT: dict[str, tuple[Phase, Phase | None]] = {
     "rollout": ("collect", "judge"),
     "judge": ("judge", "reflect"),
     "reflect": ("reflect", None),
 }
-"""of a part that is timed, the phase that ends with it and the one that begins"""
+"""for each timed part, the phase that ends with it and the phase that begins then"""
 
 
 @dataclass
 class Milestones:
-    """How far a round of so many groups is, and when it came there."""
+    """The milestones that a round of so many groups has passed, and the time each part took."""
 
     groups: int
     on_phase: OnPhase = lambda phase, running: None
@@ -98,7 +99,7 @@ class Milestones:
     judged: asyncio.Event = field(default_factory=asyncio.Event)
     kept: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: dict[str, float] = field(default_factory=dict)
-    """of each part; of a round that went on after a kill, from there"""
+    """by part; after a kill, counted from the restart"""
 
     def __post_init__(self) -> None:
         self._reached: dict[Milestone, set[str]] = {"rolled": set(), "judged": set()}
@@ -117,7 +118,7 @@ class Milestones:
                 self._pass("judge", self.judged)
 
     def all_kept(self) -> None:
-        """Also of a round that was kept before a kill, and passes no milestone any more."""
+        """Pass all milestones; also for a round that was kept before a restart."""
         self._pass("reflect", self.kept)
         self.rolled.set()
         self.judged.set()
@@ -135,10 +136,10 @@ class Milestones:
 
 
 class InTurn:
-    """The bank of a round, which is put into only after the round before is kept."""
+    """The bank of a round, which is written to only after the previous round is kept."""
 
     def __init__(self, memory: Memory, before: asyncio.Event, idle: asyncio.Event) -> None:
-        """`idle` is set once the round only waits for the one before, with no call in flight."""
+        """`idle` is set once the round only waits for the previous one, with no call in flight."""
         self._memory = memory
         self._before = before
         self._idle = idle
@@ -156,11 +157,11 @@ class InTurn:
 
 
 def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
-    """The round after which the bank is as a round sees it; -1: as it was at the beginning.
+    """The round after which the bank is in the state that round `number` sees; -1: the initial one.
 
-    A round that runs ahead waits for no reflections of the two before it, which may take as long
-    as two rounds; one that asked the same questions it does wait for: what it taught of them has
-    to be there. It never sees less than the round before saw.
+    A round that runs ahead does not wait for the reflections of the two rounds before it, which may
+    take as long as two rounds, unless one of them asked the same questions: what it taught about
+    them must be there. No round sees less than the one before it.
     """
     asked = [{q.question for q in curriculum.batch(n).questions} for n in range(number + 1)]
 
@@ -176,10 +177,10 @@ async def all_of(
     stop: asyncio.Event | None,
     ending: Collection[asyncio.Event],
 ) -> None:
-    """Return when all are done; what one raises ends the others and is raised.
+    """Wait until all are done; an exception in one cancels the others and is raised.
 
-    `stop`, once set, is a RunStopped by a person; spent money is one too. Everybody was told then:
-    whoever is to set an event of `ending` is let finish and keep the calls in flight.
+    Setting `stop` raises RunStopped, as spent money does in a task. Before the tasks are cancelled
+    then, all events of `ending` are awaited, so that calls in flight finish and are kept.
     """
 
     async def heard() -> None:
@@ -211,9 +212,9 @@ def usable(
     max_row_tokens: int,
     scaled: bool | None = None,
 ) -> RoundRows:
-    """The rows that may be trained; `lag_of` a version: updates by which its rows lag.
+    """The rows that may be trained on; `lag_of` gives the updates by which a version lags.
 
-    `scaled` as `trainable` has it.
+    `scaled` is as in `trainable`.
     """
     stale = f"older than {max_staleness} updates"
     lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
@@ -226,12 +227,12 @@ def usable(
 
 
 def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
-    """By how many updates the policy of a round lags behind one with so many updates.
+    """By how many updates the policy of round `number` lags behind one with `updates` updates.
 
-    `versions` are those that the rounds up to this one were sampled from, as their policies name
-    themselves, and `sampled` the updates that each was to have. A policy that gives the name that
-    an earlier round was given is that earlier one: a server that was not refreshed is found so.
-    A round that trained nothing left the policy as it was, and is no update in any of the counts.
+    `versions` are the versions that the policies of the rounds up to this one reported, `sampled`
+    the updates that each should have had. A policy that reports the version of an earlier round is
+    that earlier policy; this detects servers whose weights were not replaced. A round that trained
+    nothing left the policy as it was, and does not count as an update anywhere.
     """
     first = versions.index(versions[number])
     return updates - sampled[first]
@@ -239,12 +240,12 @@ def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: i
 
 OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
 KEPT = "kept"
-"""the part of a round that holds the state of the bank after it"""
+"""the part of a round that records the state of the bank after it"""
 
 
 @dataclass
 class Rounds:
-    """All rounds of one training run that are not done yet."""
+    """The rounds of one training run that are not done yet."""
 
     config: RoundsConfig
     rule: RowRule
@@ -254,18 +255,18 @@ class Rounds:
     open_round: OpenRound
     updates: Updates
     held_out: Callable[[int], Awaitable[None]] | None = None
-    """asks the held-out questions after so many updates, if they are to be asked then"""
+    """asks the held-out questions after so many updates, if they are due"""
     newest: NewestWeights | None = None
-    """where all that is sampled is by the newest checkpoint; None: each round keeps its own"""
+    """replaces the served weights by the newest checkpoint; None: each round keeps its own"""
     variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
     watch: Watch = unwatched
     stop: asyncio.Event | None = None
-    """once set, no call begins any more, and the run ends when those in flight are kept"""
+    """once set, no new call begins, and the run ends when those in flight are kept"""
     _collecting: set[asyncio.Event] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
-        """Do every round that is not done. Raises what ended it: RunStopped at `stop`."""
+        """Do every round that is not done. Raises what ended it early: RunStopped at `stop`."""
         done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.config.rounds)
         self._at = {
             n: Milestones(len(self.curriculum.batch(n).questions), partial(self._changed, n))
@@ -283,7 +284,7 @@ class Rounds:
         self.watch(PhaseChanged(phase, number + 1, running))
 
     async def _let_sample(self, updates: int) -> None:
-        """Let the rounds begin that sample from the checkpoint after so many updates."""
+        """Release the rounds that sample from the checkpoint after so many updates."""
         last, checkpoint = updates + self.config.ahead, self.updates.checkpoint
         if self.newest is not None:
             await self.newest.replace(checkpoint, updates)
@@ -293,7 +294,7 @@ class Rounds:
         self._trained[updates].set()
 
     async def _collect(self, number: int) -> None:
-        """One round: rollouts, judgement, reflections, and what they teach into the bank."""
+        """One round: rollouts, judgements, reflections, and adding these to the bank."""
         at, run = self._at[number], self.folders.round(number)
         if run.part(0, KEPT, StepMemory) is None:
             await self._its_turn(number)
@@ -305,7 +306,7 @@ class Rounds:
         self.tell(f"round {number + 1} of {self.config.rounds} is collected")
 
     async def _its_turn(self, number: int) -> None:
-        """Return once there is nothing left that the round has to wait for."""
+        """Wait until the round may begin."""
         before = self._at.get(number - 1)
         if before is not None:
             await before.rolled.wait()
@@ -319,7 +320,7 @@ class Rounds:
         before = self._at.get(number - 1)
         collector.reached = at.reached
         collector.fresh = self.curriculum.batch(number).fresh
-        # The state of the bank that it recalls from; None: as it is when round 0 begins.
+        # The state of the bank from which it recalls; None: as it is when round 0 begins.
         after, seen = recalls_after(self.curriculum, number, self.config.ahead), None
         if after >= 0:
             seen = self.folders.round(after).part(0, KEPT, StepMemory)
@@ -343,7 +344,7 @@ class Rounds:
 
     @contextmanager
     def _awaited_at_stop(self) -> Iterator[asyncio.Event]:
-        """Whoever stops the rounds waits until the event is set, at the latest at the end."""
+        """An event for which a stop waits; it is set at the end of the block at the latest."""
         idle = asyncio.Event()
         self._collecting.add(idle)
         try:
@@ -352,14 +353,14 @@ class Rounds:
             idle.set()
 
     async def _train(self) -> None:
-        """Every update that is not saved yet, each as soon as what it needs is there."""
+        """Do every update that is not saved yet, each as soon as its rows are there."""
         for number in range(self.updates.done, self.config.rounds):
             await self._ask_held_out(number)
             await self._update(number)
         await self._ask_held_out(self.updates.done)
 
     async def _update(self, number: int) -> None:
-        """The two updates of a round, saved as one; once the second begins they come to that."""
+        """The two updates of a round, saved as one; once the second begins, a stop waits for it."""
         began, waited = monotonic(), 0.0
         before, reflections = list[RoundGroup](), RoundRows()
         if number:
@@ -371,7 +372,7 @@ class Rounds:
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
             self._changed(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
-            # Of the round's rollouts and judgement, and of the reflections of the one before.
+            # Rollouts and judgements are this round's, reflections the previous round's.
             earlier = self._at[number - 1].seconds if number - 1 in self._at else {}
             timed = {**self._at[number].seconds, "reflect": earlier.get("reflect")}
             metrics = {
@@ -391,7 +392,7 @@ class Rounds:
             self.watch(StepTaken(number + 1, self.config.rounds, metrics, "round"))
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
-        """Those of a round, each against the mean of all that are on the same trajectory."""
+        """Reflection rows of a round, normalised over all on the same trajectory."""
         run, found = self.folders.round(number), Compiled()
         groups, version = groups_of_round(run, number), run.manifest().policy_version
         for one in groups:
@@ -400,14 +401,14 @@ class Rounds:
         return groups, self._usable(found, number, number + 1)
 
     def _rollouts(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
-        """Those of a round; each group is whole, since none is judged before it is."""
+        """Policy rows of a round; groups are complete, since they are judged only then."""
         groups, found = groups_of_round(self.folders.round(number), number), Compiled()
         for one in groups:
             found += policy_rows(one.group, one.judgements, self.rule, name=one.name)
         return groups, self._usable(found, number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
-        """The rows of a round that a policy after so many updates is trained on."""
+        """The rows of a round on which a policy with so many updates may be trained."""
         rounds, changes = range(number + 1), self.updates.changes
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
         sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
@@ -422,9 +423,9 @@ class Rounds:
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
-    """What the update of the rollouts measured, and beside it that of the reflections before it.
+    """The metrics of the update on rollouts, with those of the update on reflections beside them.
 
-    The one of the two that there is where the other had no row.
+    If one of the two had no rows, the metrics of the other alone.
     """
     if not reflected or not trained:
         return reflected or trained
@@ -442,7 +443,7 @@ async def _waited_for(event: asyncio.Event) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RoundsDone(RoundsEnded):
-    """Of a policy."""
+    """The end of a policy's rounds."""
 
     cost: float | None = None
     """US dollars of all calls so far; None: no limit was set, and none was counted"""
@@ -457,13 +458,13 @@ async def run_rounds(
     watch: Watch | None = None,
     stop: asyncio.Event | None = None,
 ) -> RoundsDone:
-    """Do the rounds that are not done yet; the same call goes on after an interruption.
+    """Do the rounds that are not done yet; the same call resumes after an interruption.
 
-    `watch`: who is shown each event; None: `tell`, a line for each.
+    `watch`: gets each event; None: `tell` gets a line for each.
 
-    Raises SettingsError for what does not fit, RunStopped at `stop` and where the money of
-    `max_run_cost` is spent, PolicyError where a server
-    was away for too long, a whole round failed, or a gradient is not finite.
+    Raises SettingsError for an invalid combination, RunStopped at `stop` and if `max_run_cost` is
+    spent, PolicyError if a server was away for too long, a whole round failed, or a gradient is
+    not finite.
     """
     check_possible(config.best_by, rounds.held_out is not None)
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
@@ -479,7 +480,7 @@ async def run_rounds(
     async with open_updates(
         config, folders, rounds.rounds, tell, weights_dir, record, trained_on, watch
     ) as (updates, told):
-        # What those before a stop have cost is in their journals.
+        # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
             tell(f"the rounds have cost {purse.told()} so far")
@@ -509,7 +510,7 @@ async def run_rounds(
 
 
 def check_possible(best_by: str | None, held_out: bool = False) -> None:
-    """Raise SettingsError for a name that no round's checkpoint can have a number of.
+    """Raise SettingsError if `best_by` is not a metric that a round's checkpoint can have.
 
     `held_out`: whether questions are held out.
     """
@@ -524,10 +525,10 @@ def check_possible(best_by: str | None, held_out: bool = False) -> None:
 def _record(
     rounds: RoundsConfig, rule: RowRule, asked: Selected, held_out: Selected | None
 ) -> dict[str, Any]:
-    """What must be the same when the rounds of a folder go on.
+    """What must be unchanged when the rounds of a folder are resumed.
 
-    Questions are known by what they ask, and folders by their whole paths: what the configuration
-    was called from does not matter.
+    Questions are identified by their content, and folders by absolute paths: the directory from
+    which the configuration was run does not matter.
     """
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
     plain = {name: RoundsConfig.model_fields[name].default for name in ADDED}
@@ -551,7 +552,7 @@ def _record(
 
 
 def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:
-    """Those to train on and those held out; what is held out is not trained on."""
+    """The questions to train on, without the held-out ones, and the held-out questions."""
     asked = select_questions(rounds.questions)
     if rounds.held_out is None:
         return asked, None
