@@ -1,9 +1,9 @@
-"""What is entered in the chat: a question, or a slash command.
+"""The inputs of the chat: a question, or a slash command.
 
-Commands are on the latest answer (its plan, sources, citations, scores, its file), on conversations
-(listed, opened, branched, named, shared, gone on with, begun), and beside both (the memory, the
-budgets, the model, what is searched, help, leaving). Each is a function of the talk and of its
-argument, listed in their order here.
+Commands concern the latest answer (its plan, sources, citations, scores, its file), conversations
+(list, open, branch, name, share, continue, begin), or other things (the memory, budgets, the model,
+what is searched, help, leaving). Each is a function of the talk and its argument; they are listed
+here in order.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The chat from its first prompt to its last: on a terminal, or line by line from a pipe.
+"""The chat loop, on a terminal or line by line from a pipe.
 
-On a terminal the prompt has keys, a history, completion of slash commands, and a toolbar of what is
-in force.
+On a terminal the prompt has key bindings, a history, completion of slash commands, and a toolbar
+with the settings in force.
 """
 
 import os

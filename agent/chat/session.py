@@ -1,11 +1,11 @@
-"""A person's place in a conversation, and the terminal that they sit at.
+"""A person's place in a conversation, and the terminal they use.
 
-A run is written down and put into its conversation before any work is done for it, so that whatever
-ends the process, the question is there when the conversation is opened again.
+A run is recorded and added to its conversation before any work is done for it. Whatever ends the
+process, the question is there when the conversation is opened again.
 
-`Terminal` says and shows, and interrupts: ^C once ends a run with what there is; ^C again, or where
-no run goes on, abandons the work at once, which can be gone on with later. The chat itself goes on
-in either case.
+`Terminal` prints, shows and interrupts: the first ^C ends a run with what it has so far; a second
+one, or one without a run in progress, abandons the work at once, and it can be continued later. The
+chat itself goes on in either case.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
-"""The command `rubricem`: one group whose subcommands are loaded when they are called.
+"""The command `rubricem`: a group whose subcommands are imported only when called.
 
-Commands are named by string with their one-line help beside them, so that `--help` imports none
-of them, and so that commands of the room to the left can be listed without importing it. Here
-too is the one place where an error becomes a sentence, a remedy and an exit code: 2 for what
-was asked wrongly, 1 for what failed, 130 for an interruption.
+Commands are named by strings with their one-line help, so that `--help` imports none of them and
+commands of the package to the left can be listed without importing it. This is also the one place
+where an error becomes a sentence, a remedy and an exit code: 2 for a wrong request, 1 for a
+failure, 130 for an interruption.
 """
 
 import atexit

@@ -1,10 +1,10 @@
-"""`rubricem ask`: one question, answered on the terminal, in a file or as JSON.
+"""`rubricem ask`: answers one question on the terminal, in a file or as JSON.
 
-What needs a person finds one on the terminal, or goes on without and says so. An earlier run is
-gone on with by its name: what shapes the answer is kept as it was; budgets are kept unless others
-are given now, which is how a run that ran out of one goes on.
+If a decision is needed, the person at the terminal is asked; without one, the run goes on and says
+so. An earlier run is resumed by its name: the settings that shape its answer stay as they were;
+budgets stay unless new ones are given, which is how a run that exhausted one continues.
 
-What is about to be done stands on the terminal before the packages that do it are imported.
+What is about to be done is printed before the packages that do it are imported.
 """
 
 import os

@@ -1,15 +1,15 @@
-"""`rubricem bank`: what earlier runs have taught, read, decided on, reworded and carried elsewhere.
+"""`rubricem bank`: read, decide on, edit, export and import what earlier runs taught.
 
-What reflections say comes from models that have read pages: nothing of it reaches a terminal as
-it is. A person pins, disables, releases and removes them, and edits their words between the
+Reflections are written by models that have read pages: none of their text reaches a terminal
+unescaped. A person pins, disables, releases and removes them, and edits their text between the
 policy's own tags. An export for another bank is a file of JSON lines:
 
-    {"rubricem_bank": 1, "items": 2}      the header: the version of the form, how many follow
+    {"rubricem_bank": 1, "items": 2}      header: version of the format, number of items
     {"id": ..., "question": ..., ...}     one item and its standing, as `show --json` has it
 
-What a person decided is not carried over, as it is about another bank: pins and releases are
-passed over, and what was disabled there is left out. All subcommands are here, beyond 600 lines,
-since all tell items and count events in the same words.
+A person's decisions are not carried over, since they concern another bank: pins and releases are
+ignored, and items that were disabled there are left out. All subcommands are in this file, beyond
+600 lines, since they describe items and count events in the same words.
 """
 
 import asyncio

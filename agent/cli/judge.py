@@ -1,9 +1,9 @@
-"""`rubricem judge`: score what was answered, stage by stage, with rubrics for its question.
+"""`rubricem judge`: scores answered questions, stage by stage, on rubrics of the question.
 
-`rubricem judge eval` says how good a judge is, measured on labelled data: with a model, or from
-verdicts recorded before. `rubricem judge rubrics` has the criteria of questions, made before any
-answer or changed by hand: `from-search` makes them from what a search finds, `make` a checklist
-from a good answer; both are kept for good, before any run of the question is judged.
+`rubricem judge eval` measures how good a judge is on labelled data: with a model, or from recorded
+verdicts. `rubricem judge rubrics` manages the criteria of questions: `from-search` makes them from
+search results, `make` makes a checklist from a good answer; both kinds are persistent and made
+before any run of the question is judged. Others are changed by hand.
 """
 
 import asyncio

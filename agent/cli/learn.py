@@ -1,11 +1,11 @@
-"""`rubricem learn`: runs that wait are judged, reflected on, and the best of it is kept.
+"""`rubricem learn`: judges and reflects on waiting runs, and keeps the best reflection.
 
-`rubricem rate` keeps what a person says of an answer, for whoever judges what it taught.
+`rubricem rate` stores a person's rating of an answer, for the judge of reflections on it.
 
-With `--memory on` a run is learnt from once the answer is on the screen. A server learns at once.
-The embedded model takes a minute or more, so the run waits: whoever sits at the terminal is asked,
-anybody else is told the command. Nothing here can take the answer back; what fails, or is
-interrupted, leaves the run waiting.
+With `--memory on` a run is learnt from once its answer is on the screen. With a server's model this
+happens at once. The embedded model takes a minute or more, so the run waits: a person at the
+terminal is asked, otherwise the command to use is printed. Nothing here can affect the answer; if
+learning fails or is interrupted, the run keeps waiting.
 """
 
 import asyncio

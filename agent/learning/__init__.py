@@ -1,1 +1,1 @@
-"""Learning from single runs: they are judged, reflected on, and the best is kept."""
+"""Learning from single runs: judging, reflecting, and keeping the best reflection."""

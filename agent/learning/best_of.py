@@ -1,8 +1,8 @@
-"""`ask --best-of N`: the question is run N times, and a relative judge picks one.
+"""`ask --best-of N`: runs the question N times and has a relative judge pick one answer.
 
-Each run has a seed and a thread of its own. The group is judged in both orders; the judgement is
-kept beside each run. Where the judge gives no score the first run that did not fail is taken,
-and a sentence says so: an answer never depends on the judge.
+Each run has its own seed and thread. The group is judged in both orders; the judgement is stored
+beside each run. If the judge gives no score, the first run that did not fail is taken, and a
+sentence says so: an answer never depends on the judge.
 """
 
 import asyncio

@@ -1,22 +1,22 @@
-"""Learning from a run that has ended: it is judged, reflected on, and the best is kept.
+"""Learning from a run that has ended: judging it, reflecting on it, and keeping the best reflection.
 
-It comes after the answer and can only fail by itself: whatever goes wrong, the answer stands
-and the run waits to be learnt from later, with the reason. Every finished call is in a journal
-beside the run until the learning is done, so a learning that was killed repeats none. A run
-that is learnt from again, because somebody rated it, is reflected on no second time: what was
-written on it is scored anew, now with the rating shown to the judge. A question of a conversation
-is judged and reflected on with what was asked and reported before it; what it taught is kept under
-the question that can stand alone, by which it is recalled.
+This happens after the answer, and its failure affects nothing else: the answer stands, and the run
+waits to be learnt from later, with the reason. Every finished call is in a journal beside the run
+until learning is done, so a killed learning repeats none. If a run is learnt from again because
+somebody rated it, no new reflections are written: the existing ones are scored again, with the
+rating shown to the judge. A question of a conversation is judged and reflected on together with the
+questions and reports before it; what it taught is stored under the standalone form of the question,
+by which it is recalled.
 
-Which runs are still to be learnt from, and what was learnt, is in two small files beside each run:
+Two small files beside each run say whether it is still to be learnt from, and what was learnt:
 
-    runs/THREAD/learn.json          what was decided about learning from it: a `LearnMark`
-    runs/THREAD/reflections.json    every candidate written on it, scored: it was learnt from
+    runs/THREAD/learn.json          the decision about learning from it: a `LearnMark`
+    runs/THREAD/reflections.json    all reflections written on it, scored: it was learnt from
 
 A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt from.
-There is no list to keep in step: the folders are the queue. A process that learns behind its
-answers does so one run after another, from a bounded queue; a run that finds no room there, or
-whose turn has not come when the process ends, waits in its folder as it did before.
+No separate list has to be kept in step: the folders are the queue. A process that learns in the
+background takes one run after another from a bounded queue; a run that finds it full, or whose turn
+has not come when the process ends, keeps waiting in its folder.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Reflections on a finished run: candidates by the policy, scored, the best one accepted.
+"""Reflections on a finished run: candidates written by the policy and scored; the best is accepted.
 
-The policy reads the question and the run as it was written, no score; where that does not fit,
-tool output is shortened first, each piece from its middle, then what the policy wrote, and the
-answer last. A judge that also knows the scores says how good each candidate is as guidance. Every
-candidate can train the policy (GRPO over the m candidates); only the best of valid form, from a
-minimum score on, may enter the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
+The policy reads the question and the run as it was written, but no score. If this does not fit,
+tool output is shortened first, each piece in its middle, then the policy's text, and the answer
+last. A judge that also knows the scores rates each candidate as guidance. All m candidates can
+train the policy (GRPO); only the best one with a valid form and at least a minimum score may enter
+the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
 """
 
 import json

@@ -1,13 +1,13 @@
-"""The judge of runs that have ended: how it is opened, what it is given, and where scores are kept.
+"""The judge of ended runs: how it is opened, what it is given, and where scores are stored.
 
-Its model is the one that was chosen. Where the policy is the embedded model it can be shared, so
-that its weights are in memory once. What code can tell of a stage - whether its form is whole, and
-what its cites hold - can stand in front of the judge's opinion, which then need not be asked for.
+Its model is the one that was chosen. If the policy is the embedded model, it can be shared, so that
+its weights are in memory once. What code can check of a stage - whether its form is complete, and
+what its citations support - can be put in front of the judge, which then need not be asked.
 
-What can be judged is a run by its name, a trajectory's file, or a collected run. A run of a
-conversation is judged under its question with that, without which it means little. Its judgement
-lies beside its trajectory as `judgement.json`: one `Judgement`, or a list of them where the folder
-holds a collected run.
+A run can be judged by its name, from a trajectory's file, or as a collected run. A run of a
+conversation is judged together with the conversation, without which its question means little. The
+judgement is stored beside its trajectory as `judgement.json`: one `Judgement`, or a list of them if
+the folder holds a collected run.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """An MCP server with the tools research, search, open_page, judge, bank_search and bank_show.
 
-It speaks on standard input and output, or by HTTP. What fails is the tool's error, in
-a sentence and a remedy; nothing of a traceback leaves.
+It communicates over standard input and output, or HTTP. A failure is returned as the tool's error,
+in a sentence with a remedy; no traceback is exposed.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the tools of an MCP server work with; opened by the first call that needs it."""
+"""What the tools of an MCP server share; opened by the first call that needs it."""
 
 import asyncio
 from contextlib import AsyncExitStack

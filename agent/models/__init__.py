@@ -1,1 +1,1 @@
-"""Models behind the policy seam: llama.cpp in this process, chat servers, token servers."""
+"""Models behind the policy interface: llama.cpp in this process, chat servers, token servers."""

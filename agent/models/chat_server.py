@@ -1,8 +1,9 @@
-"""A `ChatModel` over any OpenAI-compatible server, asked without what it refuses to be asked.
+"""A `ChatModel` over any OpenAI-compatible server, adapted to what the server accepts.
 
-OpenAI-compatible servers differ in what they accept. Everything useful is asked for first; what
-a server refuses by name is left out from then on, or given its other name. The end of a text is
-found by the caller's predicate, never by the server's `stop`; the stream is then closed.
+OpenAI-compatible servers differ in what they accept. All useful parameters are sent at first; one
+that a server refuses by name is left out from then on, or sent under its other name. The end of a
+text is determined by the caller's predicate, never by the server's `stop`; the stream is then
+closed.
 """
 
 import asyncio

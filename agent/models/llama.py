@@ -1,15 +1,15 @@
 """The embedded policy: llama.cpp in this process, token ids in and token ids out.
 
-`handle_completions` of xllamacpp runs a request on llama.cpp's own scheduler thread and calls
-back for every token; it is called from a worker thread here, so that the event loop stays
-free. The end of a text is found by our own predicate and the request cancelled: llama.cpp's
-`stop` would swallow the log-probabilities of the stop string and cut inside a token.
-Rendering and tokenising go over its loopback HTTP, which is closed to others by a random key.
-Log-probabilities are natural, of the raw model at temperature 1, whatever the sampling.
+`handle_completions` of xllamacpp runs a request on llama.cpp's own scheduler thread and calls back
+for every token; it is called from a worker thread, so that the event loop stays free. The end of a
+text is determined by our own predicate, and the request is then cancelled: llama.cpp's `stop` would
+swallow the log-probabilities of the stop string and cut inside a token. Rendering and tokenising
+use its loopback HTTP server, which a random key closes to others. Log-probabilities are natural, of
+the raw model at temperature 1, whatever the sampling.
 
-The system prompt takes half a minute to read on two cores. What the model made of it is kept on
-disk beside the weights (llama.cpp's slot files, some 30 kB a token of the 1.5B), under a name
-that holds the weights' version and the prompt's ids, and brought back in a later process.
+Reading the system prompt takes half a minute on two cores. The resulting state is cached on disk
+beside the weights (llama.cpp's slot files, about 30 kB per token for the 1.5B), under a name made
+of the weights' version and the prompt's ids, and restored in later processes.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
-"""The model that somebody chose, and how it is opened: in this process, or behind a server.
+"""The choice of a model, and how it is opened: in this process, or behind a server.
 
-A choice is all that opening it needs. It is opened as what the graph writes with (a `Policy`), as
-what judges, or as what continues token ids; whoever opens it asks the choice, and nobody above
-this folder asks which of the two kinds it is. Heavy parts are imported where they are chosen.
+A choice holds everything needed to open it: as a `Policy` with which the graph writes, as a judge,
+or as a model that continues token ids. No code above this folder asks which of the two kinds it is.
+Heavy packages are imported only if they are chosen.
 
-Several servers of one model are one policy of tokens (`TokenPool`). All of them serve the same
-version, which each is asked for again and again; one that is away or serves another is left out,
-and taken back when it serves that version again.
+Several servers of one model form one token policy (`TokenPool`). All must serve the same version,
+which is checked again and again; a server that is away or serves another version is left out, and
+taken back once it serves that version again.
 """
 
 import asyncio

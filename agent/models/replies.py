@@ -1,12 +1,11 @@
-"""A model's reply as far as it has arrived: where it ends, and what each token of it wrote.
+"""A model's reply while it arrives: where it ends, and which text each token wrote.
 
-Every piece is looked at once, whichever model wrote it: the caller's predicate sees the text so
-far and names the offset at which the turn is over; endless repetition, into which small models
-fall whatever they intend, is looked for every 64 characters. What comes after the end is counted
-but not kept, and a turn that has become longer than its tokens can be is at its end, as a server
-may heed no limit. Thinking that a server leaves in the reply's text is told apart from it only
-where the caller asks for that: the scaffold's own turns begin with a `<think>` that is part of
-them.
+Every piece is examined once, whichever model wrote it. The caller's predicate sees the text so far
+and returns the offset at which the turn ends; endless repetition, to which small models are prone,
+is looked for every 64 characters. What arrives after the end is counted but not kept. A turn longer
+than its tokens can be is ended, since a server may ignore the limit. Thinking within the reply's
+text is split off only if the caller asks for that: turns of the scaffold begin with a `<think>`
+that belongs to them.
 """
 
 import sys

@@ -1,22 +1,22 @@
-"""Forced decoding: the runner writes every tag, a small model fills one slot after another.
+"""Forced decoding: the runner writes every tag, and a small model fills one slot after another.
 
-Slots end where they should (`reading`), so the scaffold is valid by construction. Tags, choices
-and ids are PROMPT text; slots are POLICY text with our own ids where they were trimmed. Rows of
-such runs are good for SFT and never for a policy-gradient ratio. Where the slots stand, how long
-they are and how they are sampled was found by measuring; docs/progress.md says what was tried.
+Slots end where they should (`reading`), so the scaffold is valid by construction. Tags, choices and
+ids are PROMPT text; slots are POLICY text, with ids encoded by us if they were trimmed. Rows of
+such runs can be used for SFT, never for a policy-gradient ratio. The places, lengths and sampling
+of the slots were found by measuring; docs/progress.md says what was tried.
 
-The plan is numbered look-ups (`lookups`), and code follows it: each is searched in its own words,
-its answer read out of the passages by a grammar of what they hold, and put into the look-ups that
-refer to it. One that finds nothing is searched once more in other words. What is still open at
-the end is named in the review and in the answer; a small model says of almost any evidence that
-nothing is missing, so it is not asked.
+The plan is a list of numbered look-ups (`lookups`), which code follows: each is searched in its own
+words, answered from the passages by a grammar of what they contain, and inserted into the look-ups
+that refer to it. One that finds nothing is searched once more in other words. What is still open at
+the end is named in the review and in the answer. The small model is not asked whether something is
+missing, since it says of almost any evidence that nothing is.
 
-Nor does a small model call tools of MCP servers when it should, or it calls whatever it is
-offered. So the question is always searched for first. After that a tool is due, once, where its
-description shares two words with the question and no passage holds one of them: the model then
-chooses among the tools that are due and writes the arguments. It is free to call or not to call
-tools that come nearer to the question than that, or any where the search found little of it. A
-grammar holds it to a whole call, or to what would have come without one.
+Nor does a small model call MCP tools when it should; or it calls whatever it is offered. So the
+question is always searched for first. After that a tool is due, once, if its description shares two
+words with the question of which at least one is in no passage: the model then chooses among the
+due tools and writes the arguments. It may, but need not, call tools that are closer to the question
+than that, or any tool if the search found little. A grammar restricts it to a complete call, or to
+what would have come without one.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""Free decoding: the policy writes whole turns; nothing it wrote is edited.
+"""Free decoding: the policy writes whole turns, which are never edited.
 
-A turn ends right after `</call_tool>` or `</answer>`. A turn that breaks the scaffold is asked
-again a bounded number of times, with a note saying what was wrong; the failed attempt is kept
-outside the transcript. What is still wrong after the last attempt is used as far as it goes:
-the run then ends partial, never empty without a reason.
+A turn ends right after `</call_tool>` or `</answer>`. If a turn breaks the scaffold, it is asked
+for again a bounded number of times, with a note on what was wrong; failed attempts are kept outside
+the transcript. If the last attempt is still wrong, it is used as far as possible: the run then ends
+partial, never empty without a reason.
 """
 
 import re

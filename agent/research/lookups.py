@@ -1,9 +1,9 @@
-"""What the look-ups of a plan found, and what code can tell of it without a model.
+"""What the look-ups of a plan found, and what code can derive from it without a model.
 
-Each is searched once what it refers to is known, its short answer is put into those that refer to
-it, and a plan is done when every look-up has been answered or has failed. One that compares what
-others found is never searched: dates are put in order here, since small models say that 2014 comes
-before 1993.
+A look-up is searched once everything it refers to is known; its short answer is inserted into those
+that refer to it. A plan is done when every look-up has been answered or has failed. A look-up that
+compares what others found is never searched: dates are ordered by code, since small models say that
+2014 comes before 1993.
 """
 
 import re

@@ -1,11 +1,11 @@
-"""What a small model fills in, and what answers a look-up, read out of the passages found for it.
+"""The slots that a small model fills, and how look-ups are answered from the passages found for them.
 
 A slot ends at the first thing that looks like a tag, at its own end mark or at its cap, and is
-trimmed to whole sentences. Of a name, a place or a date the passages give the candidates: code
-takes the one that a thing's own page tells in so many words, the model chooses by a grammar among
-others. What is told in words it drafts beside the transcript, and that stands where a passage holds
-it; where none does, the sentences nearest in meaning are asked about one by one, and quoted.
-What code knows of a sentence without a model stands in `quoting`.
+trimmed to whole sentences. For a name, place or date the passages provide candidates: code takes
+the one that the page about that thing states explicitly; among others the model chooses by a
+grammar. An answer in words is drafted by the model outside the transcript, and used if a passage
+supports it; if none does, the model is asked about the sentences nearest in meaning one by one, and
+one is quoted. What code knows about a sentence without a model is in `quoting`.
 """
 
 import asyncio

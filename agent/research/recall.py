@@ -1,11 +1,11 @@
-"""What earlier runs taught, put before a question, and the episodes that lead its searches.
+"""What earlier runs taught, put before a question, and the episodes that guide its searches.
 
 The question's own reflection comes first, then those of the most similar questions; at most k
-(RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance from a model's
-own hand: neutralised, capped in length, and said to be no evidence. What was recalled goes through
-the run's journal, so that a resumed run reads what it read before, whatever the bank has come to
-hold. The bank is told which runs were given what. Of episodes nothing is put before a question:
-`episodes` says what becomes of them. `Stores` says where bank and runs lie, and opens them.
+(RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance written by a
+model: neutralised, capped in length, and labelled as no evidence. What was recalled is journaled,
+so that a resumed run reads the same, whatever the bank has come to hold. The bank records which
+runs were given what. Nothing of episodes is put before a question; `episodes` says how they are
+used. `Stores` says where bank and runs are, and opens them.
 """
 
 import asyncio

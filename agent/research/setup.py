@@ -1,13 +1,12 @@
-"""What a question is answered with, as one value, and a researcher opened from it.
+"""Everything a question is answered with, as one value, and a researcher opened from it.
 
-A `Setup` is resolved once, from settings or from whatever else; each command, page, tool server and
+A `Setup` is resolved once, from settings or another origin. Every command, page, tool server and
 trainer opens its researcher here, with clients that are built once and closed at the end. Heavy
-parts are imported where they are chosen: an answer from a server loads neither llama.cpp nor,
-without a folder or library source, an index.
+packages are imported only if chosen: an answer from a server loads no llama.cpp and, without a
+folder or library as source, no index.
 
-What `--source auto` stands for is settled before anything is asked: the web where it answers soon
-enough, else `python`. It is kept with the run by the name of what it took, so that a resume
-searches the same.
+`--source auto` is resolved before anything is asked: to the web if it answers soon enough, else to
+`python`. The result is stored with the run, so that a resume searches the same source.
 """
 
 import asyncio
