@@ -1,12 +1,11 @@
-"""How a question's rubrics evolve: criteria are added, scored, and pruned by their variance.
+"""How the rubrics of a question evolve: criteria are added, scored, and pruned by their variance.
 
-Pure functions from one `RubricBuffer` to the next; the number of items in it stays bounded,
-because pruning follows every scoring of a group, also one of which too few rollouts were scored to
-be compared (RubricEM, arXiv:2605.10899, appendix C). Rubrics
-are also changed by hand: kept for good, retired, or brought in from elsewhere. Every change stands
-in the buffer's history.
+Pure functions from one `RubricBuffer` to the next. The number of criteria stays bounded, because
+pruning follows every scoring of a group, even if too few rollouts were scored to compare them
+(RubricEM, arXiv:2605.10899, appendix C). Rubrics are also changed by hand: made persistent,
+retired, or imported. Every change is recorded in the buffer's history.
 
-Rubrics are read from files of others, and from those that were exported here:
+Rubrics can be read from these foreign files, and from our own exports:
 
     DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}, also within a row's
                   "ground_truth" (as JSON in a text); {"Question", "Answer Critical":
@@ -15,8 +14,8 @@ Rubrics are read from files of others, and from those that were exported here:
                   with the rubrics also within "reward_model", as RuscaRL has them
     ours          a `RubricBuffer`
 
-Foreign ones are criteria of the answer that are kept for good. Their points become weights, of
-which the largest of a question is 3; points below 0 make a flaw, points of 0 say nothing.
+Foreign ones become persistent criteria of the answer. Their points become weights, scaled so that
+the largest of a question is 3; negative points make a flaw, and items with 0 points are ignored.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Which judge goes with which model: chat servers write verdicts, the local one is read.
+"""Which judge goes with which model: chat servers write verdicts, the local model's are read off.
 
-A judge of whole runs has a name: its kind's, that of a part which an installed package offers, or
-`rubric:MODULE:NAME` for rubrics of one's own; docs/collecting.md lists them.
-Every model is open, and whoever opened it closes it.
+A judge of whole runs has a name: that of its kind, of a part that an installed package offers, or
+`rubric:MODULE:NAME` for custom rubrics; docs/collecting.md lists them. All models are given open,
+and are closed by the caller that opened them.
 """
 
 from collections.abc import Mapping

@@ -2,15 +2,15 @@
 
     Sequential(Gate(Valid()), Gate(Supported(), 0.5), Judged())
 
-The action that such a rubric scores is the text of a stage, the observation a `StageView` of
-it. `Judged` is what the stage judge says. It is asked once for a group, and only about the
-trajectories of which some stage got that far: a gate in front of it saves its cost. What it
-contrasts and prunes its criteria by are those trajectories alone. What rubrics such as an
-`LLMJudge` use of models of their own is counted with the trajectory.
+The action that such a rubric scores is the text of a stage; the observation is a `StageView` of it.
+`Judged` is the score of the stage judge, which is called once per group, and only with the
+trajectories of which some stage passed the gates in front of it: gates save its cost. It contrasts
+and prunes criteria by those trajectories alone. Calls that rubrics such as an `LLMJudge` make to
+models of their own are counted with the trajectory.
 
-`rubric:MODULE:NAME` names code of one's own, wherever a judge has a name: a `Rubric`, something
-that makes one, or a mapping from stages to either. A stage that a mapping leaves out is the stage
-judge's.
+`rubric:MODULE:NAME` names custom code, wherever a judge has a name: a `Rubric`, a callable that
+makes one, or a mapping from stages to either. Stages missing from a mapping are scored by the stage
+judge.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
-"""How good a reflection is as guidance for later runs: three numbers for each candidate.
+"""How good a reflection is as guidance for later runs: three scores for each candidate.
 
-The judge sees what the writer did not: the scores of the run's stages and their reasons, and a
-person's rating where there is one. What it scores is the reflection, not the run (RubricEM,
-arXiv:2605.10899, appendix D). A candidate whose form the policy got wrong scores 0, as a stage
-does that the policy left out; one that a limit cut off, or that the judge failed on, is
-unscored, which is no 0.
+The judge sees what the writer did not: the scores of the run's stages with their reasons, and a
+person's rating if there is one. It scores the reflection, not the run (RubricEM, arXiv:2605.10899,
+appendix D). A candidate with an invalid form scores 0, like a stage that the policy left out; one
+that was cut off by a limit, or on which the judge failed, is unscored, which is not 0.
 """
 
 import random

@@ -1,19 +1,19 @@
 """The relative judge: all attempts of a group in one call, each scored against the others.
 
 The attempts share one prompt: what they have in common is sent once, and each is shown under a
-number that a recorded seed has shuffled; scores return by that number. A second pass shows them
-in the opposite order, and the mean of both is the score. The idea is that of RULER (OpenPipe,
-2025). A model scores by writing JSON, or by its probabilities. A judge that fails leaves the
-group unscored with the reason, never at 0.
+number, shuffled by a recorded seed; scores are returned by that number. A second pass shows them in
+the opposite order, and the score is the mean of both. The idea is that of RULER (OpenPipe, 2025). A
+model scores by writing JSON, or by its probabilities. If the judge fails, the group is unscored
+with the reason, never 0.
 
-Attempts are runs of ours, or conversations of any agent as OpenAI's interface has them, with their
-system prompt and the definitions of their tools.
+Attempts are our runs, or conversations of any agent in the form of OpenAI's interface, with their
+system prompt and tool definitions.
 
-Where other judges stand its lists of scores become judgements of stages. A list is what the
-attempts of a group come to against one another, and stands for one stage of them. Either one list
-is of whole runs, and stands for the answer, whose score training spreads over the other stages;
-or each stage has a list of its own, made of what the runs wrote in it and read in a call of its
-own. It is one module, above 600 lines, since showing, reading and scaling are one judge's.
+In place of other judges, its lists of scores become judgements of stages. A list holds the scores
+of a group's attempts relative to one another, for one stage. Either there is one list for whole
+runs, which stands for the answer, and whose score training spreads over the other stages; or each
+stage has its own list, made in a call of its own from what the runs wrote and read in that stage.
+It is one module, above 600 lines, since showing, reading and scaling belong to one judge.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""What the system keeps: the values every room speaks, the seams, the journal, the stores."""
+"""What the system stores: the shared data types and protocols, the journal, the stores."""

@@ -1,9 +1,9 @@
-"""Ask a chat model until its reply is usable, above all for JSON of a given form.
+"""Asking a chat model until its reply is usable, above all for JSON of a given form.
 
-Where the server can hold a model to a schema it is told the form's; whatever comes is read
-tolerantly all the same, since many servers ignore it. A reply that does not fit is asked for
-again, with what was wrong, a bounded number of times. What was paid is counted for every call,
-also where no usable reply came: the error then carries it as `usage`.
+If the server can constrain a model to a schema, it is given the form's; replies are parsed
+tolerantly all the same, since many servers ignore it. A reply that does not fit is asked for again,
+with a note on what was wrong, a bounded number of times. The usage of every call is counted, even
+if no usable reply came: the error then carries it as `usage`.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Parts that installed packages bring: sources, embedders, judges and prompts, by entry points.
+"""Extensions from installed packages: sources, embedders, judges and prompts, by entry points.
 
 A package names them in its pyproject.toml, in the groups `rubricem.sources`, `rubricem.embedders`,
-`rubricem.judges` and `rubricem.prompts`; docs/extending.md shows one of each. A name that this
-project uses itself is never taken over, but for prompts, which are there to be replaced.
+`rubricem.judges` and `rubricem.prompts`; docs/extending.md shows one of each. Names that this
+project itself uses cannot be overridden, except those of prompts, which are meant to be.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""The rubrics of questions on disk, as they evolve.
+"""The evolving rubrics of questions, on disk.
 
-Each buffer is one JSON file, named by the question's hash and replaced whole, with the history of
-its rubrics in it. Raises StoreError for a file that cannot be read or written, and for one that has
-meanwhile been changed by somebody else.
+Each buffer is one JSON file, including its history, named by the question's hash and replaced as a
+whole. Raises StoreError for a file that cannot be read or written, and for one that was changed by
+another writer in the meantime.
 """
 
 import shutil

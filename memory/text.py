@@ -1,8 +1,8 @@
-"""Texts: those from outside made safe to store and to show, those that do not fit cut, our prompts.
+"""Texts: foreign ones made safe to store and show, long ones cut to fit, and our prompts.
 
-What comes from a model or a page may break an encoding, end a chat turn, or hold what a terminal
-obeys: escape sequences, and characters that reorder or hide text. What is shown of it has lost
-these; line ends and tabs stay.
+Text from a model or a page may break an encoding, end a chat turn, or contain what a terminal
+obeys: escape sequences, and characters that reorder or hide text. These are removed from what is
+shown; line ends and tabs stay.
 """
 
 import hashlib

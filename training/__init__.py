@@ -1,1 +1,1 @@
-"""How the policy gets better: collecting, advantages, engines."""
+"""How the policy is improved: collecting, advantages, engines."""

@@ -1,4 +1,4 @@
-"""Learning from a run that has ended: judging it, reflecting on it, and keeping the best reflection.
+"""Learning from a run that has ended: it is judged and reflected on; the best reflection is kept.
 
 This happens after the answer, and its failure affects nothing else: the answer stands, and the run
 waits to be learnt from later, with the reason. Every finished call is in a journal beside the run

@@ -1,4 +1,4 @@
-"""The slots that a small model fills, and how look-ups are answered from the passages found for them.
+"""The slots that a small model fills, and how look-ups are answered from their passages.
 
 A slot ends at the first thing that looks like a tag, at its own end mark or at its cap, and is
 trimmed to whole sentences. For a name, place or date the passages provide candidates: code takes

@@ -1,22 +1,22 @@
-"""The bank's catalogue: where everything stands in the journal, in SQLite.
+"""The bank's catalogue: where everything is in the journal, in SQLite.
 
-- versions: one row per reflection or episode, its place in the journal and its standing now
-- spans: the generations in which a version was the bank's live word, since <= g < until
+- versions: one row per reflection or episode, its place in the journal and its current standing
+- spans: the generations in which a version was the live one of its question, since <= g < until
 - questions: one row per question, numbered by its first generation, with a digest of all
-  questions up to it; what the index of embeddings follows
-- terms: of each episode that is not removed, its names and words and the form of its question, as
+  questions up to it, which the index of embeddings follows
+- terms: for each episode that is not removed, its names and words and the form of its question, as
   numbers that hold no text
-- removals: ids of what was removed, the key of its words, whether no run may bring these again
-- place: how far the journal was followed, and what its last line there says
+- removals: ids of removed items, the key of their text, whether no run may add it again
+- place: how far the journal was followed, and the content of its last line there
 
 It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
-answers by question, id and generation without reading it. It holds no text, is derived, and
-is made again where it is damaged or does not fit the journal, in memory where it cannot be
-written. Blocking; threads take turns, and other processes may use the file at once.
+answers by question, id and generation without reading it. It holds no text and is derived: it is
+rebuilt if it is damaged or does not fit the journal, and in memory if it cannot be written.
+Blocking; threads take turns, and other processes may use the file at once.
 
-Its rules: at most one version of a question and kind stands. A new one replaces the one that
-stood, unless it is in quarantine, came only for the history, or meets one that a person pinned. An
-edited version takes the place of the one that was edited, and what was decided about it.
+Its rules: at most one version per question and kind is live. A new version replaces the live one,
+unless it is in quarantine, was added only for the history, or the live one is pinned by a person.
+An edited version takes the place of the one that was edited, with the decisions made about it.
 """
 
 import hashlib

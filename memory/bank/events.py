@@ -1,23 +1,22 @@
 """The bank's journal: every event of the bank, one fsynced JSON line each.
 
     {"event": "put", "reflection": {...}}             one more reflection; or "episode"
-    {"event": "blank", "id": ..., "key": ...}         where a put stood whose text was removed
+    {"event": "blank", "id": ..., "key": ...}         in place of a put whose text was removed
     {"event": "pin", "id": ..., "on": true}           also disable, release and remove
 
-It is the truth of the rubric bank; whatever else there is of it can be built again from here.
-Line n makes generation n; one of the first version is a bare reflection, which is a put. Several
-processes may share the file: who writes holds its lock, and what others have written is read on.
-A last line cut by a crash was never acknowledged to anybody: readers pass over it and the next
-append removes it.
+The journal is authoritative; everything else in the rubric bank can be rebuilt from it. Line n
+makes generation n; a line of the first version is a bare reflection, which is a put. Several
+processes may share the file: a writer holds its lock and first reads what others have written. A
+last line cut by a crash was never acknowledged to anyone: readers skip it and the next append
+removes it.
 
-What is removed is blanked in a copy that takes the journal's place, with spaces to its old
-length, so that the other lines stay where they are. A removal or release says by a hash of what
-words it is about: those of a removed reflection come back under no other id, until a person brings
-them in, writes them or releases them.
+Removed text is blanked in a copy that replaces the journal, with spaces to the old length, so that
+all other lines keep their places. A removal or release identifies the text it concerns by a hash:
+the text of a removed reflection cannot return under another id until a person imports, writes or
+releases it.
 
-An item of the bank is a reflection or an episode and what became of it: for which generations it
-was the bank's word on its question, what was decided about it, and what came of the runs that
-recalled it.
+A `BankItem` is a reflection or an episode with its fate: the generations in which it was live for
+its question, the decisions about it, and the results of the runs that recalled it.
 """
 
 import fcntl

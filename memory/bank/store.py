@@ -1,8 +1,8 @@
-"""The bank on disk: its journal, its catalogue and its uses as one, blocking.
+"""The bank on disk, blocking: its journal, its catalogue and its uses as one.
 
 It is used from worker threads, which take turns; other processes may use the folder at once.
 
-The uses say which runs were given which items, and how these runs were scored:
+The uses record which runs were given which items, and how these runs were scored:
 
     {"trajectory": ..., "ids": [...], "question": sha256}    items were put before its question
     {"trajectory": ..., "mean": 0.7}                         its mean stage score, in [0, 1]
@@ -11,13 +11,13 @@ The uses say which runs were given which items, and how these runs were scored:
                                                              or, by "lesson", which of a
                                                              reflection's lessons held up
 
-They are no events of the bank, so that recalling makes no generations. A run told of twice is
-one use, and its last score counts: writing looks nothing up. One fsynced line each.
+They are not events of the bank, so that recalling makes no generations. Several lines about one run
+count as one use, and its last score counts: writing needs no look-up. One fsynced line each.
 
 A snapshot, for a training checkpoint or a backup, is a folder with `snapshot.json` (the bank's id,
-its generation, the journal's length in bytes) and copies of both journals; what is derived is not
-copied. What a person removed since stays removed when the bank goes back to it; the snapshot
-itself still has its text.
+its generation, the journal's length in bytes) and copies of both journals; derived files are not
+copied. What a person has removed since stays removed when the bank is restored from a snapshot; the
+snapshot itself still has its text.
 """
 
 import threading

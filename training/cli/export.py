@@ -1,9 +1,9 @@
-"""What there is to see of runs: `rubricem export`, `rubricem runs show FOLDER`, `rubricem loop`.
+"""Views and exports of runs: `rubricem export`, `rubricem runs show FOLDER`, `rubricem loop`.
 
-`export` writes what a run collected in the form that a trainer reads. `runs show` tells what a
-collecting run brought, or how a training went: on the terminal, as a page, as JSON; a training's
-numbers as TensorBoard's event files, too. `loop` is one thin line through everything, on one
-machine without a key.
+`export` writes what a run collected in the form that a trainer reads. `runs show` reports what a
+collecting run produced, or how a training went: on the terminal, as a page or as JSON; a training's
+metrics as TensorBoard event files, too. `loop` is a minimal pass through all parts, on one machine
+without a key.
 """
 
 import asyncio

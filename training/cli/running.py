@@ -1,4 +1,4 @@
-"""What every command that works for long shares: how it tells what it does, what ends it early."""
+"""What all long-running commands share: how they report progress, and what ends them early."""
 
 import asyncio
 import os

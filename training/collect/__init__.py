@@ -1,1 +1,1 @@
-"""Collecting: questions asked in steps, groups of rollouts judged, all of it resumable."""
+"""Collecting: questions asked in steps, with groups of judged rollouts, all of it resumable."""

@@ -1,18 +1,18 @@
-"""One collecting run on disk: what was asked for, what is finished, what every step gave.
+"""One collecting run on disk: its settings, what is finished, and the results of every step.
 
     manifest.json           the settings that shape the run, written once
     questions.jsonl         the questions, as they were when it began
-    held_out.jsonl          those that are never collected, where some are held out
+    held_out.jsonl          those that are never collected, if any are held out
     journal.jsonl           every finished call of a model or tool
-    runs/THREAD/            each rollout, as `rubricem ask` keeps its own
+    runs/THREAD/            each rollout, stored as by `rubricem ask`
     steps/NNN/*.json        the finished parts of a step: the bank's state, judged groups with the
-                            rubrics they led to, reflections
+                            resulting rubrics, reflections
     steps/NNN/done.json     the step is committed, with the sizes of the files below
     trajectories.jsonl, groups.jsonl, judgements.jsonl, reflections.jsonl
 
-The last four only grow. A step's lines are appended and fsynced before its `done.json` is
-written; what a kill leaves beyond the sizes named there was never committed, and is cut off
-when the run goes on. Readers stop at those sizes.
+The last four only grow. A step's lines are appended and fsynced before its `done.json` is written;
+anything that a kill leaves beyond the sizes given there was never committed, and is cut off when
+the run is resumed. Readers stop at those sizes.
 """
 
 import os

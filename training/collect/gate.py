@@ -1,26 +1,24 @@
-"""When the calls of a collecting run may begin: the one gate that all of them pass.
+"""The gate that all calls of a collecting run pass: it decides when each may begin.
 
-A run ends before its end for three reasons: a person interrupts it, its money is spent, or a
-server serves nobody for long. Then no call begins any more, those in flight are finished and
-kept, and the same command goes on later. Money is kept to its limit by letting fewer calls begin
-the nearer it is: one more begins only where it and all in flight could each cost as much as the
-dearest one did, and still fit.
+A run ends early for three reasons: a person interrupts it, its money is spent, or a server is away
+for long. Then no new call begins, those in flight are finished and kept, and the same command
+resumes the run later. The cost limit is kept by letting fewer calls run the nearer it is: a call
+begins only if it and all in flight, each at the cost of the dearest call so far, still fit.
 
-Runs that share a purse are those of one training: its rounds and its held-out questions, whose
-rollouts, judgements and reflections overlap. What each has cost is in its own journal, that of
-calls that brought nothing included, so a training that goes on counts the journals of all that it
-did before.
+Runs that share a purse belong to one training: its rounds and its held-out questions, whose
+rollouts, judgements and reflections overlap. The cost of each is in its own journal, including
+calls without a usable reply, so a resumed training counts the journals of everything it did before.
 
-What a rubric of one's own asks of a model of its own passes here as well, though an `LLMJudge`
-knows nothing of a run: its replies are kept, and a server that is away is waited for.
+Calls that a custom rubric makes to a model of its own pass here as well, though an `LLMJudge` knows
+nothing of a run: its replies are kept, and a server that is away is waited for.
 
 A judge's call on its way, from outside in, with what each step adds:
 
-    StageJudge.judge -> ask_json            a prompt; a reply read, or asked for again
-    JournaledChat.chat -> JournaledCalls    the journal's reply where it has one
-    RunGate.call                            this gate: whether it may begin, and what it cost
-    OpenAIChat.chat -> Tries.call           the server's limiter; tried again after refusals
-    ModelServer.hear                        one request, heard to its end
+    StageJudge.judge -> ask_json            a prompt; a reply parsed, or asked for again
+    JournaledChat.chat -> JournaledCalls    the journaled reply, if there is one
+    RunGate.call                            this gate: whether it may begin, and its cost
+    OpenAIChat.chat -> Tries.call           the server's limiter; retries after refusals
+    ModelServer.hear                        one request, read to its end
 """
 
 import asyncio

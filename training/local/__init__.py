@@ -1,1 +1,1 @@
-"""The local engine: training by torch, of adapters or all weights, on one process or several."""
+"""The local engine: training by torch, of adapters or all weights, in one process or several."""

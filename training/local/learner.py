@@ -1,14 +1,14 @@
-"""One optimizer step of a model: by imitation (SFT) or by the stage-wise policy gradient.
+"""One optimizer step of a model: imitation (SFT) or the stage-wise policy gradient.
 
-A window's rows go through the model part by part (`training.local.passes`): packed, padded or one
-by one, and what they begin with once, so that memory is that of one part; every token's weight is
-its share of the whole window, so gradients add up to the window's however it is cut, and over
-however many ranks.
+The rows of a window go through the model in parts (`training.local.passes`): packed, padded or one
+by one, with shared beginnings computed once, so that memory is that of one part. The weight of
+every token is its share of the whole window, so gradients add up to the window's, however it is
+split and over however many ranks.
 
-The old policy of the clipped ratio is the one before the window's first update. The first pass
-over a window therefore needs no extra forward: its own log-probabilities, held constant, are
-the old ones; further passes use those. The reference is the model as the training began; where a
-divergence from it or the novelty is asked for, a window has one more pass, of the reference.
+The old policy of the clipped ratio is the policy before the window's first update. The first pass
+over a window therefore needs no extra forward: its own log-probabilities, held constant, are the
+old ones; further passes reuse them. The reference is the model as it was when training began; if a
+divergence from it or the novelty is wanted, a window has one more pass, through the reference.
 """
 
 import math

@@ -1,10 +1,10 @@
-"""One round in numbers: rewards, spread, advantages, lengths, form, staleness and time.
+"""The metrics of a round: rewards, spread, advantages, lengths, form, staleness and time.
 
-What the judge gave by stage and criterion, what it left unscored and what it cost; the form of the
-rollouts; how unlike one another the answers of a group are, where that can be measured. All are
-floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over what has a value; a
-name without any value is left out, so a missing score is never a 0. Scores and shares are in
-[0, 1], lengths in tokens, times in seconds.
+They cover the judge's scores by stage and criterion, what it left unscored and its cost; the form
+of the rollouts; and how much the answers of a group differ, if that can be measured. All are floats
+under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over existing values; a name
+without any value is left out, so a missing score is never 0. Scores and shares are in [0, 1],
+lengths in tokens, times in seconds.
 """
 
 import asyncio

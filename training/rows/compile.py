@@ -1,26 +1,26 @@
-"""What was collected as rows: by advantage where it was judged, by imitation where it is a trace.
+"""Compiles collected runs to rows: with advantages if they were judged, for imitation if traces.
 
-Free rollouts that were judged give policy rows and, where there are reflections, those; forced
-traces and those of a teacher give rows for imitation. What was sampled keeps its ids; traces,
-and transcripts of a chat-only server, need a tokeniser and are never good for a policy-gradient
+Free rollouts that were judged give policy rows and, if there are reflections, rows of those; forced
+traces and a teacher's rollouts give rows for imitation. Sampled text keeps its ids; traces, and
+transcripts of a chat-only server, need a tokeniser and can never be used for a policy-gradient
 ratio.
 
-A small model hardly keeps to the scaffold by itself, so it is first shown its own forced traces
-in the form of free mode: the free system prompt, the tags as its own words, each turn as one
-piece. What differs is adapted here: the question that the runner repeats after a tool output is
-left out, each later turn begins with a thought (which sources are new), and the mark before an
-exact answer goes. A trace whose turns free mode would still refuse is dropped with the reason.
+A small model hardly follows the scaffold by itself, so it is first shown its own forced traces in
+the form of free mode: the free system prompt, the tags as its own text, each turn as one piece. The
+differences are adapted here: the question that the runner repeats after a tool output is left out,
+each later turn begins with a thought (which sources are new), and the mark before an exact answer
+is removed. A trace whose turns free mode would still refuse is dropped with the reason.
 
 A teacher is any model that answers better than the one to be trained: its free rollouts are
-collected like others, marked as its own, and good for imitation alone.
+collected like others, marked as the teacher's, and used for imitation only.
 
-A demonstration is a conversation or a row; a conversation that was written down gives the row
-later, for whatever model it is trained into. Loss stands on everything the policy has to write,
-tags included, and on no tool output, nor on an attempt that was refused. The ids are a tokeniser's
-own, so no policy-gradient ratio is ever formed of a row. Of the rejection rules the first four
-always hold, the others where they are named.
+A demonstration is a conversation or a row; a conversation becomes a row later, for whatever model
+is trained on it. The loss covers everything that the policy has to write, including tags, but no
+tool output and no rejected attempt. The ids come from a tokeniser, so no policy-gradient ratio is
+ever formed of a demonstration. Of the rejection rules the first four always apply, the others if
+they are named.
 
-Above 600 lines, since a trace is refused, recast and encoded in the one form it is trained in.
+Above 600 lines, since a trace is refused, recast and encoded in the form in which it is trained.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What a trainer needs of one sequence: the one value between collecting and every engine.
+"""What a trainer needs of one sequence: the one data type between collecting and every engine.
 
-Position t of every list carries the value for predicting `ids[t]` from what stands before it;
-so position 0 is never trained. Token ids are those that were sampled (token in, token out).
+Position t of every list belongs to the prediction of `ids[t]` from what precedes it, so position 0
+is never trained. Token ids are those that were sampled (token in, token out).
 """
 
 from collections.abc import Sequence

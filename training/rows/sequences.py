@@ -1,14 +1,14 @@
 """Transcripts as token sequences: token in, token out, never rendered again.
 
-A sequence is the ids of all kept segments one after another, exactly as the policy read and
-wrote them. A transcript from a chat-only server has no ids; `retokenised` gives it those of a
-tokeniser and marks it, so that no policy-gradient ratio is ever formed of it. The tokenizer of a
-folder of safetensors encodes as llama.cpp does of a GGUF file: what stands in a text is text, also
-where it is written like a special token, and the chat template alone puts special ones in.
+A sequence is the concatenated ids of all kept segments, exactly as the policy read and wrote them.
+A transcript from a chat-only server has no ids; `retokenised` gives it those of a tokeniser and
+marks it, so that no policy-gradient ratio is ever formed of it. The tokenizer of a folder of
+safetensors encodes as llama.cpp does for a GGUF file: text is text, even if it looks like a special
+token, and only the chat template inserts special tokens.
 
-Which vocabulary ids are of is a short hash that rows carry, and a model is compared by: of the
-ordinary tokens and their ids. A GGUF file pads its list of tokens and a fine-tuning adds special
-ones, so that with all of them a model's file and its folder would seem to differ.
+Rows carry a short hash of the vocabulary of their ids, by which a model is compared with them: over
+the ordinary tokens and their ids. GGUF files pad their list of tokens and fine-tuning adds special
+ones, so with all tokens a model's file and its folder would seem to differ.
 """
 
 import asyncio
