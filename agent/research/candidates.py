@@ -1,10 +1,10 @@
-"""What of a passage may answer a look-up, told from its text alone.
+"""What in a passage may answer a look-up, found in its text alone.
 
-What a look-up asks for - a name, a place, a date, or words - is read from its question word. Of
-names, places and dates a passage gives the candidates, so that nothing can be answered that no
-passage holds, and nothing that only repeats the question. Some things are said in few ways: who
-made a work, kin, and when and where somebody was born and died. The words beside a name or a date
-tell that better than a small model does, which takes "a Scottish magnate" for somebody's father.
+What a look-up asks for - a name, a place, a date, or words - is read from its question word. For
+names, places and dates a passage provides the candidates, so that no answer can be given that is in
+no passage or only repeats the question. Some facts are expressed in few ways: who made a work, kin,
+and when and where somebody was born and died. The words beside a name or a date identify these
+better than a small model does, which takes "a Scottish magnate" for somebody's father.
 """
 
 import builtins

@@ -1,15 +1,15 @@
-"""What was asked before, found again: by words of question and report, by tags, by time.
+"""Finding earlier runs: by words of question and report, by tags, by time.
 
-    history.sqlite     an index over the runs' folders, made again where it is missing or damaged
+    history.sqlite     an index over the runs' folders, rebuilt if it is missing or damaged
 
-The folders are the truth and the index follows them: a file that is put into a run's folder, or
-replaced in it, changes the folder's own time, so one look at each folder tells what is to be read
-anew. What was changed within the last moment is looked at once more, since two changes within one
-tick of the clock have the same time.
+The folders are authoritative and the index follows them: adding or replacing a file in a run's
+folder changes the folder's own time, so one look at each folder shows what must be read again.
+Folders changed within the last moment are looked at once more, since two changes within one tick of
+the clock have the same time.
 
-Words are those of Unicode, without case and accents. Of scripts that are written without spaces
-each letter is a word, and what is sought in them is found as a phrase. Everything sought has to
-stand in one run; of words of three letters and more the last ones may be missing.
+Words are Unicode words, without case and accents. In scripts written without spaces each letter is
+a word, and searches in them match phrases. All words of a search have to occur in one run; words of
+three letters or more match as prefixes.
 """
 
 import json

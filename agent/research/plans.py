@@ -1,12 +1,11 @@
-"""A plan as numbered look-ups: how it is read, and what code makes whole in it.
+"""A plan as numbered look-ups: how it is read, and how code completes it.
 
-A look-up may name what an earlier one finds: `2. Where did [1] die?` (Self-Ask, arXiv:2210.03350;
-ReWOO, arXiv:2305.18323). A small model finds the first steps of a chain, but it forgets half of a
-comparison, compares what was not asked for, and takes a father-in-law for one step. So of two
-things that a question sets side by side the look-ups of the first are made for the other as well,
+A look-up may refer to what an earlier one finds: `2. Where did [1] die?` (Self-Ask,
+arXiv:2210.03350; ReWOO, arXiv:2305.18323). A small model finds the first steps of a chain, but it
+forgets half of a comparison, compares what was not asked for, and takes a father-in-law for one
+step. So if a question compares two things, the look-ups of the first are repeated for the other,
 what is compared is taken from the question's own word (older: born), and kin that is named through
-another person is looked up through that person. Where a question has none of these the plan is the
-model's.
+another person is looked up through that person. If none of this applies, the plan is the model's.
 """
 
 import re

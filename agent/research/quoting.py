@@ -1,10 +1,10 @@
-"""What a sentence of a source says to a question, and how it is quoted, by code alone.
+"""How far a sentence of a source answers a question, and how it is quoted, by code alone.
 
-An `Inquiry` is a look-up's question with what the model expected of its answer: passages, sentences
-and claims are held against its words, its names and numbers, and against the kind of answer that it
-asks for. A sentence is quoted in one line, with what it cannot be understood without: the sentence
-that follows a short one, the parameter that its entry is of, the name of its page, the items of the
-list that it leads to.
+An `Inquiry` is a look-up's question with the answer that the model expected: passages, sentences
+and claims are compared with its words, its names and numbers, and the kind of answer that it asks
+for. A sentence is quoted on one line, with what is needed to understand it: the sentence that
+follows a short one, the parameter that its entry describes, the name of its page, the items of the
+list that it introduces.
 """
 
 import math

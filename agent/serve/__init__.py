@@ -1,1 +1,1 @@
-"""The server of `rubricem serve`: runs that outlive their watchers, over HTTP on one's own host."""
+"""The server of `rubricem serve`: runs over HTTP that continue without their watchers."""

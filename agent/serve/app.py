@@ -1,14 +1,16 @@
 """One server from its settings to its end: the application, the socket, the token, the signals.
 
-The application is routes over the desk and the page's static files, with the guard before both.
-What was collected and trained is told by the room to the left, and therefore named by string.
+The application consists of routes over the desk and the page's static files, with the guard in
+front of both. Collected and trained runs are served by the package to the left, and are therefore
+named by string.
 
-There is one server for each data directory: what two of them did to one run, neither would know.
-A token is made once and kept for its owner alone, unless who serves this machine alone wants none.
-One that listens on all addresses is told by those that this machine has in its networks, since
-nobody elsewhere can open 0.0.0.0 or a loopback address.
+There is one server per data directory: two would not know what the other does to a run. A token is
+made once and kept readable for its owner alone; a server for this machine alone may do without. A
+server that listens on all addresses is announced by those of this machine's networks, since nobody
+elsewhere can open 0.0.0.0 or a loopback address.
 
-Above 600 lines, since who may enter follows from where it listens, and what is told from both.
+Above 600 lines, since where the server listens decides who may enter, and what is announced follows
+from both.
 """
 
 import asyncio

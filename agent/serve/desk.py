@@ -1,18 +1,17 @@
-"""The desk: every run that this server works on, whoever asked for it and whoever watches.
+"""The desk: all runs of this server, whoever asked for them and whoever watches.
 
-A run is a task of its own. Nobody's connection is part of it: it is started, stopped, answered
-and resumed by its key, and what happens in it is told through its event log. Runs beyond those
-that go on at once wait for a place. What a server that ended had not finished goes on when the
-next one starts, from the journals: nothing that had finished is done again.
+A run is a task of its own, independent of any connection: it is started, stopped, answered and
+resumed by its key, and its events go to its event log. Runs beyond the limit of simultaneous ones
+wait for a place. Runs that an ended server had not finished are resumed from their journals by the
+next one: nothing that had finished is done again.
 
-A model is opened by the first question that names it and stays; there is one researcher for each
-way to answer, and sources are opened once for each set of them. What they have to say while they
-work goes to the run that is being worked on. What a server learns from its runs it learns behind
-the answers with a server's model, else when asked to: runs wait in their folders, as those of
-`rubricem ask` do, and those of another model are left to `rubricem learn`, since a model reflects
-on what it wrote itself.
+A model is opened by the first question that names it and stays open; there is one researcher for
+each way to answer, and sources are opened once for each set of them. Messages from sources go to
+the run that is being worked on. With a server's model, the desk learns from its runs in the
+background, otherwise when asked to: runs wait in their folders, as those of `rubricem ask` do. Runs
+of another model are left to `rubricem learn`, since a model reflects on what it wrote itself.
 
-Runs, open models and lessons stand together, above 600 lines, since they end with the server in one
+Runs, open models and lessons are one module, above 600 lines, since they end with the server in one
 order.
 """
 

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: read off its events, told at a reader's pace, kept in a file.
+"""What a run reports while it goes on: read from its events, sent at a reader's pace, kept in a file.
 
     Event -> Telling -> Pacer -> EventLog    for whoever watches
                      -> HeardEvents          at once and without text, for a program that waits for
@@ -6,10 +6,10 @@
 
     runs/THREAD/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
 
-An event is told once it is in the file, so a number that somebody has seen is never given to
-another event by a process that comes after. Readers ask for what follows the number they have:
-nobody is queued for, so a slow one costs no memory and reads the file. Events are for people
-watching and are not fsynced; the journal holds the truth.
+An event is sent only once it is in the file, so a later process never gives a number that somebody
+has seen to another event. Readers ask for what follows the number they have: there are no queues
+per reader, so a slow one costs no memory and reads the file. Events are for people watching and are
+not fsynced; the journal is authoritative.
 
 Above 600 lines since these are the links of one chain, and each knows the form of the next.
 """

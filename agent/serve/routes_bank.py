@@ -1,7 +1,7 @@
-"""`/api/bank`: what judged runs have taught, to be searched, corrected, released and removed.
+"""`/api/bank`: search, correct, release and remove what judged runs have taught.
 
-A change says which version of an item it is about (in its body, or by `If-Match`); where that
-is not the one that stands, somebody else was faster, and nothing is changed.
+A change says which version of an item it concerns (in its body, or by `If-Match`); if that is not
+the current version, somebody else was faster, and nothing is changed.
 """
 
 import asyncio

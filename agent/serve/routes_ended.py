@@ -1,11 +1,10 @@
-"""What is done with a run that has ended: it is exported, judged, and rated by a person.
+"""What can be done with an ended run: exporting, judging, and rating it.
 
     /api/runs/{run}/export/{kind}        its report as a file, without this machine's paths and keys
-    /api/runs/{run}/judge, /judgement    judging, and what it gave, criterion by criterion
+    /api/runs/{run}/judge, /judgement    judging, and its result, criterion by criterion
     /api/runs/{run}/rate                 how good a person finds it
 
-Judging is asked for and goes on in the background, one run after another; its state is looked at
-until it is done.
+Judging is done in the background, one run after another; clients poll its state until it is done.
 """
 
 import asyncio

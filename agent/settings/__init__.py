@@ -1,11 +1,11 @@
-"""What the user has chosen, and where each choice came from.
+"""The user's settings, and where each of them came from.
 
-Four layers, the first that names a value wins: flags, the environment (`RUBRICEM_*`),
+Four layers, the first that sets a value wins: flags, the environment (`RUBRICEM_*`),
 `rubricem.toml` (in the working directory, else in the user's configuration directory), and the
-defaults below. Under them lie `OPENAI_BASE_URL` and `OPENAI_API_KEY`: they fill in a server and
-a key that nothing else names.
+defaults below. `OPENAI_BASE_URL` and `OPENAI_API_KEY` come last: they provide a server and a key
+that nothing else names.
 
-What is wrong with a setting is said in a sentence that shows no key and no password.
+An invalid setting is reported in a sentence that shows no key and no password.
 """
 
 import ast

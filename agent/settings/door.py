@@ -1,12 +1,12 @@
-"""The door: the settings of the user, resolved once into what the rooms behind it are given.
+"""The door: the user's settings, resolved once into the values that other code receives.
 
 Which model answers: the embedded one, unless a server or a server's model is named. A key alone
-never causes a paid call: `OPENAI_API_KEY` lies in many environments for other programs, so it
-counts only when a model that is not an embedded one has been asked for.
+never causes a paid call: `OPENAI_API_KEY` is in many environments for other programs, so it counts
+only if a model other than an embedded one was asked for.
 
-Here ends `Settings`: what lies behind is given a `Setup`, a model's choice or a few values. Who
-asks for another thing of a question than the process was begun with (the page, collecting) changes
-the settings and comes through this door again.
+`Settings` ends here: code below is given a `Setup`, a model's choice or a few values. A caller that
+needs other settings for a question than the process began with (the page, collecting) changes them
+and resolves them here again.
 """
 
 import re

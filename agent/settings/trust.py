@@ -1,8 +1,8 @@
-"""What a `rubricem.toml` of the working directory may do: a folder from elsewhere may bring one.
+"""What a `rubricem.toml` in the working directory may do, since a folder from elsewhere may bring one.
 
-Settings that read, send, load or spend beyond its folder count once a person has said yes to them.
-That is kept in the user's data folder, one SHA-256 a line, of the file's place, the setting and its
-value: another value, or the same file elsewhere, is asked about again.
+Settings that read, send, load or spend beyond its folder take effect only once a person has agreed.
+The consent is stored in the user's data folder, as one SHA-256 per line over the file's place, the
+setting and its value: another value, or the same file elsewhere, is asked about again.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Which source a name means: of this machine, of a service, a package's own, or a folder.
+"""What a source name refers to: one of this machine, of a service, of a package, or a folder.
 
-A package gives sources of its own by the entry points `rubricem.sources`. A folder called like one
-of them is meant by its path, as in `./web`. Several sources are asked as one, at the same time, and
-their passages taken in turn.
+Packages provide sources of their own through the entry points `rubricem.sources`. A folder with the
+name of one of them is given by its path, as in `./web`. Several sources are searched as one, at the
+same time, and their passages are interleaved.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """A folder of documents as a source of passages: md, txt, rst, html, pdf, epub, csv and Office's.
 
-The folder is indexed before the first search and looked at again by later ones: where a file was
-added, changed or removed, what changed is read, and the part of the index that it stands in is
-made anew. Parts are by the hash of a file's path, so that all others stay as they are. What a file
-says is cached by the hash of its content. A file that cannot be read is a problem kept beside the
-others, with the remedy; it never stops the rest.
+The folder is indexed before the first search and checked again by later ones: if a file was added,
+changed or removed, what changed is read, and its part of the index is rebuilt. Files are assigned
+to parts by the hash of their path, so that all other parts stay as they are. A file's text is
+cached by the hash of its content. A file that cannot be read is reported as a problem, with the
+remedy; it never stops the rest.
 """
 
 import json

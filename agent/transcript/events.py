@@ -1,8 +1,8 @@
-"""What happens during a run, as values: whoever watches a question being answered gets these.
+"""The events of a run, as values: whoever watches a question being answered gets these.
 
-The graph tells one `Listener` and never waits for it, so a listener must return at once and
-must not raise. They tell people, traces and logs how a run gets on; the trajectory and the journal
-hold the truth.
+The graph calls one `Listener` and never waits for it, so a listener must return at once and must
+not raise. Events inform people, traces and logs about a run's progress; the trajectory and the
+journal are authoritative.
 """
 
 from collections.abc import Callable

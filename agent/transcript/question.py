@@ -1,20 +1,20 @@
-"""What is asked of a run, what it may spend on it, and what one action of it brings.
+"""What is asked of a run, what it may spend, and what one of its actions finds.
 
-A budget - tokens, seconds, US dollars - has a reserve: where what is left falls below it the
-research ends, so that an answer can still be written; where nothing is left the run is broken
-off. Tokens are those processed afresh, read and written: what a server read from its cache is not
-counted. Money is limited where a price is known. A call is not begun that would, at the size of
-the one before it, spend more tokens or dollars than are left; seconds also end a call in flight.
-All that decides is taken from the journal where it holds the calls: the clock stands still while
-finished calls are replayed, so a resumed run decides as it did at first.
+A budget - tokens, seconds, US dollars - has a reserve: when less than it is left, the research
+ends, so that an answer can still be written; when nothing is left, the run is cut. Tokens are those
+newly processed, read and written: what a server read from its cache is not counted. Cost is limited
+if a price is known. A call is not begun if, at the size of the previous one, it would exceed the
+tokens or dollars left; seconds also end a call in flight. These decisions are derived from the
+journal for calls that it holds: the clock stands still while finished calls are replayed, so a
+resumed run decides as it did at first.
 
-What the policy does next is one line of text, which the graph's state holds and a person is
-shown: a query, `open_page S3 words to find`, whose address only the guard of pages decides on, or
-a tool of an MCP server by its name, `wiki.page {"title": "..."}`. What comes back is shown to it
+The policy's next action is one line of text, which is held in the graph's state and shown to a
+person: a query, `open_page S3 words to find`, whose address only the guard of pages decides on, or
+a tool of an MCP server by its name, `wiki.page {"title": "..."}`. The result is shown to the policy
 as numbered snippets, untrusted text made harmless.
 
-The person who asked is somebody who decides when they are asked: `approve_plan` comes with the
-plan, `clarify` with the doubt.
+A `Person` decides when asked: `approve_plan` comes with the plan, `clarify` with the policy's
+question.
 """
 
 import asyncio

@@ -1,14 +1,13 @@
-"""The words by which texts meet: a claim and a passage, a question and a page.
+"""The words by which texts are compared: a claim and a passage, a question and a page.
 
-What a word is, `memory.language` says; of content words identifiers count by their parts
-(`lru_cache` is "lru" and "cache"), and negations count, since they turn a claim round. Two texts
-that are held against each other are read in one language, that of the claim or question, so that a
-fragment without a telling word (a name, a title) meets the words of the whole. The overlap
-of a claim and a passage is cheap and blind to meaning: it says where to look, never that a claim
-holds.
+`memory.language` defines what a word is. Among content words identifiers count by their parts
+(`lru_cache` is "lru" and "cache"), and negations count, since they reverse a claim. Two texts that
+are compared are read in one language, that of the claim or question, so that a fragment without a
+telling word (a name, a title) matches the words of the whole. The overlap of a claim and a passage
+is cheap and blind to meaning: it says where to look, never that a claim holds.
 
-What narrows a query (`year:2019-2021`, `field:"Computer Science"`) travels inside its text, so that
-the journal, a resume and the report show it as asked; sources that cannot narrow leave it out.
+Filters of a query (`year:2019-2021`, `field:"Computer Science"`) are part of its text, so that the
+journal, a resume and the report show it as asked; sources that cannot filter leave them out.
 """
 
 import re

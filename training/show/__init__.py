@@ -1,1 +1,1 @@
-"""What is shown of collected and trained runs: terminal, pages, routes of the server."""
+"""Views of collected and trained runs: terminal, pages, routes of the server."""

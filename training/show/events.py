@@ -1,8 +1,8 @@
-"""What a training tells while it goes on, and which names its numbers can have.
+"""What a training reports while it goes on, and the names that its metrics can have.
 
-A listener (a terminal, a log, event files) is called from the threads that work, so it must return
-at once. In names, {stage}, {author}, {objective} and {n} stand for what there is of each, {reason}
-for any words; docs/training_numbers.md explains them all.
+A listener (a terminal, a log, event files) is called from worker threads, so it must return at
+once. In names, {stage}, {author}, {objective} and {n} are replaced by every existing value,
+{reason} by any words; docs/training_numbers.md explains them all.
 """
 
 import re

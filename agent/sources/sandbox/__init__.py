@@ -1,1 +1,1 @@
-"""Foreign bytes are read here, in processes that can be killed: `pool` is the face."""
+"""Foreign bytes are parsed here, in processes that can be killed: `pool` is the interface."""
