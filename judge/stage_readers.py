@@ -1,21 +1,21 @@
 """How a model proposes criteria for a group and scores a trajectory: one call, or short reads.
 
-On a server JSON is asked for. From the embedded model scores are read, as its letters are worth
-little but the probability it gives to "Yes" ranks answers (0.5B: 8 to 9 of 10 hand-made pairs in
-order). The question and the trajectory are one prefix that stays in its cache; each criterion is
-then one short read after it, together with the sentence of the stage that shares most words with
-it. The points are twice the probability of "Yes", or on request the expected value over the
-tokens 0, 1 and 2, which put 9 of the pairs in order with the 1.5B where Yes put 9 to 10. The
-model gives no reasons: the justification is that sentence, labelled as code's.
+A server is asked for JSON. From the embedded model scores are read as probabilities: the text that
+it writes is worth little, but its probability of "Yes" ranks answers (0.5B: 8 to 9 of 10 hand-made
+pairs in order). The question and the trajectory are one prefix that stays in its cache; each
+criterion is one short read after it, together with the sentence of the stage that shares most words
+with it. The points are twice the probability of "Yes", or on request the expected value over the
+tokens 0, 1 and 2, which put 9 of the pairs in order with the 1.5B where Yes put 9 to 10. The model
+gives no reasons: the justification is that sentence, labelled as code's.
 
-Code sees some ways in which a run may court its judge, copying, padding and pleading. A server's
-judge is told these as facts beside the text, since a long text hides them well; they touch no score
-by themselves, and an honest run has none.
+Code detects some ways in which a run may court its judge: copying, padding and pleading. A judge on
+a server is told these as facts beside the text, since a long text hides them well; they change no
+score by themselves, and an honest run has none.
 
 Nor does a small model write reliable JSON or weigh a whole group at once. Its criteria are a few
-short lines, asked for stage by stage with excerpts of a few runs beside one another, one sentence
-after another behind the words GOOD and FLAW. A grammar has each begin with a verb that fits the
-stage; what breaks off, or says nothing that could be checked, is dropped.
+short lines, requested stage by stage with excerpts of a few runs side by side, one sentence after
+another behind the words GOOD and FLAW. A grammar makes each begin with a verb that fits the stage;
+sentences that break off, or say nothing that could be checked, are dropped.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
-"""Values as named numbers, how unlike the answers of a group are, the best of n.
+"""Values as named metrics, how much the answers of a group differ, and the best of n.
 
-Of no value there is no number, so that nothing missing is a 0.
+Without any value there is no metric, so that a missing one is never 0.
 
-How unlike one another answers are, 0 where all are the same (RuscaRL, arXiv:2508.16949, section 5):
+How much answers differ, 0 if all are the same (RuscaRL, arXiv:2508.16949, section 5):
 
 - by words, 1 - Self-BLEU: the BLEU of each answer with all others as its references (Texygen,
-  arXiv:1802.01886), averaged; sacrebleu's, of up to four words running, smoothed;
+  arXiv:1802.01886), averaged; sacrebleu's, up to 4-grams, smoothed;
 - by meaning: the mean cosine distance of the answers' embeddings, over all pairs.
 
-Best of n is the score that the best of n answers is expected to have, for every n at once. Of N
-scored answers in ascending order s_1 ... s_N, n drawn without replacement have s_k for their best
-in C(k - 1, n - 1) of C(N, n) equally likely draws, so
+Best of n is the expected score of the best of n answers, for every n at once. Of N scored answers
+in ascending order s_1 ... s_N, n drawn without replacement have s_k as their best in
+C(k - 1, n - 1) of C(N, n) equally likely draws, so
 
     best(n) = sum over k >= n of s_k * C(k - 1, n - 1) / C(N, n)
 

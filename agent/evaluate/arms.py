@@ -1,4 +1,4 @@
-"""The ways a question is answered that an evaluation sets side by side: its arms.
+"""The ways to answer a question that an evaluation compares: its arms.
 
 - stages: the product's own run;
 - plain: the same model in a plain search loop, with the same source, limits and journal;
@@ -7,10 +7,10 @@
 
 The plain loop is the least that a model needs to research: it is shown passages for the question
 itself, and then writes either another query or its answer with the ids of its passages, until it
-has searched as often as a staged run may. Where an exact answer is wanted the runner opens its
-last line in every arm, so that what is compared is the same. stages and best-of-N can be given what
-earlier runs left (`+memory`, or of it `+reflections` or `+episodes`); the two others are the bare
-model, which is given nothing.
+has searched as often as a staged run may. For an exact answer the runner begins the last line in
+every arm, so that the same is compared. stages and best-of-N can be given what earlier runs left
+(`+memory`, or a part of it by `+reflections` or `+episodes`); the two others are the bare model,
+which is given nothing.
 """
 
 import asyncio

@@ -1,16 +1,16 @@
-"""How well a checker tells supported claims from the rest, on claims that people labelled.
+"""How well a checker separates supported claims from others, on claims labelled by people.
 
-Read are WiCE (arXiv:2303.01432), whose claims stand against the sentences of the page they cite,
-AttributionBench (arXiv:2402.15089) and lines of our own: `claim`, `evidence` (a text or a list) and
-`label`. Two classes are told apart: supported, and everything else, claims that are supported in
-part among them, as LLM-AggreFact (arXiv:2404.10774) counts WiCE. The figure is balanced accuracy,
-the mean of the shares of either class that were told right; a coin has 0.5. Its 95% interval is of
-a bootstrap within each class.
+Readable data are WiCE (arXiv:2303.01432), whose claims are paired with sentences of the page that
+they cite, AttributionBench (arXiv:2402.15089) and lines of our own: `claim`, `evidence` (a text or
+a list) and `label`. There are two classes: supported, and everything else, including partially
+supported claims, as LLM-AggreFact (arXiv:2404.10774) counts WiCE. The figure is balanced accuracy,
+the mean of the shares of both classes that were classified correctly; chance is 0.5. Its 95%
+interval is from a bootstrap within each class.
 
 The checkers are the verifier's own (the lexical rules alone, an embedded model with them, a
 server's model) and published classifiers. All but a server's give a score, which needs a threshold:
-the product's is fixed; the best one is found on one half of the claims, by a hash of their ids, and
-reported on the other.
+the product's is fixed; in addition the best one is found on one half of the claims, split by a hash
+of their ids, and reported on the other.
 """
 
 import asyncio

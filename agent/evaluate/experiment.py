@@ -1,10 +1,10 @@
-"""An evaluation: every question in every arm, each a row that is kept as soon as it is known.
+"""An evaluation: every question in every arm, each a row that is saved as soon as it is known.
 
-The folder of an evaluation holds what was asked (`settings.json`), the rows (`rows.jsonl`) and the
-runs with their journals. A process that is killed loses no row, and of the runs in flight no
-call that was answered: the same command goes on with them. Runs that failed are tried again. Other
-settings for the same folder are refused, for rows of two settings cannot be told apart. Arms and
-questions may be added: a row says its own.
+The folder of an evaluation holds its settings (`settings.json`), the rows (`rows.jsonl`) and the
+runs with their journals. A killed process loses no row and no answered call of the runs in flight:
+the same command continues them. Failed runs are tried again. Other settings for the same folder are
+refused, since rows of two settings could not be told apart. Arms and questions may be added: each
+row says its own.
 
 The model, the source and the limits are opened once and shared by all arms.
 """

@@ -1,8 +1,8 @@
-"""What the rows of an evaluation come to: figures, paired differences, JSON, text and a page.
+"""Summaries of an evaluation's rows: figures, paired differences, JSON, text and a page.
 
-Every figure is over the rows that can have it: recall where gold is known, exact match where an
-answer is. Shares have no interval of their own where arms are compared: the first arm is held
-against each other one on the same questions, and the mean difference has the 95% interval of the
+Every figure is over the rows that can have it: recall if gold passages are known, exact match if an
+answer is. When arms are compared, shares have no interval of their own: the first arm is compared
+with each other one on the same questions, and the mean difference has the 95% interval of the
 paired bootstrap.
 """
 

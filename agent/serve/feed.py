@@ -1,4 +1,4 @@
-"""What a run reports while it goes on: read from its events, sent at a reader's pace, kept in a file.
+"""What a run reports while it goes on: read from its events, paced for readers, kept in a file.
 
     Event -> Telling -> Pacer -> EventLog    for whoever watches
                      -> HeardEvents          at once and without text, for a program that waits for

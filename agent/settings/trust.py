@@ -1,4 +1,4 @@
-"""What a `rubricem.toml` in the working directory may do, since a folder from elsewhere may bring one.
+"""What a `rubricem.toml` in the working directory may do: a folder from elsewhere may bring one.
 
 Settings that read, send, load or spend beyond its folder take effect only once a person has agreed.
 The consent is stored in the user's data folder, as one SHA-256 per line over the file's place, the

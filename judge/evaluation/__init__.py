@@ -1,1 +1,1 @@
-"""How good a judge is: its verdicts on labelled data, had and counted."""
+"""How good a judge is: collecting its verdicts on labelled data, and scoring them."""

@@ -1,12 +1,12 @@
-"""A judge shown labelled pairs, in one order or in both, or labelled answers item by item.
+"""Asks a judge about labelled pairs, in one order or both, or about labelled answers item by item.
 
-Judges of scores are asked which of two answers is better: the higher score wins. Each answer
-becomes a run of its own that holds an answer and nothing else. How sure the judge is of the first
-(`first_share`) is then 0.5 plus half the difference of the scores.
+For judges that score single answers, the higher score wins a pair. Each answer becomes a run of its
+own that holds only the answer. The judge's confidence in the first (`first_share`) is then 0.5 plus
+half the difference of the scores.
 
-Verdicts are kept in a file as they come, one JSON line each, so that an evaluation that was ended
-goes on. A last line without its end was cut by a kill and is dropped. A file belongs to one judge:
-verdicts of two would be counted as one.
+Verdicts are appended to a file as they come, one JSON line each, so that an interrupted evaluation
+can be resumed. A last line without its end was cut by a kill and is dropped. A file belongs to one
+judge: verdicts of two would be counted as one.
 """
 
 import asyncio

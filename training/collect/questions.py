@@ -1,26 +1,25 @@
-"""Questions as they are read, and which of them are asked.
+"""Reading questions, and choosing which of them are asked.
 
-They stand in lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question
-in the column `question`, or in the one that is named, and may have an `id` and `criteria`, what a
-good answer says: texts, or items with points as checklists have them. `answer_format` says of what
-form the answer is: long, short or exact, also as long_form and exact_answer. `facts` is an object
-that a rubric of one's own scores by. Without an id a question is called by the number of its row,
-from 0. Parquet needs `pyarrow`, datasets need
-`datasets`; both come with the extra `data`. Only columns of text, numbers, truth values, lists
-of text and items with points are read: a picture says nothing here.
+Files are lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question in
+the column `question`, or in a named one, and may have an `id` and `criteria` that a good answer
+meets: texts, or items with points as in checklists. `answer_format` is the form of the answer:
+long, short or exact, also as long_form and exact_answer. `facts` is an object by which a custom
+rubric scores. Without an id a question is called by the number of its row, from 0. Parquet needs
+`pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns of text, numbers,
+truth values, lists of text and items with points are read; others, such as pictures, are ignored.
 
-Filters leave some out. Duplicates are told by their text alone, whatever its spaces, case and
-compatibility forms (Unicode NFKC); the first one stands. A question is held out by the hash of that
-text, so the same one is held out in every run with the same share, whichever file it came from, and
-one that is held out at a share is so at a larger.
+Filters leave some questions out. Duplicates are found by their text alone, ignoring spaces, case
+and compatibility forms (Unicode NFKC); the first one is kept. A question is held out by the hash of
+that text, so the same one is held out in every run with the same share, whichever file it came
+from, and one that is held out at a share is also held out at any larger share.
 
 A `Curriculum` says which questions each step asks: batches in order, or windows that ask each batch
-twice. A window is K batches of questions that are new, then the same K batches again: the first
-time a question is met with what similar ones taught, the second time with what it taught itself
+twice. A window is K batches of new questions, then the same K batches again: the first time a
+question is asked with what similar ones taught, the second time with what it taught itself
 (RubricEM, arXiv:2605.10899, section 3.4 and appendix D, with K = 3). So a fresh batch of a window
-recalls nothing of its own questions, even where the bank holds it from an earlier pass or run.
-A step's batch follows from its number alone: whoever goes on at a step, collecting or training,
-needs no other state than that number.
+recalls nothing of its own questions, even if the bank holds it from an earlier pass or run. A
+step's batch follows from its number alone: resuming at a step, in collecting or training, needs no
+other state than that number.
 """
 
 import csv

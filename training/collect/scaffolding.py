@@ -2,15 +2,15 @@
 
 Of n criteria, member i of G (i = 1 ... G) is shown, at progress t of the training in [0, 1],
 
-    round(n * share(i, G) * decay(t))        halves go to the even number
+    round(n * share(i, G) * decay(t))        halves are rounded to the even number
 
 - share: linear, (G - i) / (G - 1), so that the last member sees none; binary, 1 for the first
   members and 0 for the others; full, 1;
 - decay: sigmoid, 1 / (1 + exp(alpha * (t - t0))); linear, 1 - t; power, (1 - t) ** n; constant, 1.
 
-A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once,
-by a seed, and nest: who sees more sees all that is seen by who sees less. Source: RuscaRL
-(arXiv:2508.16949), section 3.2.
+A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once, by
+a seed, and nest: a member that sees more sees everything that a member with less sees. Source:
+RuscaRL (arXiv:2508.16949), section 3.2.
 """
 
 import math

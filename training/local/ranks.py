@@ -1,15 +1,15 @@
-"""The processes that train together, as torchrun starts them, and what they tell each other.
+"""The processes that train together, as started by torchrun, and what they exchange.
 
 Every process reads the same rows and plans the same windows; only the forward and backward passes
-are divided. So there is nothing to send but gradients, metrics and, to save them, sharded weights.
-One process alone is the case of one rank: nothing is sent then.
+are divided. So only gradients, metrics and, for saving, sharded weights are sent. A single process
+is the case of one rank: nothing is sent then.
 
-A window is cut into parts for the model, and a rank that has fewer parts than another takes parts
+A window is divided into parts for the model, and a rank with fewer parts than another runs parts
 without a trained token instead: sharded weights are fetched together at each block, so all ranks
 must go through the model equally often.
 
-What is no tensor of a GPU goes through a group of its own, by gloo, which is waited in for days: a
-rank that follows waits there for the first one's next order while that one collects.
+Anything but GPU tensors goes through a group of its own, by gloo, with a time-out of days: a rank
+that follows waits there for the next order of the first rank while that one collects.
 """
 
 import gc

@@ -1,6 +1,7 @@
-"""What a step makes small, as settings; the equation is in `objective`.
+"""The settings of the objective; its equation is in `objective`.
 
-Reading them needs no torch, so that a configuration is refused before anything heavy is loaded.
+Reading them needs no torch, so that an invalid configuration is refused before anything heavy is
+loaded.
 """
 
 from collections.abc import Sequence

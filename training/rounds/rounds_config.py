@@ -1,8 +1,8 @@
-"""What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
+"""The configuration of `rubricem train`: rows of files or collected runs, or rounds that make them.
 
-A folder that `rubricem collect` wrote, or a file of `export --to sft`, is compiled here, into
-OUT/rows, so that a run that goes on, or is looked into, finds what it was trained on. In place of
-`rows` the table [rounds] makes on-policy rounds. docs/training.md shows such files.
+A folder that `rubricem collect` wrote, or a file of `export --to sft`, is compiled into OUT/rows,
+so that a run that is resumed or inspected finds what it was trained on. Instead of `rows` the table
+[rounds] makes on-policy rounds. docs/training.md shows such files.
 
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
