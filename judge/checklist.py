@@ -1,25 +1,25 @@
-"""A checklist with points: what was found of an answer, and what it comes to.
+"""A checklist with points: which of its items an answer meets, and the resulting score.
 
     score = (sum of the points of items that are met) / (sum of the points above 0)
 
-with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0. It
-is a reward as it stands, as RuscaRL has it: cut off at 0, the worst answers of a group would all be
-equally good. The report on HealthBench's data cuts its means off, as that benchmark does.
-An item of which no verdict could be had is unparsed: it is in neither sum, since "not met" would
-excuse flaws. Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
+with points from -10 to 10, negative ones for flaws; so a score is at most 1, and may be below 0. It
+is used as a reward unclipped, as in RuscaRL: clipped at 0, the worst answers of a group would all
+be equally good. The report on HealthBench's data clips its means, as that benchmark does. An item
+without a usable verdict is unparsed: it is in neither sum, since "not met" would excuse flaws.
+Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 
-The items are the answer criteria of the question's buffer: imported ones, those of other judges,
-or else a checklist made from the question, which then stands in the buffer as persistent; so
-whatever scored an answer can be looked up there. A model that has seen one good answer writes
-criteria that fit it, where the request alone leaves it guessing (RuscaRL, appendix E.3): the
-answer is written if need be.
+The items are the answer criteria of the question's buffer: imported ones, those of other judges, or
+else a checklist made from the question, which then is persistent in the buffer; so whatever scored
+an answer can be looked up there. A model that has seen one good answer writes criteria that fit it,
+while the request alone leaves it guessing (RuscaRL, appendix E.3): the answer is written if need
+be.
 
 Each answer is checked by itself. On a chat server one call checks many items, and only those
-without a usable verdict are asked for again. On a local model an item is met where "Yes" is
-likelier than "No": request and answer are one prefix that stays in the model's cache, each item
-one short read after it, beside the sentence of the answer that shares most words with it.
+without a usable verdict are asked for again. On a local model an item is met if "Yes" is likelier
+than "No": request and answer are one prefix that stays in the model's cache, and each item is one
+short read after it, with the sentence of the answer that shares most words with it.
 
-All of it is one module, as seam, judge, makers and checkers change together.
+It is one module, as interface, judge, makers and checkers change together.
 """
 
 import asyncio

@@ -1,15 +1,15 @@
 """The pairwise judge: which of two replies is better, shown in both orders or in a drawn one.
 
-Judges prefer a place as well as a reply. So each pair is read twice by default, once in either
-order, and the consistency of the readings is reported; or once, in an order drawn from a seed.
-A reading that names no winner is unknown: it is neither a win nor a loss.
+Judges prefer positions as well as replies. So by default each pair is read twice, once in either
+order, and the consistency of the readings is reported; or once, in an order drawn from a seed. A
+reading that names no winner is unknown: neither a win nor a loss.
 
-In a group of runs an answer's score is the share of its comparisons it won. Each reading of a
-pair counts once, so a pair whose orders contradict each other gives both answers one win of two;
-where a probability was read it counts as that part of a win, the expected one. A reading that
-says nothing counts for nobody. An answer that the policy never wrote loses to each that it did
-write, unread; one that others cut off is not compared. Answers of the same words are read once
-and share their score.
+In a group of runs an answer's score is the share of its comparisons that it won. Each reading of a
+pair counts once, so a pair whose orders contradict each other gives both answers one win of two; if
+a probability was read, it counts as that part of a win, the expected one. A reading without a
+verdict counts for neither. An answer that the policy never wrote loses, unread, to each that it did
+write; one that was cut off from outside is not compared. Identical answers are read once and share
+their score.
 
 A chat server's model, and a local one that was trained to, write a chain of rubrics:
 
@@ -17,17 +17,17 @@ A chat server's model, and a local one that was trained to, write a chain of rub
     reasoning = <type>Reasoning</type> <solution> <eval> <answer>
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
-inside `<answer>`. Only the verdict is required; the other parts are read where they stand. One
-parser serves training and evaluation; the published code has two rules, which differ
+inside `<answer>`. Only the verdict is required; the other parts are read if present. One parser
+serves training and evaluation; the published code has two rules, which differ
 (`judge/evaluation/report`). Of the forms `full` is this one, `no-types` leaves out the kind and
 always writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A
-judge is trained to write one of them, and is asked in that one, as it was in training.
+judge is trained to write one of them, and is asked for the one it was trained on.
 
-Of a local model that was not trained the probability is read that it goes on with A, or with B.
-A small model may prefer a place to any reply, so that one order says little: over both orders the
-mean of the two probabilities, `Comparison.first_share`, is what ranks replies.
+From a local model that was not trained, the probabilities of A and of B as its next token are read.
+A small model may prefer a position to any reply, so that one order says little: replies are ranked
+by the mean of the two probabilities over both orders, `Comparison.first_share`.
 
-It is one module since chain, comparers and judge share their words.
+It is one module since chain, comparers and judge share their vocabulary.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
-"""One model server, spoken with through the `openai` package: replies heard, failures told.
+"""Calls to one model server through the `openai` package: reading replies, translating failures.
 
-The events of a reply are read here, as plain JSON values. With 64 and more runs at once a call's
-own cost is what counts: of a turn in 20 pieces the package's objects were measured at 3 ms of CPU,
-its reader at 0.4 ms beyond ours, and the client itself at 0.5 ms. It tries each call once: who
-waits, and whom a refusal makes wait as well, is the limiter's affair (`limits.Tries`), and a
-client that tried again by itself would keep it from knowing. What is not OpenAI's, for servers
-that take token ids, is sent through the same client.
+The events of a reply are read here, as plain JSON values. With 64 and more runs at once the cost of
+a call itself matters: for a turn in 20 pieces the package's objects were measured at 3 ms of CPU,
+its reader at 0.4 ms more than ours, and the client itself at 0.5 ms. The client tries each call
+once: who waits, and for whom else a refusal means waiting, is decided by the limiter
+(`limits.Tries`), which retries of the client would bypass. Requests beyond OpenAI's interface, for
+servers that take token ids, are sent through the same client.
 
-Import this module only where a server is used: the package takes a second.
+Import this module only if a server is used: the package takes a second.
 """
 
 import asyncio

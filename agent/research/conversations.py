@@ -1,24 +1,24 @@
-"""Conversations: which runs belong together, and what a question is given of those before it.
+"""Conversations: which runs belong together, and what a question is given of the runs before it.
 
     threads/ID.json     one conversation; the runs themselves stay in runs/
 
-A file is replaced whole, under a lock on the folder that all processes share, so that two of
-them that add a run at once lose none. One that cannot be read is said to be so and left alone.
+A file is replaced as a whole, under a lock on the folder that all processes share, so that two of
+them that add a run at once lose none. A file that cannot be read is reported and left alone.
 
-A question begins with the reports before it, and every passage under its id. Ids are one numbering
-for a whole conversation: a passage keeps the id it was first given, new ones are numbered after all
-of them. Runs that were asked side by side may have given one id to two passages; the later run's
-are then renumbered here, also in its report.
+A question begins with the earlier reports, and every passage under its id. Ids are numbered through
+a whole conversation: a passage keeps its first id, and new ones are numbered after all of them.
+Runs that were asked side by side may have given one id to two passages; those of the later run are
+then renumbered here, also in its report.
 
-"And in Python 3.12?" says nothing by itself. Whoever judges the run reads the latest questions and
-reports behind it, as context to judge by. Whoever searches knows nothing of it: a question that
-points back, or has no subject of its own, is searched for behind the names and content words of the
-last question that stood by itself. English, German, French and Spanish words tell that; of other
-languages, that it names little.
+"And in Python 3.12?" means nothing by itself. The judge of the run reads the latest questions and
+reports before it, as context. The search knows nothing of them: a question that refers back, or has
+no subject of its own, is searched for after the names and content words of the last question that
+stood by itself. In English, German, French and Spanish words tell this; in other languages, that
+the question names little.
 
-Above 600 lines, since what a conversation holds and what a question takes of it are one matter.
+Above 600 lines, since what a conversation holds and what a question takes of it are one subject.
 
-To people a conversation is a thread, on the page, in the chat and in the server's paths and JSON.
+For people a conversation is a thread, on the page, in the chat and in the server's paths and JSON.
 In the code `thread` is the name of one run, as in files and flags.
 """
 

@@ -1,20 +1,20 @@
-"""A model in training: loaded once, given windows as they come, saved when asked.
+"""A model in training: loaded once, given windows as they come, saved on request.
 
     async with open_session(config, "ss-grpo", tell, weights_dir) as session:
         while session.done < steps:
             await asyncio.to_thread(session.step, rows, rate)
             await asyncio.to_thread(session.save, place={"round": 3})
 
-Opened again on the same folder it stands where its newest checkpoint does, with `place` as it was
-given then. Under torchrun every process does the same, with the same rows.
+Opened again on the same folder, it continues from the newest checkpoint, with `place` as it was
+saved there. Under torchrun every process does the same, with the same rows.
 
-When a training is finished, its canary row says whether llama.cpp samples from the policy that was
+When a training is finished, its canary row tells whether llama.cpp samples from the policy that was
 trained: llama.cpp continues a fixed prompt, and the trainer computes the log-probabilities of the
-same tokens. Between the quantised sampler and the trainer a small gap is expected; an adapter that
-was not applied, or applied to the wrong layers, shows as a gap of the size of what the adapter
-moved. All figures are in nats per token.
+same tokens. A small gap between the quantised sampler and the trainer is expected; an adapter that
+was not applied, or applied to the wrong layers, shows as a gap as large as the adapter's effect.
+All figures are in nats per token.
 
-It is longer than most modules: opening, resuming, updating and keeping are one value's life.
+It is longer than most modules: opening, resuming, updating and keeping are one object's life.
 """
 
 import asyncio

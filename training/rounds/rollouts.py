@@ -1,22 +1,22 @@
-"""What is sampled for a round: its collecting run, and the held-out questions between rounds.
+"""Sampling for a round: its collecting run, and the held-out questions between rounds.
 
-A round is a collecting run of one step, in a folder of its own, because a run has one policy. It
-goes on after a kill like any other: what is finished, rollouts, judgements and reflections, is
-not repeated. The held-out questions are asked of a checkpoint by the same seeds, judged, and never
+A round is a collecting run of one step, in a folder of its own, because a run has one policy. Like
+any other it is resumed after a kill: finished rollouts, judgements and reflections are not
+repeated. The held-out questions are asked of a checkpoint with the same seeds, judged, and never
 learnt from: their rubrics are made at the first asking and kept, no memory is recalled, and nothing
-is put into the bank, so that askings differ by the checkpoint alone.
+enters the bank, so that askings differ by the checkpoint alone.
 
-Servers that sample are given each new checkpoint by their own interface, or by a command of the
-user's own. Each is then asked what it serves; one that was not given it is left out, tried again
-while the round goes on, and has no call before it says that it serves the checkpoint. An adapter
-has a name of its own on a server, by which it is asked for; weights that take the place of others
-have a version that the server tells. Both are in the policy's version, which the rows carry.
+Servers that sample are given each new checkpoint through their own interface, or by a command of
+the user's. Each is then asked what it serves; a server without the checkpoint is left out, tried
+again while the round goes on, and gets no call before it reports the checkpoint. An adapter has a
+name of its own on a server, by which it is called; weights that replace others have a version that
+the server reports. Both are part of the policy's version, which the rows carry.
 
-Where weights take the place of others, rounds that run ahead share one policy: the newest weights.
-They are replaced between calls. What becomes of the rollouts in flight is chosen: they go on, each
-turn by the weights of its time, or are cut and begun anew.
+If weights replace others, rounds that run ahead share one policy: the newest weights. They are
+replaced between calls. Rollouts in flight either go on, each turn with the weights of its time, or
+are cut and begun anew; this is a setting.
 
-Above 600 lines, since who samples is one story: servers, their weights, who asks them and when.
+Above 600 lines, since servers, their weights, and what is asked of them when belong together.
 """
 
 import asyncio
