@@ -1,25 +1,24 @@
-"""Episodes: what a run did, written down by code, and what earlier ones bring into its searches.
+"""Episodes: what a run did, recorded by code, and how earlier ones guide its searches.
 
-An accepted run leaves one: its question and the names in it, its queries with what they brought,
-what it looked up, and where the passages stood that its answer was found to rest on. A later run
-on the same question, or on one that shares a name or is like it, is led by it. Where a search asks
-for what a pointer answered, the passage it points to is a candidate of that search; where a query
-is known to bring nothing, it is not made, and one that worked is tried in its place; what a query
-brought in vain stands behind what was not read yet, but for the page of what it names, and neither
-is read again. The plan that answered the very question before is followed again, or else one that
-answered a question in the same words, with this one's names in it, and the model need not think of
-one. What answered a look-up is read off the same passage again, where that stands unchanged.
+An accepted run leaves one: its question and the names in it, its queries with what they found, its
+look-ups, and the places of the passages on which its answer was found to rest. It guides later runs
+on the same question, or on one that shares a name or is similar. If a search asks for what a
+pointer answered, the passage that it points to is a candidate of that search. A query known to find
+nothing is not made, and one that worked is tried instead. Passages that a query found without use
+come after those not read yet, except the page of what the query names, and neither is read again.
+The plan that answered the same question is followed again, or else one that answered a question in
+the same words, with this one's names in it, so that the model need not write one. A look-up is
+answered from the same passage again, if that is unchanged.
 
-What is recalled is data and stays it. Four walls stand around it: none of an episode's texts is
-shown to the model, but a plan without a word beside the question's; what was answered before cannot
-be cited, since only a passage that the source gives today is a source, and an answer counts where
-it is found in such a passage and a run of this very bank read it there; a query is handed to the
-search and to no other tool; and a pointer leads nowhere that a search of today's sources does not
-lead by itself. A passage is known by the SHA-256 of its text; one that has changed counts while it
-still bears what was cited.
+What is recalled is data and stays data, by four rules. No text of an episode is shown to the model,
+except a plan without a word beyond the question's. What was answered before cannot be cited: only a
+passage that the source gives today is a source, and an answer counts if it is found in such a
+passage and a run of this very bank read it there. A query is given to the search and to no other
+tool. A pointer leads only where a search of today's sources leads by itself. A passage is
+identified by the SHA-256 of its text; a changed one counts as long as it still supports the claims.
 
-A query of the run's own is always made before one of an episode is, unless a pointer led to what
-it missed before: so what a source has gained since is noticed.
+The run's own query is always made before one of an episode, unless a pointer led to what the query
+missed before: so whatever a source has gained since is noticed.
 """
 
 import re

@@ -1,14 +1,14 @@
 """Who may ask the server what, decided before any route sees a request.
 
-A page elsewhere whose name is pointed at this host is refused by its Host, other sites by their
-Origin, and their forms by a header that none can send without being let to. It wants its token, or
-the cookie of a login, also on loopback, which every user of the machine can reach. Bodies have
-their sizes and times, and addresses their rates, apart from those that showed the token. Every
-reply forbids the page all that it does not need.
+A foreign page whose name is pointed at this host is refused by its Host, other sites by their
+Origin, and their forms by a header that none can send without permission. The server requires its
+token, or the cookie of a login, even on loopback, which every user of the machine can reach. Bodies
+are limited in size and time, and addresses in rate; callers who showed the token have a rate of
+their own. Every reply forbids the page everything that it does not need.
 
-Below all that connections are counted. One on which no whole request came in time is closed; where
-too many wait for theirs the one that waited longest goes, so that who sends a request is served
-whatever others leave half said.
+Below all that connections are counted. A connection without a complete request in time is closed;
+if too many are waiting for theirs, the one that waited longest is closed, so that complete requests
+are served whatever others leave unfinished.
 """
 
 import asyncio
