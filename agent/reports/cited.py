@@ -192,6 +192,12 @@ class CitedAnswer:
         """The citations of this source."""
         return tuple(c for c in self.citations if c.id == source.id)
 
+    async def read_ahead(self) -> None:
+        """Compute what the citations rest on ahead of use, yielding to the event loop between."""
+        for citation in self.citations:
+            await asyncio.sleep(0)
+            _grounds(citation.claim, citation.passage)
+
     def text(self, mark: Mark = bracketed) -> str:
         """The answer with its marks; in the format `exact` the last line is the bare answer."""
         return "\n\n".join(filter(None, (self.body(mark), self.bare)))
@@ -435,13 +441,6 @@ class _Reading:
         claim = claim_of(text)
         check = self.verdicts.of(identifier, claim)
         return Citation(number, claim, self.sources[identifier], check.verdict, check.reason)
-
-
-async def read_ahead(answer: CitedAnswer) -> None:
-    """Compute what the citations rest on ahead of use, yielding to the event loop between them."""
-    for citation in answer.citations:
-        await asyncio.sleep(0)
-        _grounds(citation.claim, citation.passage)
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
 from rubricem.agent.models.replies import split_thinking
-from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, read_ahead
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import (
     ENOUGH,
     IN_PART,
@@ -362,7 +362,7 @@ class AnswerVerifier:
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
         # What the report needs besides is computed while the model's calls wait.
-        reading = asyncio.create_task(read_ahead(answer))
+        reading = asyncio.create_task(answer.read_ahead())
         try:
             with call_scope(trajectory.thread):
                 await work.check(pairs)

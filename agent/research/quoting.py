@@ -151,6 +151,16 @@ class Entry:
     text: str
     """terms and description, as they stand there"""
 
+    @property
+    def told(self) -> str:
+        """On one line, with as many of its sentences as are told together."""
+        first, *others = _in_lines(self.text)
+        for said in others:
+            if len(f"{first} {said}") > MOST_TOGETHER:
+                break
+            first = f"{first} {said}"
+        return first
+
 
 def entries(text: str) -> list[Entry]:
     """The entries of a text: terms, each on a line, and what stands below them further in.
@@ -230,18 +240,6 @@ def named_entries(source: Source, text: str) -> list[Entry]:
     return [entry for entry in entries(source.text) if not told.isdisjoint(entry.names)]
 
 
-def of_named_libraries(sources: Sequence[Source], text: str) -> list[Source]:
-    """The sources without the pages of other libraries, where a text names one of theirs.
-
-    `abs_tol` of `cmath.isclose` is no answer on numpy's.
-    """
-    library = {
-        s.id: s.title.partition(".")[0] for s in sources if [s.title] == dotted_names(s.title)
-    }
-    named = {name for name in library.values() if stands(name, text)}
-    return [s for s in sources if not named or library.get(s.id, "") in {"", *named}]
-
-
 def _in_lines(text: str) -> list[str]:
     """The `told_sentences` of a text, each on one line."""
     return [" ".join(said.split()) for said in told_sentences(text)]
@@ -251,16 +249,6 @@ def entry_around(said: str, text: str) -> str:
     """The smallest entry of a text that has a sentence, which is on one line; else the text."""
     around = (e.text for e in entries(text) if e.names and said in " ".join(e.text.split()))
     return min(around, key=len, default=text)
-
-
-def whole_entry(text: str) -> str:
-    """An entry on one line, with as many of its sentences as are told together."""
-    first, *others = _in_lines(text)
-    for said in others:
-        if len(f"{first} {said}") > MOST_TOGETHER:
-            break
-        first = f"{first} {said}"
-    return first
 
 
 NEIGHBOURS = 60
@@ -518,6 +506,18 @@ class Inquiry:
 
     def _words(self, text: str) -> frozenset[str]:
         return content_words(text, self._language)
+
+    def of_named_libraries(self, sources: Sequence[Source]) -> list[Source]:
+        """The sources without the pages of other libraries, where one of theirs is named.
+
+        `abs_tol` of `cmath.isclose` is no answer on numpy's.
+        """
+        library = {
+            s.id: s.title.partition(".")[0] for s in sources if [s.title] == dotted_names(s.title)
+        }
+        text = f"{self.question}\n{self.guess}"
+        named = {name for name in library.values() if stands(name, text)}
+        return [s for s in sources if not named or library.get(s.id, "") in {"", *named}]
 
     def shared(self, texts: Sequence[str]) -> list[float]:
         """How many of the words of question and expectation each of some texts has, 0 to 1.

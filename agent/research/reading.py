@@ -37,10 +37,8 @@ from rubricem.agent.research.quoting import (
     in_context,
     is_made_up,
     named_entries,
-    of_named_libraries,
     piece_around,
     told_sentences,
-    whole_entry,
     with_neighbours,
 )
 from rubricem.agent.research.run import Run
@@ -260,9 +258,9 @@ def _entries(
 ) -> list[tuple[Source, str]]:
     """The entries that the question or what is expected names, then those that a draft does."""
     expected = f"{inquiry.question}\n{inquiry.guess}"
-    sources = of_named_libraries(sources, expected)
+    sources = inquiry.of_named_libraries(sources)
     told = [
-        (source, whole_entry(entry.text))
+        (source, entry.told)
         for text in (expected, f"{expected}\n{drafted}")
         for source in sources
         for entry in named_entries(source, text)

@@ -68,17 +68,13 @@ def missing(message: str, remedy: str) -> RequestRefused:
     return RequestRefused(HTTPStatus.NOT_FOUND, message, remedy)
 
 
-def unknown_run(run: str) -> RequestRefused:
-    message = f"There is no run {run[:80]!r}, or its folder was deleted."
-    return missing(message, "GET /api/runs lists those that there are.")
-
-
 def check_known(store: RunStore, run: str) -> None:
     """Raise Refused (404) where no run has this key. Reads files."""
     with suppress(SettingsError):
         if store.holds(run):
             return
-    raise unknown_run(run)
+    message = f"There is no run {run[:80]!r}, or its folder was deleted."
+    raise missing(message, "GET /api/runs lists those that there are.")
 
 
 @contextmanager

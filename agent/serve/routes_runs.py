@@ -54,7 +54,6 @@ from rubricem.agent.serve.requests import (
     shown_name,
     sources,
     too_many,
-    unknown_run,
 )
 from rubricem.agent.serve.routes_ended import TYPES, file_name, for_others, secrets_in
 from rubricem.agent.serve.security import CSRF_HEADER, Security
@@ -380,8 +379,9 @@ def _kept(
     work = desk.live.get(run)
     try:
         asked_at = work.began if work else desk.store.asked_at(run)
-    except OSError as error:
-        raise unknown_run(run) from error
+    except OSError:
+        check_known(desk.store, run)
+        raise
     head: dict[str, Any] = {
         "run": run,
         "thread": told.get(run),

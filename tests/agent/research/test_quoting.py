@@ -15,10 +15,8 @@ from rubricem.agent.research.quoting import (
     holds,
     is_made_up,
     named_entries,
-    of_named_libraries,
     piece_around,
     told_sentences,
-    whole_entry,
     whole_list,
     with_neighbours,
     with_subject,
@@ -445,8 +443,8 @@ def test_an_entry_is_named_by_its_option_or_as_it_is_typed(
 
 def test_a_long_entry_is_told_up_to_a_sentence():
     said = [f"It says {number} in just these {'many ' * 20}words." for number in range(9)]
-    told = whole_entry("--long\n    " + "\n    ".join(said))
-    assert told == " ".join(["--long", *said[:3]])
+    [entry] = entries("--long\n    " + "\n    ".join(said))
+    assert entry.told == " ".join(["--long", *said[:3]])
 
 
 def test_a_sentence_of_an_entry_has_its_neighbours_there():
@@ -536,9 +534,10 @@ def test_of_named_libraries_alone_entries_are_quoted():
     ours, other = source(1, "Text.", "numpy.isclose"), source(2, "Text.", "cmath.isclose")
     manual = source(3, "Text.", "git-log(1)")
     all_of_them = [ours, other, manual]
-    told = "Is numpy's isclose true of two NaN?"
-    assert of_named_libraries(all_of_them, told) == [ours, manual]
-    assert of_named_libraries(all_of_them, "Is isclose true of two NaN?") == all_of_them
+    named = Inquiry("Is numpy's isclose true of two NaN?")
+    assert named.of_named_libraries(all_of_them) == [ours, manual]
+    unnamed = Inquiry("Is isclose true of two NaN?")
+    assert unnamed.of_named_libraries(all_of_them) == all_of_them
 
 
 def test_texts_share_the_rare_words_of_a_question_more_than_frequent_ones():
