@@ -337,10 +337,6 @@ AT_ONCE = 1 << 14
 """bytes that are read at once while there are only heads"""
 
 
-def _goes_on(*given: Any, **named: Any) -> None:
-    """Nothing is to be resumed of a connection that does not stand still."""
-
-
 @cache
 def _wire() -> "Callable[..., ResponseHandler]":
     """A connection of aiohttp's, which has no bounds for what is no body."""
@@ -368,9 +364,9 @@ def _wire() -> "Callable[..., ResponseHandler]":
                 self.transport.abort()
 
         def resume_reading(self, *given: Any, **named: Any) -> None:
-            # Told so with each piece that is read, it would parse nothing anew each time.
-            resume = super().resume_reading if self._reading_paused else _goes_on
-            resume(*given, **named)
+            # A stream calls this for each piece that is read; unless reading was paused there is
+            # nothing to resume, and aiohttp would run its parser on no bytes each time.
+            return super().resume_reading(*given, **named) if self._reading_paused else None
 
         def feed_data(self, data: Any, size: int = 0) -> None:
             self._heads += 1
