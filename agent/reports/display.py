@@ -1,12 +1,11 @@
 """Runs, reports and judgements on the terminal.
 
-A run is shown while it happens, on standard error: on a terminal the stages, the rubric as it is
-written, the searches, tokens and time, drawn in place; elsewhere one plain line for each stage
-and search. How far it is is folded from its events into a `StageProgress`, which nothing here
-changes, so that a view may draw the last one from another thread at any time. What came of it,
-and what a judge says, goes to standard output; there a terminal gets the answer's Markdown drawn,
-and a pipe gets it as it was written. Other text of models and pages is printed as text; nothing in
-any of it is obeyed by the terminal.
+A run is shown while it happens, on standard error: on a terminal its stages, the rubric as it is
+written, the searches, tokens and time, redrawn in place; elsewhere one plain line per stage and
+search. Its progress is folded from its events into an immutable `StageProgress`, so that a view may
+draw the latest one from another thread at any time. The report, and what a judge says, go to
+standard output; on a terminal the answer's Markdown is rendered, in a pipe it stays as written.
+Other text of models and pages is printed as plain text; the terminal obeys nothing in it.
 """
 
 import math
@@ -57,12 +56,12 @@ if TYPE_CHECKING:
 
 STAGES = tuple(Stage)
 RUBRIC_TAIL = 20_000
-"""characters of a plan that are looked through for its rubric"""
+"""characters of a plan that are searched for its rubric"""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One search, or one page that is opened; `found` is None while it runs."""
+    """One search, or one page that was opened; `found` is None while it runs."""
 
     number: int
     query: str
@@ -80,20 +79,20 @@ class StageProgress:
     rubric: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     message: str = ""
-    """what is being prepared, or why the last turn was asked again"""
+    """what is being prepared, or why the last turn was repeated"""
     limits: str = ""
     """what the run may spend"""
     recalled: str = ""
-    """what of earlier runs was put before the question"""
+    """what was recalled from earlier runs for this question"""
     usage: Usage = NO_USAGE
     pieces: int = 0
-    """pieces of text since `usage` was counted: about a token each"""
+    """pieces of text since `usage` was last counted: about a token each"""
     plan: str = ""
     status: Status | None = None
 
     @property
     def tokens(self) -> int:
-        """Tokens written so far, those of the turn in progress estimated."""
+        """Tokens written so far; those of the turn in progress are estimated."""
         return self.usage.completion_tokens + self.pieces
 
 
@@ -120,7 +119,7 @@ def advance(progress: StageProgress, event: events.Event) -> StageProgress:
 
 
 def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
-    """What is told beside the stages."""
+    """The progress after an event that belongs to no stage."""
     match event:
         case events.SourceProgress(message):
             return replace(progress, message=one_line(message))
@@ -176,11 +175,11 @@ def _finished(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
 
 
 AGAIN = 30.0
-"""seconds after which a line is printed again of which only the numbers changed"""
+"""seconds after which a line is repeated if only its numbers changed"""
 SHOWN = 8
-"""rubric items, and searches, shown at most while the run goes on"""
+"""most rubric items, and most searches, shown during a run"""
 WIDEST = 100
-"""columns of a report at most"""
+"""most columns of a report"""
 
 Clock = Callable[[], float]
 
@@ -201,9 +200,9 @@ _DOUBT = re.compile(
 def live_view(
     question: str, *, quiet: bool = False, named: bool = False, console: Console | None = None
 ) -> Iterator[events.Listener]:
-    """A listener that shows what it is told, for as long as the context lasts.
+    """A listener that shows the events it receives, for as long as the context lasts.
 
-    `named`: lines need not begin with the question, which stands there already.
+    `named`: the question is on screen already, so lines do not begin with it.
     """
     if quiet:
         yield events.ignore
@@ -224,7 +223,7 @@ def live_view(
 
 
 class _Drawing:
-    """A listener that draws the run in place, and steps aside while a person is asked."""
+    """A listener that draws the run in place, and makes room while a person is asked."""
 
     def __init__(self, question: str, console: Console) -> None:
         self._question = question
@@ -255,7 +254,7 @@ class _Drawing:
 
 
 class PlainLines:
-    """A listener that prints a line at each stage, search, retry and end, and the rubric."""
+    """A listener that prints a line for each stage, search, retry and end, and the rubric."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -263,7 +262,7 @@ class PlainLines:
         self._started = clock()
         self._progress = StageProgress()
         self._said: dict[str, float] = {}
-        """when a line was last printed, by what it is without its numbers"""
+        """when a line was last printed, by its text without numbers"""
 
     def __call__(self, event: events.Event) -> None:
         before, self._progress = self._progress, advance(self._progress, event)
@@ -273,7 +272,7 @@ class PlainLines:
         self._console.print(Text(line), soft_wrap=True)
 
     def _runs_up(self, line: str) -> bool:
-        """Whether only its numbers are new: counts that run up would fill a log."""
+        """Whether only the numbers are new: rising counts would fill a log."""
         said, now = re.sub(r"\d+", "", line), self._clock()
         if now - self._said.get(said, -math.inf) < AGAIN:
             return True
@@ -303,7 +302,7 @@ class PlainLines:
 
 
 def drawing(question: str, progress: StageProgress, seconds: float) -> Group:
-    """The live view, one line for each thing, cut to the terminal's width."""
+    """The live view, one line per item, cut to the terminal's width."""
     lines = [Text(one_line(question), style="bold")]
     before = filter(None, (progress.limits, progress.recalled))
     lines += [Text(f"   {line}", style="dim") for line in before]
@@ -356,10 +355,10 @@ def _totals(progress: StageProgress, seconds: float) -> str:
 def print_report(
     trajectory: Trajectory, console: Console | None = None, *, titled: bool = True
 ) -> None:
-    """Print the answer, its sources and its numbers; wrapped on a terminal, unwrapped in a pipe.
+    """Print the answer, its sources and its figures; wrapped on a terminal, unwrapped in a pipe.
 
-    `titled`: the question stands above them, which the reader may have just asked.
-    In the format `exact` the last line is the bare answer and nothing else.
+    `titled`: with the question above them, which the reader may have just asked. In the format
+    `exact` the last line is the bare answer and nothing else.
     """
     console = console or Console(highlight=False)
     answer = cited_answer(trajectory)
@@ -386,7 +385,7 @@ def print_report(
 
 
 def for_terminal(text: str) -> "Markdown":
-    """The text as rich draws it, its formulas as they were written."""
+    """The text for rich's Markdown, with formulas as they were written."""
     from rich.markdown import Markdown
 
     drawn = Markdown("", hyperlinks=False, code_theme="ansi_dark")
@@ -403,7 +402,7 @@ def _as_source(token: "Token") -> Any:
 
 
 def _body(answer: CitedAnswer, console: Console, width: int | None) -> Text:
-    """The answer as it is drawn in so many columns; None: as it was written."""
+    """The answer rendered in this many columns; None: leave it as it was written."""
     written = answer.body() if answer.pieces else NO_ANSWER
     if width is None:
         return Text(written)
@@ -425,14 +424,14 @@ def _source(answer: CitedAnswer, source: Source) -> Text:
 
 
 LONGEST = 160
-"""characters of a question or a justification"""
+"""most characters of a question or a justification"""
 JUDGEMENT_WIDTH = 160
 EVAL_WIDTH = 120
-"""columns of a table that goes into a file or a pipe"""
+"""columns of a table in a file or a pipe"""
 
 
 def headed(title: str, facts: Iterable[str], columns: int, console: Console | None) -> Console:
-    """A console for tables, so many columns wide in a file or a pipe, and what stands above."""
+    """Print the heading; the console for tables, so many columns wide in a file or a pipe."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, columns)
@@ -445,7 +444,7 @@ def headed(title: str, facts: Iterable[str], columns: int, console: Console | No
 def print_judgement(
     trajectory: Trajectory, judgement: Judgement, console: Console | None = None
 ) -> None:
-    """A line of facts, then a table: stage, score, criterion, points, justification."""
+    """Print a line of facts, then a table: stage, score, criterion, points, justification."""
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     facts = f"{facts}, rubrics {judgement.rubric_version}"
     question = one_line(trajectory.question, LONGEST)
@@ -463,7 +462,7 @@ def print_judgement(
 
 
 def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
-    """A row for each verdict; without any, the reason."""
+    """A row for each verdict; if there is none, one with the reason."""
     if not score.verdicts:
         yield "", one_line(score.unscored_reason or score.justification), "", ""
     for verdict in score.verdicts:
@@ -482,7 +481,7 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
 
 
 def print_judge_eval(report: Report, console: Console | None = None) -> None:
-    """A line of facts, the shares, what the set's own rules give, and the cost."""
+    """Print a line of facts, the shares, what the set's own rules give, and the cost."""
     if isinstance(report, CriteriaReport):
         size = f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
     elif isinstance(report, ListedReport):
@@ -505,7 +504,7 @@ def print_judge_eval(report: Report, console: Console | None = None) -> None:
 
 
 def _of_the_set(report: Report) -> Iterator[Table]:
-    """What the set's own rules give."""
+    """Print what the set's own rules give."""
     if isinstance(report, CriteriaReport):
         found = {"all": report.agreement, **report.subsets}.items()
         yield _table(
@@ -531,7 +530,7 @@ def _of_the_set(report: Report) -> Iterator[Table]:
 
 
 def _table(columns: str, rows: Iterable[Sequence[str | float | None]], caption: str = "") -> Table:
-    """Shares and scores in three places, "-" where there is none; counts and texts as they are."""
+    """Shares and scores with three decimals, "-" for none; counts and texts as they are."""
     table = Table(*columns.split(", "), caption=caption)
     for row in rows:
         cells = (f"{v:.3f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row)

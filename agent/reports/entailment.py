@@ -1,12 +1,12 @@
-"""Published classifiers as checkers: how likely a text supports a claim, as they say themselves.
+"""Published classifiers as checkers: the probability they give that a text supports a claim.
 
-Three forms are known by a checkpoint's own configuration. A classifier with two unnamed labels
-(MiniCheck, arXiv:2404.10774) reads text and claim joined by its end token, and its second label is
-support; one with a single output (the HHEM of 2023) or with labels that have names (any NLI model)
-reads the two as a pair; a T5 (of MiniCheck, too) goes on with 1 or 0. A long text is read in pieces
-of whole sentences, and the piece that supports the claim best counts, as MiniCheck has it.
+Three forms are recognised by a checkpoint's configuration. A classifier with two unnamed labels
+(MiniCheck, arXiv:2404.10774) reads text and claim joined by its end token, and its second label
+means support; one with a single output (the HHEM of 2023) or with named labels (any NLI model)
+reads the two as a pair; a T5 (also of MiniCheck) continues with 1 or 0. A long text is read in
+pieces of whole sentences, and the piece that supports the claim best counts, as in MiniCheck.
 
-No rule stands above such a checker: it is measured as it is. A model that brings code of its own
+No rule overrides such a checker: it is measured as published. A model that brings its own code
 (HHEM 2.1) is refused.
 """
 
@@ -26,9 +26,9 @@ from rubricem.memory.errors import WeightsError
 from rubricem.memory.language import sentences
 
 LONGEST = 2048
-"""tokens of text and claim together, where the model's window is not smaller"""
+"""most tokens of text and claim together, unless the model's window is smaller"""
 LEAST = 64
-"""tokens that are left for the text beside a long claim"""
+"""tokens reserved for the text beside a long claim"""
 SUPPORTED = 0.5
 _SUPPORT = re.compile(r"^(?:entail|support|consist|attribut|factual|true|yes)", re.I)
 _UNNAMED = {"LABEL_0", "LABEL_1"}
@@ -39,9 +39,9 @@ _REMEDY = (
 
 
 class EntailmentChecker:
-    """A `Checker` over a checkpoint in a folder; it is loaded at once, which takes seconds.
+    """A `Checker` over a checkpoint in a folder, which is loaded at once: that takes seconds.
 
-    Raises WeightsError for a folder without such a checkpoint.
+    Raises WeightsError if the folder has no such checkpoint.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -94,12 +94,12 @@ class EntailmentChecker:
         return Findings(tuple(map(_finding, chances)), chances=chances)
 
     def probability(self, pair: Pair) -> float:
-        """How likely the text supports the claim, 0 to 1, by its best piece."""
+        """Probability in [0, 1] that the text supports the claim, by its best piece."""
         text = "\n".join(part for part in (pair.source.title, pair.source.text) if part)
         return max(self._read(piece, pair.claim) for piece in self.pieces(text, pair.claim))
 
     def pieces(self, text: str, claim: str) -> Iterator[str]:
-        """The text in pieces of whole sentences which fit into the window beside the claim."""
+        """The text in pieces of whole sentences that fit into the window with the claim."""
 
         def ids(part: str) -> list[int]:
             return list(self._tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
@@ -158,7 +158,7 @@ class EntailmentChoice:
 
     @classmethod
     def named(cls, name: str, weights_dir: Path | None) -> "EntailmentChoice | None":
-        """None where the name stands for no classifier: a GGUF, or a checkpoint of a policy."""
+        """None if the name is no classifier's: a GGUF, or a checkpoint of a policy."""
         folder = Path(name).expanduser()
         if folder.is_dir():
             held = (folder / "config.json").is_file() and not is_checkpoint(name)
@@ -168,7 +168,7 @@ class EntailmentChoice:
 
     @asynccontextmanager
     async def open(self, tell: Tell = hush) -> AsyncIterator[EntailmentChecker]:
-        """The checker, its weights fetched if need be."""
+        """The checker; its weights are fetched if necessary."""
         from rubricem.agent.weights.store import WeightsStore
 
         folder = Path(self.name)

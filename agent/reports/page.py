@@ -1,21 +1,19 @@
 """A trajectory as one self-contained page, and as a file of every format.
 
-Nothing outside the page is ever loaded and no script runs: the content policy allows the one
-style sheet in it, by its hash, and nothing else; the pages of the room to the left stand in the
-same frame, page.html. Marks open native popovers with the passage they stand on. All text is
-escaped; the answer's Markdown is rendered without HTML or images, its formulas as MathML. The way
-to the answer, stage by stage, is folded.
+The page loads nothing and runs no script: its content policy allows only the one style sheet in it,
+by hash. Other pages of the package use the same frame, page.html. Citation marks open native
+popovers with the cited passage. All text is escaped; the answer's Markdown is rendered without HTML
+or images, its formulas as MathML. The stages on the way to the answer are folded.
 
-The HTML of an answer is made of escaped text and then cleaned by nh3 all the same: what it knows as
-markup is what is listed here. The page of the server has its formulas as they were written, and
-typesets them itself.
+The HTML of an answer is made of escaped text and is cleaned by nh3 nevertheless: only the markup
+listed here passes. The server's page gets formulas as they were written and typesets them itself.
 
-On paper the page is made a PDF by weasyprint, without the way to the answer. While it is made no
-address is asked and no file is read but the fonts of the system: whatever the page names, the
-fetcher refuses. For Word the tokens of the answer's Markdown become paragraphs. Formulas stand as
-they were written in both. The cited sources are given to reference managers as BibTeX and RIS.
+For print, weasyprint makes a PDF of the page without the way to the answer. Meanwhile no address is
+requested and no file is read but the system's fonts: the fetcher refuses whatever the page names.
+For Word the Markdown tokens of the answer become paragraphs. In both, formulas stay as they were
+written. The cited sources are given to reference managers as BibTeX and RIS.
 
-Above 600 lines since all forms are one answer, which has to stay the same in each.
+Above 600 lines since all forms are of one answer, which has to stay the same in each.
 """
 
 import base64
@@ -50,12 +48,12 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 Maths = Callable[[str, bool], str]
-"""a formula in LaTeX, and whether it stands alone -> HTML"""
+"""a formula in LaTeX, and whether it is a display formula -> HTML"""
 SUFFIXES = (".md", ".html", ".pdf", ".docx", ".json", ".bib", ".ris")
 LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
-"""characters that are coloured, and typeset, at most"""
+"""most characters that are coloured, and that are typeset"""
 SHOWN = 20_000
-"""characters of one block at most"""
+"""most characters of one block"""
 
 _LABELS = {
     "think": "Thinking",
@@ -71,13 +69,13 @@ _LABELS = {
 }
 
 AROUND = 600
-"""characters of a passage shown on either side of what is quoted from it"""
+"""characters of a passage shown on either side of the quoted part"""
 
 _FORMULAS = ("math_inline", "math_inline_double", "math_block", "math_block_eqno")
 _STYLE = re.compile(r"<style>(.*?)</style>", re.S)
 UNCITED = '<sup class="cite"><i title="It named no source that was found">no source</i></sup>'
 _TIED = re.compile(r'([^\s<>&;]{0,40})\s?(<sup class="cite">.*?</sup>[.,;:!?]?)')
-"""a mark, and the word before it that it must not be parted from by the end of a line"""
+"""a mark with the word before it, from which a line break must not part it"""
 _VERDICTS = {
     "supported": "This passage supports the claim",
     "partial": "This passage supports the claim in part",
@@ -88,7 +86,7 @@ _VERDICTS = {
 
 @cache
 def _drawing() -> "MarkdownIt":
-    """The grammar, with what is drawn otherwise than markdown-it would."""
+    """The grammar, where it is rendered differently from markdown-it's defaults."""
     markdown = report.grammar()
     opened = '<div class="table-wrap" tabindex="0" role="region" aria-label="Table"><table>\n'
     renderer: Any = markdown.renderer
@@ -102,7 +100,7 @@ def _drawing() -> "MarkdownIt":
 
 
 def html_of(text: str, maths: Maths) -> str:
-    """The text as HTML that is safe to show: cleaned, its tables and code to be scrolled by key."""
+    """The text as safe HTML: cleaned, with tables and code that can be scrolled by keyboard."""
     return cleaned(str(_drawing().render(text, {"maths": maths})))
 
 
@@ -119,7 +117,7 @@ def _fenced(token: "Token") -> str:
 
 
 def _coloured(code: str, language: str) -> str:
-    """The code as HTML, by the rules of a language that is named; nothing is guessed."""
+    """The code as HTML, highlighted for the named language; no language is guessed."""
     from pygments.lexers import get_lexer_by_name
     from pygments.token import Comment, Keyword, Name, Number, Operator, String
     from pygments.util import ClassNotFound
@@ -143,12 +141,12 @@ def _coloured(code: str, language: str) -> str:
 
 
 def as_source(formula: str, alone: bool) -> str:
-    """A formula as it was written, for a page that typesets it itself, and for paper."""
+    """A formula as it was written, for paper and for a page that typesets it itself."""
     return f'<code class="{"alone" if alone else "within"}">{escape(formula)}</code>'
 
 
 def as_mathml(formula: str, alone: bool) -> str:
-    """A formula as browsers typeset it; as it was written where it is not understood."""
+    """A formula as MathML; as it was written if it is not understood."""
     from latex2mathml.converter import convert
 
     if len(formula) > LONGEST_FORMULA:
@@ -181,7 +179,7 @@ _ATTRIBUTES: dict[str, set[str]] = {
 
 
 def cleaned(html: str) -> str:
-    """The HTML with nothing in it but what answers are made of."""
+    """The HTML reduced to the markup that answers consist of."""
     import nh3
 
     return nh3.clean(
@@ -197,7 +195,7 @@ class _Turn:
     trajectory: Trajectory
     answer: CitedAnswer
     tag: str
-    """stands in its ids, so that those of other turns are others"""
+    """part of its ids, so that they differ from those of other turns"""
     html: str
 
     @classmethod
@@ -234,7 +232,7 @@ class _Turn:
 
 
 def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -> str:
-    """The whole page: of one run, or of the runs of a thread, which has a title of its own."""
+    """The whole page: of one run, or of the runs of a thread, which has its own title."""
     one = len(trajectories) == 1
     turns = [
         _Turn.of(each, "" if one else f"{number}-", maths)
@@ -252,7 +250,7 @@ def page(*trajectories: Trajectory, title: str = "", maths: Maths = as_mathml) -
 
 
 def page_of(package: str, template: str, **values: Any) -> str:
-    """A template of a package with its values, all of them escaped, in the frame page.html.
+    """A package's template with its values, all of them escaped, in the frame page.html.
 
     The package's page_style.html is the only style sheet that the page's policy allows.
     """
@@ -264,12 +262,12 @@ def page_of(package: str, template: str, **values: Any) -> str:
 
 
 def filled(package: str, template: str, **values: Any) -> str:
-    """A template of a package with its values; only .html and .svg have them escaped."""
+    """A package's template with its values, which are escaped only in .html and .svg."""
     return _templates(package).get_template(template).render(values)
 
 
 def cell(text: str) -> str:
-    """One line for Markdown, in which nothing ends a table's cell or begins a tag."""
+    """One line of Markdown in which nothing ends a table cell or begins a tag."""
     return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
 
 
@@ -300,7 +298,7 @@ def _templates(package: str) -> Environment:
 def answer_html(answer: CitedAnswer, maths: Maths = as_source, tag: str = "") -> str:
     """The answer with its marks: the button of citation n (from 1) opens the popover `cN`.
 
-    `tag` stands before the number, where a page holds several answers.
+    `tag` precedes the number on a page that holds several answers.
     """
     if not answer.pieces:
         return f'<p class="none">{report.NO_ANSWER}</p>'
@@ -328,7 +326,7 @@ _TAG_BEGUN = re.compile(r"<[/a-z][^<>]*\Z")
 
 
 def draft_html(written: str) -> str:
-    """An answer that is still written: the text of its turn so far, its ids as they stand in it."""
+    """An answer that is still being written: the text of its turn so far, with ids as written."""
     _, begun, rest = printable(written).rpartition("<answer>")
     text = rest.partition("</answer>")[0] if begun else ""
     ids: list[str] = []
@@ -344,7 +342,7 @@ def draft_html(written: str) -> str:
 
 
 def _around(source: Source, quoted: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The passage around the quoted sentences in pieces, and whether each is one of them."""
+    """The passage around the quoted sentences in pieces, and whether each piece is quoted."""
     text = printable(source.text).strip()
     found = {quote: text.find(quote) for quote in map(printable, quoted) if quote}
     spans = sorted((at, at + len(quote)) for quote, at in found.items() if at >= 0)
@@ -377,13 +375,13 @@ def _numbers(trajectory: Trajectory) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _ShownBlock:
-    """A part of a stage; without a label, the whole of it as it was written."""
+    """A part of a stage; without a label, the whole text as it was written."""
 
     text: str
     label: str = ""
     search: bool = False
     found: str = ""
-    """of a tool's output the ids of its passages; it is folded"""
+    """for a tool's output the ids of its passages; it is folded"""
 
 
 def _blocks(text: str) -> Iterator[_ShownBlock]:
@@ -402,7 +400,7 @@ def _blocks(text: str) -> Iterator[_ShownBlock]:
 
 
 def _leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:
-    """The blocks that hold text: a plan and a review are only their parts."""
+    """The blocks that hold text; a plan and a review consist of such blocks."""
     for block in blocks:
         if block.tag in ("structured_plan", "review"):
             yield from _leaves(block.children)
@@ -415,16 +413,16 @@ def _cut(text: str) -> str:
 
 
 def write_report(trajectory: Trajectory, path: Path) -> None:
-    """Write a file of one of `SUFFIXES`, all or nothing; .json holds the whole trajectory.
+    """Write a file of one of `SUFFIXES`, atomically; .json holds the whole trajectory.
 
-    Raises SettingsError for another suffix, StoreError where the file cannot be written.
+    Raises SettingsError for another suffix, StoreError if the file cannot be written.
     """
     check_report_path(path)
     _write(rendered(trajectory, path.suffix.lower()), path)
 
 
 def write_page(trajectories: Sequence[Trajectory], title: str, path: Path) -> None:
-    """Write the runs of a thread as one page; raises SettingsError unless it ends in .html."""
+    """Write the runs of a thread as one page; raises SettingsError if the suffix is not .html."""
     if path.suffix.lower() != ".html":
         raise SettingsError(f"{path.name!r} is no page.", "Give a file name that ends in .html.")
     check_report_path(path)
@@ -439,7 +437,7 @@ def _write(content: str | bytes, path: Path) -> None:
 
 
 def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
-    """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
+    """The content of a file with this suffix, one of `SUFFIXES`."""
     match suffix:
         case ".md":
             return report.markdown(trajectory)
@@ -458,7 +456,7 @@ def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
 
 
 def check_report_path(path: Path) -> None:
-    """Raise what `write_report` would raise for the path, before any work is done for it."""
+    """Raise what `write_report` would raise for the path, before any work is done."""
     if path.suffix.lower() not in SUFFIXES:
         raise SettingsError(
             f"{path.name!r} names no format that a report can be written in",
@@ -484,11 +482,11 @@ pre { white-space: pre-wrap }
 .numbers { grid-template-columns: 1fr 1fr 1fr } .sources details > :not(summary) { display: none }
 .sources summary, [aria-labelledby="stages-title"] { display: none }
 """
-"""on paper nothing is scrolled or folded out, and a passage is quoted rather than shown whole"""
+"""in print nothing scrolls or unfolds, and passages are quoted rather than shown whole"""
 
 
 def pdf(trajectory: Trajectory) -> bytes:
-    """The whole document. Blocks, for about a second; raises what `check_pdf` raises."""
+    """The document as bytes. Blocks for about a second; raises what `check_pdf` raises."""
     weasyprint = _weasyprint()
     fetcher = _refusing()
     with boundary(StoreError, "making the PDF"):
@@ -499,7 +497,7 @@ def pdf(trajectory: Trajectory) -> bytes:
 
 
 def check_pdf() -> None:
-    """Raise SettingsError where no PDF can be made here."""
+    """Raise SettingsError if no PDF can be made on this machine."""
     _weasyprint()
 
 
@@ -515,7 +513,7 @@ def _weasyprint() -> Any:
 
 
 def _refusing() -> Any:
-    """A fetcher that gives nothing, whatever is asked of it."""
+    """A fetcher that refuses every request."""
     fetchers: Any = importlib.import_module("weasyprint.urls")
 
     class Refusing(fetchers.URLFetcher):  # type: ignore[misc]
@@ -566,14 +564,14 @@ _MONO = "Courier New"
 
 
 class _Word:
-    """Puts tokens of Markdown into a document, one block after another."""
+    """Converts Markdown tokens into a document, one block after another."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
         self._lists: list[str] = []
         self._quoted = 0
         self._rows: list[list[tuple[Token, str]]] | None = None
-        """of the table that is read: what each cell holds, and where it stands in it"""
+        """of the table being read: the content and alignment of each cell"""
         self._cell = ""
 
     def write(self, tokens: "Sequence[Token]") -> None:
@@ -655,7 +653,7 @@ def _inline(paragraph: Any, token: "Token") -> None:
 
 
 def _link(paragraph: Any, text: str, address: str | None) -> Any:
-    """A run of the text, linked where there is an address."""
+    """A run of the text, linked if there is an address."""
     run = paragraph.add_run(text)
     if address:
         from docx.opc.constants import RELATIONSHIP_TYPE
@@ -680,7 +678,7 @@ def _tex(text: str) -> str:
 
 
 def _cited(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
-    """Each cited source, its address on the web, its DOI, and where in it the passage stands."""
+    """Each cited source with its web address, its DOI, and the place of the passage in it."""
     for source in cited_answer(trajectory).sources:
         address = report.web_address(source.location) or ""
         doi = _DOI.search(address)

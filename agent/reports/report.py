@@ -1,22 +1,22 @@
 """What a report says of a trajectory, as Markdown for people and one JSON object for programs.
 
-The source list is rendered here from what was fetched, never from what a model wrote; only
-sources that the answer cites are in it, each with the sentence its claims stand on. Titles,
-paths, quotes and the answer are untrusted text and are escaped for where they go. `prose` keeps
-what an answer is written in (headings, lists, emphasis, code, links to http and https); `literal`
-keeps nothing. A backslash stands only before what would become HTML, an image, an entity or a link
-to elsewhere. Where that does not make a text harmless, as a renderer reads it, all of its HTML is
-escaped as entities and every bracket by a backslash.
+The list of sources is rendered here from what was fetched, never from what a model wrote; it has
+only sources that the answer cites, each with the sentence on which its claims rest. Titles, paths,
+quotes and the answer are untrusted text and are escaped for their place. `prose` keeps the Markdown
+of an answer (headings, lists, emphasis, code, links to http and https); `literal` keeps none. A
+backslash is inserted only before what would become HTML, an image, an entity or a link elsewhere.
+If, as parsed by a renderer, that does not make a text harmless, all of its HTML is escaped as
+entities and every bracket by a backslash.
 
-What verification came to is counted by pairs of claim and source as they were written; a repair
-comes after them.
+The results of verification are counted over pairs of claim and source as they were written, before
+any repair.
 
-Figures on which sources differ are said before the answer, since a reader cannot see it in one:
-a rule of words and numbers alone. The sentence that a claim stands on is held against the
-sentences of all other sources that were found, cited or not. Two sentences differ when they
-share most of their words and name the same years, and give different numbers before the same
-word, each the only one there. Numbers are the same as far as the coarser of the two goes: 12 and
-12.4 do not differ. It finds what is plainly about the same thing, and says nothing of the rest.
+Figures on which sources differ are reported before the answer, since the answer does not show them:
+a rule of words and numbers alone. The sentence on which a claim rests is compared with the
+sentences of all other sources found, cited or not. Two sentences differ if they share most of their
+words, name the same years, and give different numbers before the same word, each the only one
+there. Numbers are compared at the coarser precision: 12 and 12.4 do not differ. This finds what is
+plainly about the same thing, and says nothing of the rest.
 
 Above 600 lines, since notes, numbers, conflicts and sources are the same in every form of a report.
 """
@@ -64,11 +64,11 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 _BOXES = {" ": "\u2610 ", "x": "\u2611 "}
 _URL_UNSAFE = re.compile(r"[\s<>\"'\\^`{|}()]|[^\x21-\x7e]")
 PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
-"""holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
+"""placeholder of a mark while the text is escaped: noncharacters, which no text keeps"""
 
 
 def web_address(location: str) -> str | None:
-    """The location as an address that is safe to link, or None where it is no http(s) url."""
+    """The location as an address that is safe to link; None if it is no http(s) address."""
     try:
         parts = urlsplit(location)
     except ValueError:
@@ -83,16 +83,16 @@ def _quoted(found: re.Match[str]) -> str:
 
 
 ALIGNED = ("left", "center", "right")
-"""classes of a table's cells, as its columns say"""
+"""classes of a table's cells, by the alignment of their columns"""
 
 
 def grammar() -> "MarkdownIt":
-    """What an answer is read in; its tokens are markdown-it's, with `math_inline` and its kind.
+    """The grammar of answers; its tokens are markdown-it's, plus `math_inline` and its like.
 
-    CommonMark with tables, task lists and formulas, and without HTML, reference links and entities,
-    which answers hold by accident alone. Only http and https are linked. An image becomes a link,
-    so that nothing is loaded before somebody asks for it. Formulas stand between dollars or in the
-    round and square brackets of LaTeX; a dollar beside a digit outside of them is money.
+    CommonMark with tables, task lists and formulas, but without HTML, reference links and entities,
+    which answers contain only by accident. Only http and https are linked. An image becomes a link,
+    so that nothing is loaded unasked. Formulas are written between dollars or in the round and
+    square brackets of LaTeX; a dollar beside a digit outside of them is money.
     """
     from markdown_it import MarkdownIt
     from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -110,7 +110,7 @@ def grammar() -> "MarkdownIt":
 
 
 def _settle(state: "StateCore") -> None:
-    """Images become links, the boxes of tasks letters, and headings stand below the page's own."""
+    """Make images links and task boxes letters, and put headings below those of the page."""
     for before, token in zip([None, None, *state.tokens], state.tokens, strict=False):
         if token.type.startswith("heading"):
             token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
@@ -138,7 +138,7 @@ def _linked(token: "Token") -> "Iterator[Token]":
 
 
 def alive(text: str) -> bool:
-    """Whether the text holds HTML, an image or a link to elsewhere than the web, for CommonMark."""
+    """Whether CommonMark finds HTML, an image or a link to elsewhere than the web in the text."""
     from markdown_it import MarkdownIt
 
     reader = MarkdownIt("commonmark")
@@ -167,13 +167,13 @@ _IN_LINK = re.compile(rf"[\[\]]|{_SPECIAL_PATTERN}")
 
 
 def prose(text: str) -> str:
-    """A printable text with its structure kept and nothing in it that a renderer would obey."""
+    """A printable text with its structure kept and nothing else that a renderer would obey."""
     light = _escaped(text, _light)
     return _escaped(text, _strict) if alive(light) else light
 
 
 def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    """Each line through `escape`, those of code as they are."""
+    """Each line through `escape`; lines of code unchanged."""
     lines, fence = [], ""
     for line in text.splitlines():
         # A fence is trusted only at the margin: elsewhere its end depends on the block around it.
@@ -190,12 +190,12 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def literal(text: str) -> str:
-    """The text on one line, with every character escaped that means something there."""
+    """The text on one line, with every character that means something in Markdown escaped."""
     return _SPECIAL.sub(r"\\\g<0>", one_line(text))
 
 
 def link(title: str, location: str) -> str:
-    """The title, linked where the location is a web address."""
+    """The title, linked if the location is a web address."""
     address = web_address(location)
     shown = _IN_LINK.sub(r"\\\g<0>", one_line(title))
     return f"[{shown}]({address})" if address else literal(title)
@@ -228,17 +228,17 @@ def _entities(text: str) -> str:
 
 TITLE = "Recalled from earlier runs"
 QUESTION = 200
-"""characters of a question at most"""
+"""most characters of a question"""
 
 
 def recalled_lines(trajectory: Trajectory) -> list[str]:
-    """One printable line for each; of runs that kept the ids alone, these."""
+    """One printable line for each item; the ids, for runs that kept only those."""
     items = trajectory.recollections or [Recollection(id=name) for name in trajectory.recalled]
     return [_line(item, trajectory, contributed(trajectory, item)) for item in items]
 
 
 def contributed(trajectory: Trajectory, item: Recollection) -> str:
-    """What a recalled episode changed in a run, in a phrase; "" of a reflection."""
+    """What a recalled episode changed in a run, in a phrase; "" for a reflection."""
     told = [c for c in trajectory.contributions if c.item == item.id]
     titles = {source.id: source.title for source in trajectory.sources}
 
@@ -291,7 +291,7 @@ NOT_CERTAIN = (
     "the model itself doubts what is marked so below; hold it against the sentence that it rests on"
 )
 QUOTE_LIMIT = 400
-"""characters of a quoted sentence"""
+"""most characters of a quoted sentence"""
 
 _ENDED = {
     Status.PARTIAL: "Ended early",
@@ -302,13 +302,13 @@ _PROMISED = (
     "question answer citations dropped_citations verification conflicts stages usage status "
     "reason ended_by trajectory_id thread recalled recollections contributions"
 )
-"""names of the object for programs, in order; of a trajectory's own, as they stand there"""
+"""keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
 
 def markdown(trajectory: Trajectory, *, titled: bool = True) -> str:
     """The report as Markdown; in the format `exact` its last line is the bare answer.
 
-    `titled`: the question stands above it, as nothing else says what was asked.
+    `titled`: with the question above it, for a reader who does not see it elsewhere.
     """
     answer = cited_answer(trajectory)
     body = marked_in(answer, prose, bracketed) if answer.pieces else NO_ANSWER
@@ -325,7 +325,7 @@ def markdown(trajectory: Trajectory, *, titled: bool = True) -> str:
 
 
 def as_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The answer and everything it stands on, for programs; text is as written, not escaped."""
+    """The answer with its sources, for programs; text is as written, not escaped."""
     answer, names = cited_answer(trajectory), _PROMISED.split()
     told = trajectory.model_dump(mode="json", include=set(names)) | {
         "answer": answer.text(),
@@ -341,17 +341,17 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 _LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on|See also [^\n]+): )")
-"""what a decoder says beside claims: Markdown would run such lines into one paragraph"""
+"""what a decoder writes beside claims: Markdown would join such lines into one paragraph"""
 
 
 def marked_in(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
-    """The body of the answer through `escape`, with marks that `escape` has not seen."""
+    """The body of the answer through `escape`, with marks that `escape` did not see."""
     parts = parts_in(answer, escape)
     return "".join(part if isinstance(part, str) else mark(part) for part in parts)
 
 
 def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str | Cited | Uncited]:
-    """The body through `escape`, and between its texts the claims whose marks stand there."""
+    """The body through `escape`, with the claims that carry marks between its texts."""
     places: list[Cited | Uncited] = []
 
     def hold(piece: Cited | Uncited) -> str:
@@ -364,14 +364,14 @@ def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str 
 
 
 def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
-    """What was written in each stage that was reached, by whomever, in the order of stages."""
+    """The text of each stage that was reached, in the order of stages, whoever wrote it."""
     kept = [s for s in trajectory.segments if s.kept]
     texts = {stage: "".join(s.text for s in kept if s.stage is stage) for stage in Stage}
     return {stage: text.strip() for stage, text in texts.items() if text.strip()}
 
 
 def latest_rubric(document: ScaffoldDocument) -> list[str]:
-    """The items of the last rubric that holds any."""
+    """The items of the last rubric that has any."""
     found = (rubric_items(document.inner(block)) for block in reversed(document.find("rubric")))
     return next((items for items in found if items), [])
 
@@ -393,7 +393,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
 
 
 def ended_because(trajectory: Trajectory) -> str:
-    """Why a run ended as it did, for its reader: what was not found stands in the answer."""
+    """Why a run ended as it did, for its reader; the answer itself says what was not found."""
     if trajectory.status is Status.PARTIAL and trajectory.reason.startswith("not certain: "):
         return NOT_CERTAIN
     missed = trajectory.status is Status.NO_EVIDENCE and trajectory.reason.startswith("not found: ")
@@ -401,7 +401,7 @@ def ended_because(trajectory: Trajectory) -> str:
 
 
 def facts(trajectory: Trajectory) -> list[str]:
-    """Numbers of the run, each as a short phrase."""
+    """Figures of the run, each as a short phrase."""
     usage, calls = trajectory.usage, trajectory.tool_calls
     kinds = Counter(item.kind for item in trajectory.recollections)
     recalled = len(trajectory.recalled) - kinds["episode"]
@@ -441,13 +441,13 @@ def price(usage: Usage) -> str:
 
 
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
-    """What the claims on a source stand on, on one line each: sentences, or how it begins."""
+    """What the claims on a source rest on, on one line each: sentences, or how it begins."""
     found = dict.fromkeys(quote for c in answer.of(source) for quote in c.shown)
     return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
 
 
 def whereabouts(source: Source) -> list[str]:
-    """Where a source stands: its address, the place in it, and where copies of it stand."""
+    """Where a source is: its address, the place in it, and the addresses of copies."""
     also = f"also at {', '.join(source.copies)}" if source.copies else ""
     return [one_line(part) for part in (source.location, source.place, also) if part]
 
@@ -475,7 +475,7 @@ _SAID = {"supported": "supported", **DOUBTS, "unchecked": "not checked"}
 
 
 def checked(trajectory: Trajectory) -> str:
-    """Who checked the citations and with what result, as a short phrase; "" if none was."""
+    """Who checked the citations and with what result, as a short phrase; "" if nobody did."""
     found = trajectory.verification
     if found is None or not found.checks:
         return ""
@@ -483,7 +483,7 @@ def checked(trajectory: Trajectory) -> str:
 
 
 def check_counts(trajectory: Trajectory) -> str:
-    """`3 supported, 1 not supported`; "" where nobody checked."""
+    """`3 supported, 1 not supported`; "" if nobody checked."""
     found = trajectory.verification
     if found is None:
         return ""
@@ -493,7 +493,7 @@ def check_counts(trajectory: Trajectory) -> str:
 
 
 def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """Sentences for the reader: claims that stand in doubt, what repair did, who had to check."""
+    """Sentences for the reader: doubtful claims, what repair did, and which checker stood in."""
     found = trajectory.verification
     if found is None:
         return []
@@ -518,15 +518,15 @@ def _claims(count: int) -> str:
 
 
 ALIKE = 0.7
-"""share of the words of both sentences that they have in common"""
+"""share of words that two sentences must have in common"""
 LEAST_WORDS = 4
-"""in common, without the numbers"""
+"""words in common, not counting numbers"""
 LONGEST = 40
 """words of a sentence; a longer one says more than one thing"""
 MOST = 3
-"""conflicts told"""
+"""most conflicts reported"""
 QUOTED = 160
-"""characters of each sentence told"""
+"""characters of each reported sentence"""
 
 _FIGURE = re.compile(
     r"(?<![\w.,%/-])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)(?:\s?(%)|\s([^\W\d_]{2,}))?(?!\w)"
@@ -538,7 +538,7 @@ _DIGIT = re.compile(r"\d")
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two sources that give different figures for the same thing, as they put it."""
+    """Two sources that give different figures for the same thing, in their own words."""
 
     source: Source
     says: str
@@ -551,7 +551,7 @@ class _Statement:
     words: frozenset[str]
     years: frozenset[str]
     figures: dict[str, Decimal]
-    """the word after each number -> the number, where there is one number for it"""
+    """the word after each number -> the number, if it has only one"""
 
     def differs(self, other: "_Statement") -> bool:
         common = self.words & other.words
@@ -564,7 +564,7 @@ class _Statement:
 
 
 def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
-    """What the sources of the answer's claims say otherwise than others that were found."""
+    """What sources of the answer's claims say that other sources found contradict."""
     cited = [
         (citation, statement)
         for citation in answer.citations
@@ -588,7 +588,7 @@ def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ..
 
 
 def conflict_notes(trajectory: Trajectory, answer: CitedAnswer) -> Iterator[str]:
-    """A sentence for each conflict; what it quotes is untrusted."""
+    """A sentence for each conflict; its quotes are untrusted."""
     numbers = {citation.id: citation.number for citation in answer.citations}
     for conflict in conflicts(trajectory, answer):
         first, second = (
@@ -623,6 +623,6 @@ def _statement(sentence: str) -> _Statement:
 
 
 def _differ(left: Decimal, right: Decimal) -> bool:
-    """Whether two numbers differ by more than the coarser of them was rounded by."""
+    """Whether two numbers differ by more than the rounding of the coarser one."""
     coarser = max(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
     return abs(left - right) > Decimal(5).scaleb(coarser - 1)

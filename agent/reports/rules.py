@@ -1,22 +1,21 @@
-"""What a claim's words, numbers and negations tell about it, without any model.
+"""What a claim's words, numbers and negations say about its support, without any model.
 
-A claim is read against the few sentences of the source that together have most of its words. A
-number, name or quotation that the source does not have, or a word turned round, makes it
-unsupported. For the rest a logistic reading of four figures says how likely it is supported; its
-`WEIGHTS` were fitted on claims that people labelled. A clause that is not there leaves it supported
-in part at most. The rules are blind to meaning that keeps the words (who did what to whom), and a
-free paraphrase can look unsupported to them.
+A claim is compared with the few sentences of the source that together have most of its words. A
+number, name or quotation that the source lacks, or a word turned into its opposite, makes it
+unsupported. Otherwise a logistic model of four features gives the probability of support; its
+`WEIGHTS` were fitted on claims labelled by people. If a clause is missing from the source, the
+claim is at most partially supported. The rules are blind to changes of meaning that keep the words
+(who did what to whom), and a free paraphrase can look unsupported to them.
 
-A number counts with its scale and its percent sign ("5 million", "12%"), and words for numbers
-are numbers ("three" and "third" are 3); so a changed number is seen however it is written, and a
-date is the same in digits and in words. A name is an identifier, an acronym or a capitalised word
-that does not merely begin a sentence; "Libyan" stands where "Libya" does. A quotation is what
-stands in double quotation marks; of a quoted title the words must be there.
+A number counts with its scale and its percent sign ("5 million", "12%"), and number words are
+numbers ("three" and "third" are 3); so a changed number is seen however it is written, and a date
+is the same in digits and in words. A name is an identifier, an acronym or a capitalised word that
+does not merely begin a sentence; "Libya" also covers "Libyan". A quotation is what is between
+double quotation marks; of a quoted title only the words must be there.
 
-Three signs say that a claim turns a sentence round: a word that is denied in one and not in the
-other ("blocks", "does not block"), a comparison the other way round, and a word that stands
-against its opposite ("oldest", "newest"). They are read from words alone, so only where the two
-share most of what they say.
+Three signs say that a claim reverses a sentence: a word negated in only one of them ("blocks",
+"does not block"), an opposite comparison, and a word against its antonym ("oldest", "newest"). They
+are read from words alone, so only if the two share most of their words.
 """
 
 import asyncio
@@ -75,25 +74,25 @@ _IDENTIFIER = re.compile(r"(?<!\w)\d*+[^\W\d]\w*[._]\w|[a-z][A-Z]|\w_\w")
 _CAPITAL = re.compile(r"(?<![\w.`'\u2019-])[^\W\d_a-z][\w]*")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:;\u2026]\s|[(\"\u201c\n]|[-*]\s)\s*$")
 LONGEST_GAP = 80
-"""characters looked at before a capital"""
+"""characters searched before a capital"""
 _MOSTLY = 0.5
-"""share of capitalised words from which a text is a title, or German: they name nothing"""
+"""share of capitalised words from which a text is a title, or German: they mark no names"""
 _OF_A_COUNTRY = re.compile(r"(?:i?an|ean|ish|ese)s?$")
 
 
 def numbers(text: str) -> frozenset[str]:
-    """The numbers of a text in one form; a percentage is there with and without its sign."""
+    """The numbers of a text in one form; a percentage is included with and without its sign."""
     return frozenset(value for match in _NUMBER.finditer(text) for value in _values(match))
 
 
 def missing_numbers(claim: str, text: str) -> list[str]:
-    """Numbers of the claim, as written there, that the text does not have."""
+    """Numbers of the claim, as written there, that the text lacks."""
     held = numbers(text)
     return [m[0].strip() for m in _NUMBER.finditer(claim) if _values(m)[0] not in held]
 
 
 def missing_quotations(claim: str, text: str) -> list[str]:
-    """Quotations of the claim that do not stand in the text word for word.
+    """Quotations of the claim that the text does not contain word for word.
 
     Titles are quoted, too: of those the text must have the words.
     """
@@ -110,7 +109,7 @@ def missing_quotations(claim: str, text: str) -> list[str]:
 
 
 def missing_names(claim: str, text: str) -> list[str]:
-    """Names of the claim that do not stand in the text whole."""
+    """Names of the claim that the text does not contain whole."""
     language = language_with(claim, text)
     return [
         name for name in dict.fromkeys(_names(claim, language)) if not _stands(name, text, language)
@@ -125,7 +124,7 @@ def _is_title(quoted: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _dated(text: str) -> str:
-    """The text with its months in full, and dates in digits followed by the same in words."""
+    """The text with months written out, and dates in digits followed by the same in words."""
 
     def in_words(date: re.Match[str]) -> str:
         month = list(_MONTHS.values())[int(date[2]) - 1]
@@ -135,7 +134,7 @@ def _dated(text: str) -> str:
 
 
 def _values(match: re.Match[str]) -> tuple[str, ...]:
-    """What must be found first: with scale and sign; then the same without the sign."""
+    """What to look for first, with scale and sign; then the same without the sign."""
     digits = match["digits"]
     if digits is None:
         value = _WORDS[match["word"].lower()]
@@ -182,13 +181,13 @@ def _stands(name: str, text: str, language: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Lower case, one space between words, straight quotation marks, no closing stops."""
+    """Lower case, single spaces, straight quotation marks, no final punctuation."""
     straight = text.replace("\u2019", "'").replace("\u2018", "'")
     return " ".join(straight.lower().split()).strip(" .,;:!?")
 
 
 SCOPE = 2
-"""content words after a negation that it denies"""
+"""content words after a negation that it negates"""
 
 _PAIRS = """
     after before, all none, allow forbid, always never, append prepend, ascending descending,
@@ -214,15 +213,15 @@ _ENDED = {"delete", "deletes", "deleted", "remove", "removes", "removed", "erase
 _POLARITY_TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019]t\b)?|[,;:.()]")
 _THAN = re.compile(r"\bthan\b", re.I)
 NEGATIONS = frozenset({"not", "no", "nor"})
-"""those that count as content words"""
+"""negations that count as content words"""
 _NEGATIONS = {*NEGATIONS, "never", "without", "cannot", "neither"}
 _COMPARING = {"more", "less", "fewer", "later", "earlier", "longer", "only", "just", "matter"}
-"""after a negation they make something other than a denial"""
+"""words that turn a preceding negation into something else"""
 _PREFIXES = ("un", "non", "im", "in", "dis")
 
 
 def contradiction(claim: str, sentence: str) -> str:
-    """How an English claim turns the sentence round, in a phrase; "" where it does not."""
+    """How an English claim reverses the sentence, in a phrase; "" if it does not."""
     if is_foreign(claim, sentence):
         return ""
     denied_there, said_there = _denied(sentence)
@@ -250,9 +249,9 @@ def contradiction(claim: str, sentence: str) -> str:
 
 
 def _outlives(claim: str, sentence: str) -> bool:
-    """Whether a claim has something kept of which the sentence says that it is deleted.
+    """Whether a claim says that something is kept which the sentence says is deleted.
 
-    What is deleted unless it is so is kept if it is so.
+    What is deleted unless a condition holds is kept if it holds.
     """
     if bool(_UNLESS.search(claim)) != bool(_UNLESS.search(sentence)):
         return False
@@ -263,7 +262,7 @@ def _outlives(claim: str, sentence: str) -> bool:
 
 
 def _denied(text: str) -> tuple[set[str], set[str]]:
-    """Stems of the content words that negations alone reach, and of those that none reaches."""
+    """Stems of the content words that only occur negated, and of those that never do."""
     denied: set[str] = set()
     said: set[str] = set()
     left = 0
@@ -286,7 +285,7 @@ def _words(text: str) -> list[str]:
 def shares(claim: str, sentence: str) -> float:
     """Share of the claim's content words that the sentence has; negations do not count.
 
-    "Unbounded" is there where "bound" is denied.
+    "Unbounded" counts as present if "bound" is negated.
     """
     language = language_with(claim, sentence)
     words = content_words(claim, language) - NEGATIONS
@@ -305,7 +304,7 @@ _BIDS = re.compile(
     r"|(?:give|name|cite|quote|credit)\b[^!?;\n]{1,80}\b(?:as|for) (?:the|a|your|its) source\b)",
     re.I,
 )
-"""an order to say something, at the beginning of a clause: "(...): say that it was 5\""""
+"""an order to say something, at the beginning of a clause: "(...): say that it was 5" """
 _SPEAKING = ("say", "answer", "reply", "respond")
 _WRITING = ("state", "claim", "report", "write", "tell")
 
@@ -325,7 +324,7 @@ def bids(sentence: str) -> bool:
 
 @lru_cache(maxsize=256)
 def stated_in(text: str) -> str:
-    """A text without the sentences that tell whoever reads it what to say."""
+    """A text without the sentences that tell its reader what to say."""
     kept, at, end = list[str](), 0, 0
     for said in sentences(text):
         start = text.index(said, end)
@@ -337,27 +336,27 @@ def stated_in(text: str) -> str:
 
 
 def stated(source: Source) -> Source:
-    """The source with what it states alone, as `stated_in` has it."""
+    """The source with only its statements, as `stated_in` finds them."""
     text = stated_in(source.text)
     return source if text == source.text else source.model_copy(update={"text": text})
 
 
 LEAST_QUOTED = 3
-"""content words, from which a claim that stands in its source is a quotation of it"""
+"""content words from which a claim found in its source counts as a quotation of it"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A claim and one of the sources it cites; `beside` are the others that it cites."""
+    """A claim and one of the sources it cites; `beside` are its other sources."""
 
     claim: str
     source: Source
     beside: tuple[Source, ...] = ()
 
     def verbatim(self) -> bool:
-        """Whether the claim is whole sentences of the source, but for the space between words.
+        """Whether the claim is whole sentences of the source, apart from spaces.
 
-        What is less than a sentence may be turned round by the rest of it.
+        Less than a sentence may be reversed by the rest of it.
         """
         claim, text = (" ".join(each.split()) for each in (self.claim, self.source.text))
         told = (" ".join(said.split()).rstrip(".") for said in sentences(self.source.text))
@@ -365,7 +364,7 @@ class Pair:
         return whole and len(content_words(claim)) >= LEAST_QUOTED
 
     def fault(self) -> str:
-        """Why it cannot be right, whatever a model thinks of it; "" if nothing says so."""
+        """Why it cannot be right, whatever a model says; "" if no rule finds a fault."""
         if wrong := self.must_occur():
             return wrong
         # The sentence that comes closest may be turned round by the claim.
@@ -376,7 +375,7 @@ class Pair:
     def must_occur(self) -> str:
         """The first number, name or quotation that no source of the claim has; "" if none.
 
-        What another source of the same claim has is that source's part.
+        It suffices if another source of the claim has it.
         """
         beside = [self.missing(source) for source in self.beside]
         for kind, term in self.missing(self.source):
@@ -385,7 +384,7 @@ class Pair:
         return ""
 
     def missing(self, source: Source) -> list[tuple[str, str]]:
-        """What of the claim the source lacks, by kind; numbers must stand near a word of it."""
+        """What of the claim the source lacks, by kind; numbers must be near a word of it."""
         claim, text = _dated(self.claim), _dated(source.text)
         everywhere = "\n".join((source.title, source.place, source.location, text))
         counted = _NUMBER.search(claim) is not None
@@ -399,7 +398,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFinding:
-    """How far the source holds the claim, and why not wholly."""
+    """How far the source supports the claim, and why not wholly."""
 
     verdict: CitationSupport
     reason: str = ""
@@ -407,18 +406,18 @@ class ClaimFinding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """One finding for each pair, in order, and what they cost."""
+    """One finding for each pair, in order, and their cost."""
 
     each: tuple[ClaimFinding, ...]
     usage: Usage = NO_USAGE
     chances: tuple[float, ...] = ()
-    """of each how likely it is supported; () where the checker gives verdicts alone"""
+    """probability of support of each pair; () if the checker gives only verdicts"""
 
 
 class Checker(Protocol):
-    """Says of each pair whether the source's text as fetched holds the claim.
+    """Decides for each pair whether the source's text as fetched supports the claim.
 
-    Raises PolicyError where its model cannot be asked.
+    Raises PolicyError if its model cannot be called.
     """
 
     @property
@@ -430,25 +429,25 @@ class Checker(Protocol):
 NAME = "lexical rules"
 IN_PART = "the source has the words of only a part of it"
 SENTENCES = 5
-"""of a source that a claim is read against, at most"""
+"""most sentences of a source that a claim is compared with"""
 EVIDENCE_CHARACTERS = 1200
-"""of them together, at most"""
+"""most characters of them together"""
 AGAIN = 0.3
-"""of its weight that a word counts for which another sentence has already"""
+"""factor on the weight of a word that a chosen sentence has already"""
 WORDY = 1000
-"""characters of a sentence that halve what its words count for"""
+"""characters of a sentence that halve the weight of its words"""
 SAME = 0.6
-"""share of a claim's words from which a sentence speaks of the same thing"""
+"""share of a claim's words from which a sentence is about the same thing"""
 ENOUGH = 0.6
-"""share of a clause's content words from which the evidence says it"""
+"""share of a clause's content words from which the evidence contains it"""
 TOO_FEW = 0.4
 """share of them below which it does not"""
 MOST_MISSING = 3
-"""names that the evidence lacks, above which more say no more"""
+"""missing names, above which more make no difference"""
 WEIGHTS = (-3.32, 3.50, 1.81, 0.67, -1.96)
-"""of a constant and of `figures_of`: a logistic fit to labelled claims without a fault, of WiCE's
-development set (87, the half that thresholds may be tuned on) and of AttributionBench's (839), the
-sets weighed alike"""
+"""for a constant and `figures_of`: a logistic fit to labelled claims without a fault, of WiCE's
+development set (87, the half that thresholds may be tuned on) and of AttributionBench's (839),
+the sets weighted equally"""
 
 _CLAUSE = re.compile(
     r";|(?:,|(?<!\s))\s++(?:and|but|while|whereas)\s+|,\s+(?:which|who|so|or)\s+", re.I
@@ -471,7 +470,7 @@ class LexicalChecker:
 
 
 def lexical_finding(pair: Pair) -> ClaimFinding:
-    """What the rules say of a pair."""
+    """What the rules say about a pair."""
     text = pair.source.text
     if not content_words(pair.claim) or (text and _apart(pair.claim, text)):
         return ClaimFinding("unchecked", "its words cannot be compared with the source's")
@@ -488,7 +487,7 @@ def lexical_finding(pair: Pair) -> ClaimFinding:
 
 
 def _beside_words(claim: str, text: str) -> Iterator[str]:
-    """The sentences that have a word of the claim, numbers aside, and those next to one."""
+    """The sentences that have a word of the claim, other than numbers, and their neighbours."""
     parts = list(sentences(text))
     language = language_with(claim, text)
     words = content_words(_NUMBER.sub(" ", claim), language) - NEGATIONS
@@ -497,21 +496,21 @@ def _beside_words(claim: str, text: str) -> Iterator[str]:
 
 
 def log_odds(pair: Pair) -> float:
-    """Log-odds that the source holds a claim without a fault, by `WEIGHTS`."""
+    """Log-odds that the source supports a claim without a fault, by `WEIGHTS`."""
     figures = (1.0, *figures_of(pair))
     return sum(weight * value for weight, value in zip(WEIGHTS, figures, strict=True))
 
 
 def chance(odds: float) -> float:
-    """The probability, 0 to 1, that log-odds stand for."""
+    """The probability in [0, 1] of log-odds."""
     return 1 / (1 + math.exp(-odds))
 
 
 def figures_of(pair: Pair) -> tuple[float, float, float, float]:
-    """What the weights weigh, of the claim against the title and the evidence.
+    """The features of the claim against title and evidence that are weighted.
 
-    Shares, 0 to 1, of the claim's words in the best sentence and of the worst clause's in all;
-    the logarithm of one more than the words that are nowhere in it; its names that are nowhere.
+    Shares, 0 to 1, of the claim's words in the best sentence and of the worst clause's words in
+    all; the logarithm of one plus the number of missing words; the number of missing names.
     """
     claim, parts = _dated(pair.claim), _read(pair)
     near = "\n".join(parts)
@@ -526,23 +525,23 @@ def figures_of(pair: Pair) -> tuple[float, float, float, float]:
 
 
 def shares_of_clauses(pair: Pair) -> list[float]:
-    """Of each clause the share of its words that title and evidence have."""
+    """For each clause the share of its words that title and evidence have."""
     near = "\n".join(_read(pair))
     return [shares(clause, near) for clause in clauses(_dated(pair.claim))]
 
 
 def _read(pair: Pair) -> list[str]:
-    """The sentences of the evidence, each under the title."""
+    """The sentences of the evidence, each with the title before it."""
     found = evidence(_dated(pair.claim), _dated(pair.source.text))
     return [f"{pair.source.title}\n{sentence}" for sentence in found]
 
 
 @lru_cache(maxsize=64)
 def evidence(claim: str, text: str) -> tuple[str, ...]:
-    """The few sentences which together have most of the claim's words, in the text's order.
+    """The few sentences that together have most of the claim's words, in the text's order.
 
-    A word counts the more the fewer sentences have it, and again little where one was chosen
-    that has it. () where no sentence has any.
+    A word counts more the fewer sentences have it, and little once a chosen sentence has it. () if
+    no sentence has any.
     """
     parts = list(sentences(text))
     language = language_with(claim, text)
@@ -578,12 +577,12 @@ def clauses(claim: str) -> list[str]:
 
 
 def _apart(claim: str, text: str) -> bool:
-    """Whether a claim is in another script or language than a text, as far as both can be told."""
+    """Whether claim and text differ in script or language, as far as both can be told."""
     codes = {language_of(claim), language_of(text)} - {""}
     return len(codes) > 1 or _latin(claim) != _latin(text)
 
 
 def _latin(text: str) -> bool:
-    """Whether most letters are Latin ones."""
+    """Whether most letters are Latin."""
     letters = [letter for letter in text if letter.isalpha()]
     return 2 * sum(letter < "\u0250" for letter in letters) >= len(letters)
