@@ -1,7 +1,7 @@
-"""What a source name refers to: one of this machine, of a service, of a package, or a folder.
+"""What a source name refers to: a source of this machine, a service or a package, or a folder.
 
-Packages provide sources of their own through the entry points `rubricem.sources`. A folder with the
-name of one of them is given by its path, as in `./web`. Several sources are searched as one, at the
+Packages provide their own sources through the entry points `rubricem.sources`. A folder with the
+name of a source is given by its path, as in `./web`. Several sources are searched as one, at the
 same time, and their passages are interleaved.
 """
 
@@ -46,14 +46,14 @@ SCHOLAR = "scholar"
 SEARXNG = "searxng:"
 """prefix of a SearXNG instance's address"""
 GIT = "git:"
-"""prefix of a git repository's address, whose documents are then a folder's"""
+"""prefix of a git repository's address, which is searched like a folder of documents"""
 WIKIPEDIA = "wikipedia"
 KEYED = {tool.name: tool for tool in (Tavily, Exa, Brave)}
-"""services that are asked with a key"""
+"""services that need a key"""
 SERVICES = (WEB, SCHOLAR, WIKIPEDIA, *KEYED)
-"""beyond this machine, but for instances of one's own"""
+"""beyond this machine, except for self-hosted instances"""
 AUTO = "auto"
-"""the web where it answers, else `python`"""
+"""the web if it answers, else `python`"""
 
 ALLOWED = (
     "A source is `python` (the libraries installed here), `web`, `scholar`, `wikipedia` (or "
@@ -63,7 +63,7 @@ ALLOWED = (
 )
 
 PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
-"""two of the services that the web search asks; one that answers is enough"""
+"""two of the services that the web search uses; one that answers is enough"""
 SECONDS = 2.0
 
 
@@ -94,7 +94,7 @@ async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECOND
 
 
 def is_beyond(name: str) -> bool:
-    """Whether what it finds lies beyond this machine, under addresses that can be opened."""
+    """Whether its passages are beyond this machine, under addresses that can be opened."""
     return name in SERVICES or name.startswith((SEARXNG, f"{WIKIPEDIA}:"))
 
 
@@ -105,7 +105,7 @@ def is_folder(name: str) -> bool:
 
 
 def kept_name(name: str) -> str:
-    """The name as it is stored with a run: a whole path, and an address without its password."""
+    """The name as stored with a run: an absolute path, or an address without its password."""
     if name.startswith(SEARXNG):
         from rubricem.agent.models.limits import Endpoint
 
@@ -120,22 +120,23 @@ class Sources:
 
     names: tuple[str, ...]
     retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "lexical"
-    """what finds passages: words; words, which their meaning ranks; both. `auto`: what is there"""
+    """ranking of passages: by words; by words, then reordered by meaning; by both. `auto`:
+        whichever is available"""
     keys: Mapping[str, str] = field(default_factory=dict, repr=False)
     """of services, by their names"""
     tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
-    """whose tools may be called beside the search"""
+    """servers whose tools may be called besides the search"""
     private_hosts: tuple[str, ...] = ()
-    """whose pages may be read although they are private"""
+    """hosts whose pages may be read although they are private"""
     patience: float = PATIENCE
-    """seconds after which a search goes on over what is read and embedded so far"""
+    """seconds after which a search continues with what is read and embedded so far"""
 
     def whole(self) -> "Sources":
-        """The same, read to the end before the first search."""
+        """The same sources, but read completely before the first search."""
         return replace(self, patience=math.inf)
 
     def check(self) -> None:
-        """Raise SettingsError for a name that is no source here, before anything is opened."""
+        """Raise SettingsError for an unknown source, before any is opened."""
         for name in self.names:
             if name.startswith(GIT):
                 _check_address(name.removeprefix(GIT))
@@ -144,11 +145,11 @@ class Sources:
 
     @property
     def beyond(self) -> bool:
-        """Whether what some of them find lies beyond this machine."""
+        """Whether any of them has passages beyond this machine."""
         return any(map(is_beyond, self.names))
 
     def open_pages(self, data_dir: Path) -> WebPages:
-        """A reader of pages of the web, which keeps what it read lately."""
+        """A reader of web pages with a cache of recent ones."""
         return WebPages.of(data_dir / "pages", self.private_hosts)
 
     @asynccontextmanager
@@ -161,7 +162,7 @@ class Sources:
     ) -> AsyncIterator[SearchTool]:
         """The named sources as one; folders and libraries are indexed when it is prepared.
 
-        `embedder` is of hybrid search; by `meaning` what else lies here is ranked.
+        `embedder` is for hybrid search; `meaning` reranks other sources of this machine.
         """
 
         def read(done: int, total: int, doing: str) -> None:
@@ -203,10 +204,10 @@ def open_source(
     keys: Mapping[str, str] | None = None,
     patience: float = PATIENCE,
 ) -> SearchTool:
-    """The source called `name`; what lies on this machine is indexed when it is prepared.
+    """The source called `name`; if it is on this machine, it is indexed when it is prepared.
 
-    With an embedder what is indexed is searched by meaning, too. `auto` is no source: it is
-    replaced by one before. Raises SettingsError for an unknown source.
+    With an embedder, indexed sources are also searched by meaning. `auto` is no source here: it has
+    been replaced before. Raises SettingsError for an unknown source.
     """
     if name == PYTHON:
         return PythonDocs(cache_dir, embedder, on_progress, patience)
@@ -224,7 +225,7 @@ def open_source(
 
 
 def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -> Path:
-    """Where a repository's files lie. Raises SettingsError for an address with a password in it."""
+    """The folder of a repository's files. Raises SettingsError if the address has a password."""
     _check_address(address)
     if on_progress is not None:
         on_progress(0, 0, "fetching the repository")
@@ -256,26 +257,26 @@ def _service(name: str, keys: Mapping[str, str]) -> SearchTool:
 
 
 RERANKED = 16
-"""passages that words find, which are ranked anew; more find hardly more and cost 20 ms each"""
+"""passages found by words that are reranked; more improve little and cost 20 ms each"""
 MEANT = 2
-"""wordings by whose meaning they are: the question, and with what is expected of its answer"""
+"""wordings that are embedded for it: the question, and with what is expected of its answer"""
 _FIRST_BONUS, _HALVED_AT = 0.1, 6
-"""cosine that being found first by words is worth, and the rank behind it at which half is left;
-right passages first for 40 of 49 questions on manuals, for 32 by words and 33 by meaning alone"""
+"""cosine that the first rank by words is worth, and how many ranks later half of it is left; right
+passages first for 40 of 49 questions on manuals, for 32 by words and 33 by meaning alone"""
 _NAMED_BONUS = 0.1
-"""what it is worth that the query has the dotted name that is the title: of 50 questions over
-`python` 33, not 30, have the right passage first, and 40, not 37, among two"""
+"""bonus if the query has the dotted name that is the title: of 50 questions over `python` 33, not
+30, have the right passage first, and 40, not 37, among two"""
 
 
 _ENTRY_BONUS = 0.1
-"""what it is worth that it has the entry of an option that is asked about, or expected: of 29
-questions on git's manual 27, not 25, have a right passage among four; twice as much is no better"""
+"""bonus for the entry of an option that is asked about, or expected: of 29 questions on git's
+manual 27, not 25, have a right passage among four; twice as much is no better"""
 _OF_PAGE = 24
-"""passages of the best one's page that are ranked beside those that words find: of 41 questions on
+"""passages of the best one's page that are ranked beside those found by words: of 41 questions on
 manuals 34, not 32, have a right passage among four"""
 _CHANGES_MALUS = 0.3
-"""what it takes off that a page tells what was changed or is required, where nobody asks for that:
-it says nearly what the page says that tells how things are"""
+"""malus of a page about changes or requirements, unless the query asks for those: it says nearly
+the same as the page about how things are"""
 _CHANGES = re.compile(
     r"\b(?:requirements|change ?log|changes|what'?s new|news|chronology|upgrading checklist|"
     r"(?:release|version) (?:history|notes|\d))",
@@ -287,13 +288,13 @@ _OF_CHANGES = re.compile(
     re.I,
 )
 _DEFAULT_BONUS = 0.3
-"""what it is worth that a signature has the default that is asked for"""
+"""bonus if a signature has the default that is asked for"""
 
 
 def by_meaning(
     embedder: Embedder, queries: Sequence[str], texts: Sequence[str]
 ) -> list[tuple[int, float]]:
-    """The places of the texts by their mean cosine to the queries, with it, best first."""
+    """The indices of the texts and their mean cosine to the queries, best first."""
     vector = embedder.embed(queries, query=True).mean(axis=0)
     cosines = (embedder.embed(texts) @ vector).tolist()
     return sorted(enumerate(cosines), key=lambda each: -each[1])
@@ -301,7 +302,7 @@ def by_meaning(
 
 @dataclass
 class Meaning:
-    """By what meaning is told, once it is there."""
+    """The embedder that ranks by meaning, once it is loaded."""
 
     embedder: Embedder | None = None
 
@@ -310,17 +311,17 @@ _ENTERED = re.compile(r"^[ \t]*(--?[A-Za-z][\w-]*(?:[ =\[<,|].*)?)$", re.MULTILI
 
 
 def entered_options(text: str) -> set[str]:
-    """The options of which a text has the entry: those of lines that begin with one."""
+    """The options that a text has an entry for: of lines that begin with one."""
     return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
 
 
 def is_of_changes(passage: Passage) -> bool:
-    """Whether a page is a list of requirements or of what was changed, by its title."""
+    """Whether a page is a list of requirements or of changes, by its title."""
     return not dotted_names(passage.title) and bool(_CHANGES.search(passage.title))
 
 
 class Reranked:
-    """A `SearchTool` over another, whose best are put in order by their meaning, too."""
+    """A `SearchTool` over another, whose best passages are reordered by meaning, too."""
 
     def __init__(self, tool: SearchTool, meaning: Meaning) -> None:
         self._tool = tool
@@ -334,7 +335,7 @@ class Reranked:
         return await self.search_any([query], limit)
 
     async def search_any(self, queries: Sequence[str], limit: int) -> list[Passage]:
-        """What any of the queries finds; what it means is ranked by the first two of them."""
+        """What any of the queries finds; the first two of them rank it by meaning."""
         embedder = self._meaning.embedder
         if embedder is None:
             return await search_any(self._tool, queries, limit)
@@ -367,7 +368,7 @@ class Reranked:
         return sorted(worths, key=lambda passage: -worths[passage])[:limit]
 
     async def _page(self, query: str, passage: Passage) -> list[Passage]:
-        """What else stands on the page of the best, whose other parts may tell what is asked."""
+        """Other passages on the page of the best one, which may contain the answer."""
         if not isinstance(self._tool, Indexed):
             return []
         return await self._tool.search_page(query, passage, _OF_PAGE)
@@ -375,29 +376,29 @@ class Reranked:
 
 @runtime_checkable
 class SearchesAny(Protocol):
-    """A `SearchTool` that takes several wordings of what is looked for at once."""
+    """A `SearchTool` that takes several wordings of a query at once."""
 
     async def search_any(self, queries: Sequence[str], limit: int) -> list[Passage]: ...
 
 
 async def search_any(tool: SearchTool, queries: Sequence[str], limit: int) -> list[Passage]:
-    """What any of the queries finds: ranked together where the tool can, else taken in turn."""
+    """What any of the queries finds: ranked together if the tool can, else interleaved."""
     if isinstance(tool, SearchesAny):
         return await tool.search_any(queries, limit)
     return _in_turn([await tool.search(each, limit) for each in queries[:MEANT]], limit)
 
 
 def _in_turn(found: Sequence[Sequence[Passage]], limit: int) -> list[Passage]:
-    """What several searches found, the best of each before the second best of any."""
+    """The results of several searches, the best of each before the second best of any."""
     ranked = chain.from_iterable(zip_longest(*found))
     return without_near_duplicates((p for p in ranked if p is not None), limit)
 
 
 class Combined:
-    """A `SearchTool` over others; the best of each comes before the second best of any.
+    """Several `SearchTool`s as one; the best of each comes before the second best of any.
 
-    A source that fails does not take the others with it: `on_problem` is told, and the search
-    fails only where nothing was found besides.
+    If a source fails, the others continue: `on_problem` is told, and the search fails only if
+    nothing else was found.
     """
 
     def __init__(

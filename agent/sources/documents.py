@@ -50,16 +50,16 @@ _GIT = (
     "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always",
     "-c", "protocol.file.allow=always",
 )  # fmt: skip
-"""a repository may name further programs and places: none of them is run or followed"""
+"""a repository may name other programs and places: none is run or followed"""
 
 
 MOST_CHECKED_OUT = 100_000
-"""files of a repository: a few kB of it can name any number"""
+"""files of a repository: a few kB of it can list any number"""
 MOST_CHECKED_OUT_BYTES = 2_000_000_000
 _MEGABYTES = 4096
-"""of memory, and of a file on disk, that git may fill"""
+"""of memory, and of a file on disk, that git may use"""
 _MOST_SAID = 100_000
-"""bytes of what git says of a failure"""
+"""bytes of git's error output"""
 
 
 def checked_out(
@@ -68,11 +68,11 @@ def checked_out(
     seconds: float = GIT_SECONDS,
     most_bytes: int = MOST_CHECKED_OUT_BYTES,
 ) -> Path:
-    """The newest files of a git repository, in a folder of the cache; their history is left out.
+    """The latest files of a git repository, in a folder of the cache, without history.
 
-    `address`: as git takes it, with `#BRANCH` or a tag behind it. Blocking. Files that were had
-    before stand in where the repository cannot be reached. Raises SourceError where there are none,
-    or more than are taken.
+    `address`: as git takes it, optionally followed by `#BRANCH` or a tag. Blocking. If the
+    repository cannot be reached, its cached files are used. Raises SourceError if there are none,
+    or too many.
     """
     url, _, branch = address.partition("#")
     place = cache / digest_of(address, 16)
@@ -108,18 +108,18 @@ def checked_out(
 
 @dataclass(frozen=True, slots=True)
 class _Git:
-    """What is run on one repository, each command for so many seconds; all it starts ends then."""
+    """Commands on one repository, each with a time limit that ends all processes it started."""
 
     place: Path
     seconds: float
 
     def run(self, *arguments: str) -> None:
-        """Raises SubprocessError with what git said."""
+        """Raises SubprocessError with git's error output."""
         with self._begun(*arguments):
             pass
 
     def check_out(self, what: str, url: str, most_bytes: int) -> None:
-        """Put the files in their place, once it is known that they are not too many."""
+        """Check the files out, once it is known that they are not too many."""
         files, size = 0, 0
         with self._begun("ls-tree", "-r", "-l", "-z", "--full-tree", what) as listing:
             rest = b""
@@ -139,7 +139,7 @@ class _Git:
 
     @contextmanager
     def _begun(self, *arguments: str) -> Iterator[IO[bytes]]:
-        """What it tells on its output."""
+        """Run git; yields its output while it is written."""
         known = (self.place / ".git").is_dir()
         command = [*_GIT, *(("-C", str(self.place)) if known else ()), *arguments]
         if os.name == "posix":
@@ -183,16 +183,16 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 READERS_VERSION = 4
 PART_FILES = 1000
-"""about so many files share a segment of the index, at most"""
+"""files that share a segment of the index, at most about"""
 BATCH_FILES = 32
 BATCH_BYTES = 2_000_000
-"""after which no more files are read in one go"""
+"""bytes after which a batch takes no more files"""
 DEEPEST = 100
-"""folders within each other that are looked into"""
+"""most nested folders that are searched"""
 AHEAD = 4
-"""batches that are being read while what was read is put down"""
+"""batches that are read while earlier ones are written"""
 MOST_BYTES = 50_000_000
-"""Larger files are left out."""
+"""Larger files are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,10 @@ class FoundFile:
 
 
 def found_files(root: Path) -> tuple[list[FoundFile], str]:
-    """Readable kinds of files under `root`, by path; not hidden ones, nor links out of it.
+    """Readable files under `root`, by path, without hidden ones and links that lead out of it.
 
-    And how many were left out as no text can name or no link reach them, in a sentence, or "".
+    And a sentence on how many were skipped (names that are not UTF-8, loops of links, folders that
+    are too deep), or "".
     """
     inside, found, left = root.resolve(), list[FoundFile](), 0
     for folder, folders, names in os.walk(root):
@@ -257,9 +258,9 @@ class DocumentCache:
         self._digests: dict[tuple[str, int, int], str] = {}
 
     def read(self, files: list[FoundFile], on_progress: OnProgress | None) -> dict[str, str]:
-        """Have at hand what each file says; location -> why, of those that cannot be read.
+        """Cache what each file says; location -> the reason, for those that cannot be read.
 
-        Only content not seen before is really read, some files ahead.
+        Only new content is actually read, some files ahead.
         """
         ahead: deque[_Batch] = deque()
         left, done, failed = iter(files), 0, dict[str, str]()
@@ -284,9 +285,9 @@ class DocumentCache:
         return failed
 
     def document(self, file: FoundFile) -> Document | None:
-        """What a file said when it was read; one whose copy is damaged is read again.
+        """What a file said when it was read; read again if the cached copy is damaged.
 
-        None where that failed.
+        None if that failed.
         """
         path = self._place(file)
         for _ in range(2):
@@ -299,7 +300,7 @@ class DocumentCache:
         return None
 
     def digest(self, file: FoundFile) -> str:
-        """What names a file's content and how it is read; raises OSError."""
+        """A hash of a file's content and of how it is read; raises OSError."""
         state = (file.location, file.size, file.changed)
         if state not in self._digests:
             suffix = file.path.suffix.lower().removeprefix(".")
@@ -310,7 +311,7 @@ class DocumentCache:
         return self._folder / f"{self.digest(file)}.json"
 
     def _batch(self, files: Iterator[FoundFile]) -> "_Batch":
-        """The next files, and the reading of those that are not known."""
+        """The next files, and a process that reads the unknown ones."""
         found: list[tuple[FoundFile, str | None]] = []
         jobs: list[Job] = []
         size = 0
@@ -333,7 +334,7 @@ class DocumentCache:
             return f"{file.location} could not be opened: {cause.strerror}."
 
     def _kept(self, file: FoundFile, reply: Reply) -> str:
-        """What was read of a file, written down for the next time; or why it was not read."""
+        """Cache what was read of a file; returns why it could not be read, or ""."""
         if isinstance(reply, SourceError):
             # Not cached: the remedy may lie outside the file, such as a missing library.
             return f"{file.location}: {reply.told()}"
@@ -348,14 +349,14 @@ class DocumentCache:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Files with what is known of each, and the reading of the others in their order."""
+    """Files with what is known of each, and the reading of the unknown ones in order."""
 
     files: list[tuple[FoundFile, str | None]]
     reading: Future[list[Reply]] | None
 
 
 def _job(file: FoundFile) -> Job:
-    """Time and memory in proportion to the file: it is the user's own."""
+    """Time and memory limits in proportion to the file: it is the user's own."""
     megabytes = file.size // 1_000_000
     return Job(
         "document",
@@ -381,7 +382,7 @@ class Folder(Indexed):
         patience: float = PATIENCE,
         look_again: float = 5.0,
     ) -> None:
-        """`look_again` is for how many seconds the folder is taken to be as it was."""
+        """`look_again`: seconds for which the folder is assumed to be unchanged."""
         own = digest_of(str(path.resolve()), 16)
         super().__init__(cache_dir / f"folder-{own}", embedder, on_progress, patience)
         self._look_again = look_again
@@ -411,7 +412,7 @@ class Folder(Indexed):
         return self._index
 
     def _lexical(self, files: list[FoundFile], failed: Mapping[str, str]) -> LexicalIndex:
-        """Over all files; their parts double in number as the folder does."""
+        """An index over all files; the number of its parts doubles as the folder does."""
         parts: dict[int, list[FoundFile]] = defaultdict(list)
         count = 1 << ((len(files) - 1) // PART_FILES).bit_length() if files else 1
         for file in files:
@@ -421,7 +422,7 @@ class Folder(Indexed):
         return index
 
     def _segment(self, files: list[FoundFile], failed: Mapping[str, str]) -> IndexSegment:
-        """A part of the index, written where it is not there as these files have it."""
+        """A segment of the index, written unless it exists for exactly these files."""
         well = [file for file in files if file.location not in failed]
         states = "\n".join(f"{file.location}\t{self._documents.digest(file)}" for file in well)
         key = digest_of(states)

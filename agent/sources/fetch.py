@@ -1,19 +1,19 @@
-"""Fetching one page over HTTP: bounded in bytes, in time and in redirects, and only where allowed.
+"""Fetching one page over HTTP: bounded in bytes, time and redirects, and only from allowed hosts.
 
-A model chooses among addresses that strangers wrote, so a page must not lead to what only this
-machine can reach: loopback, private and link-local networks, a cloud's metadata service. Which
-may be read is decided on what a name resolves to and not on how it looks; each hop is resolved and
-checked anew, and the connection goes to the number that was checked, since a name may resolve
-otherwise the next time, with the host's own name in the request and in the TLS handshake. A host
-that the user allowed may be private; link-local and metadata addresses are reached only where the
-user named the very address. What comes over the wire is bounded as well, since a reply may be
-announced for ever, or come in chunks of a byte. Bodies stay as they were packed, for whoever reads
-them under limits: a few kilobytes of gzip can hold gigabytes.
+A model chooses among addresses written by strangers, so a page must not lead to what only this
+machine can reach: loopback, private and link-local networks, a cloud's metadata service. Whether an
+address may be read is decided by what its name resolves to, not by its text. Each hop is resolved
+and checked anew, and the connection goes to the checked number, since a name may resolve
+differently the next time, with the host's own name in the request and in the TLS handshake. A host
+that the user allowed may be private; link-local and metadata addresses are reached only if the user
+named that exact address. Headers and chunks are bounded as well, since a reply may be announced for
+ever, or come in chunks of a byte. Bodies stay compressed for a reader with limits: a few kilobytes
+of gzip can hold gigabytes.
 
-An opened page is cut into passages that can be cited, with the address that answered in the end and
-the heading they stand under. Pages that were read lately lie on disk, so that asking again costs a
-site nothing: one JSON file for each address, found by the digest of the address and of what was
-allowed when it was read. A file that cannot be read or written is as good as none.
+An opened page is cut into passages that can be cited, with its final address and the heading they
+are under. Pages read recently are cached on disk, so that asking again costs a site nothing: one
+JSON file per address, named by the digest of the address and of what was allowed when it was read.
+A file that cannot be read or written is ignored.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""host and port -> its addresses as text; raises OSError where there is none"""
+"""host and port -> its addresses as text; raises OSError if there is none"""
 Address = IPv4Address | IPv6Address
 
 PORTS = {"http": 80, "https": 443}
@@ -53,9 +53,9 @@ _TRAILING = ".,;:!?*"
 _NAT64 = ip_network("64:ff9b::/96")
 _PUBLIC_V6 = ip_network("2000::/3")
 _PROTOCOLS = ip_network("192.0.0.0/24")
-"""for protocols; some Pythons take most of it for public"""
+"""for protocols; some Pythons consider most of it public"""
 _METADATA = frozenset(map(ip_address, ("169.254.169.254", "168.63.129.16", "fd00:ec2::254")))
-"""metadata services; one of them has an address that is public by its number"""
+"""metadata services; one of them has a public number"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _parsed(address: str) -> httpx.URL:
 
 @lru_cache(maxsize=1024)  # every passage that a search brings is asked for more than once
 def normal(address: str) -> str:
-    """What two spellings of one address have in common; "" for what is no web address."""
+    """A form that two spellings of one address share; "" if it is no web address."""
     try:
         return str(_parsed(address))
     except SourceError:
@@ -106,14 +106,14 @@ def addresses_in(text: str) -> list[str]:
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
-    """The `Resolve` of the system."""
+    """The system's resolver, a `Resolve`."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(entry[4][0]) for entry in found]
 
 
 class AddressGuard:
-    """Says where an address leads, or that it may not be read."""
+    """Resolves an address, or refuses it."""
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolved) -> None:
         """`allowed`: hosts, or host:port, that may be private."""
@@ -122,12 +122,12 @@ class AddressGuard:
 
     @classmethod
     def of(cls, address: str) -> Self:
-        """One by which the host and port of an address may be private."""
+        """A guard that allows the host and port of an address to be private."""
         url = _parsed(address)
         return cls((f"{url.host}:{url.port or PORTS[url.scheme]}",))
 
     async def target(self, address: str) -> Target:
-        """The address with the numbers it may be reached at. Raises SourceError for none."""
+        """The address with the numbers to connect to. Raises SourceError if none is allowed."""
         url = _parsed(address)
         port = url.port or PORTS[url.scheme]
         try:
@@ -164,7 +164,7 @@ def _number(text: str) -> Address | None:
 
 
 def _meant(number: Address) -> Iterator[Address]:
-    """The number, and the older ones that are wrapped in it."""
+    """The number, and the IPv4 ones embedded in it."""
     yield number
     if isinstance(number, IPv6Address):
         wrapped = [number.ipv4_mapped, number.sixtofour, *(number.teredo or ())]
@@ -191,19 +191,19 @@ _HEADERS = {
 
 
 MOST_HEAD = 1 << 18
-"""bytes that may come before a body"""
+"""most bytes before a body"""
 MOST_AT_ONCE = 1 << 14
-"""bytes that are read at once"""
+"""bytes read at once"""
 LEAST_PIECE, FEW = 64, 10_000
-"""bytes that the pieces of a body have on average, where they are more than a few"""
+"""least average size in bytes of a body's pieces, if there are more than a few"""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What one page may cost."""
+    """Limits on the cost of one page."""
 
     megabytes: int = 20
-    """unpacked"""
+    """uncompressed"""
     seconds: float = 20.0
     """for the whole page, all redirects included"""
     redirects: int = 5
@@ -215,7 +215,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A page as it came: the address that answered, its declared type, its bytes, their packing."""
+    """A page as received: its final address, declared type, bytes, and their compression."""
 
     address: str
     content_type: str
@@ -225,11 +225,11 @@ class Fetched:
 
 
 class _Wire(httpcore.AsyncNetworkBackend):
-    """The network of one hop, of which only so much is read."""
+    """The network of one hop, with a limit on the bytes read."""
 
     def __init__(self, left: int) -> None:
         self.left = left
-        """bytes that may still come"""
+        """bytes that may still be read"""
         self._network = httpcore.AnyIOBackend()
 
     async def connect_tcp(self, *given: Any, **named: Any) -> httpcore.AsyncNetworkStream:
@@ -237,7 +237,7 @@ class _Wire(httpcore.AsyncNetworkBackend):
 
 
 class _Counted(httpcore.AsyncNetworkStream):
-    """One connection, read in pieces so small that reading them takes others no time."""
+    """One connection, read in pieces small enough not to hold up other tasks."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, wire: _Wire) -> None:
         self._stream = stream
@@ -265,7 +265,7 @@ class _Counted(httpcore.AsyncNetworkStream):
 
 
 class Fetcher:
-    """Fetches pages. Every failure is a SourceError with one sentence."""
+    """Fetches pages. Every failure is a SourceError of one sentence."""
 
     def __init__(
         self,
@@ -274,14 +274,14 @@ class Fetcher:
         transport: httpx.AsyncBaseTransport | None = None,
         verify: str | None = None,
     ) -> None:
-        """`transport` stands in for the network; `verify`: a file of further authorities."""
+        """`transport` replaces the network; `verify`: a file of additional authorities."""
         self._guard = guard
         self.limits = limits or FetchLimits()
         self._transport = transport
         self._verify = verify
 
     async def fetch(self, address: str) -> Fetched:
-        """The page at an address, through its redirects."""
+        """The page at an address, after redirects."""
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self._follow(address)
@@ -308,7 +308,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _response(self, target: Target) -> AsyncIterator[httpx.Response]:
-        """The answer of the first number that can be connected to."""
+        """The response of the first number that accepts a connection."""
         # A client for each hop: a connection kept open belongs to the host that it was made for.
         # Not through a proxy of the environment: it would resolve the name by itself.
         wire = _Wire(MOST_HEAD)
@@ -380,7 +380,7 @@ def _request(client: httpx.AsyncClient, target: Target, number: str) -> httpx.Re
 
 
 def packing_of(headers: Mapping[str, str]) -> str:
-    """How a body is packed, "" where it is not; raises SourceError for what was not asked for."""
+    """How a body is compressed, "" if it is not; raises SourceError for an unrequested way."""
     packing = headers.get("content-encoding", "").strip().lower()
     if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise SourceError(f"The page is packed as {packing[:20]!r}, which was not asked for.")
@@ -411,7 +411,7 @@ class PageCache:
         self._swept = False
 
     def find(self, address: str) -> list[Passage] | None:
-        """What was read at an address, unless that is too long ago."""
+        """The cached passages of an address, unless they are too old."""
         try:
             entry = json.loads(self._path(address).read_text(encoding="utf-8"))
             fresh = 0 <= self._clock() - entry["read_at"] < self._seconds
@@ -420,7 +420,7 @@ class PageCache:
             return None
 
     def keep(self, address: str, passages: Sequence[Passage]) -> None:
-        """Write down what was read, and remove what is too old once in a process."""
+        """Cache the passages; once per process, remove files that are too old."""
         entry = {
             "address": address,
             "read_at": self._clock(),
@@ -449,7 +449,7 @@ class WebPages:
 
     @classmethod
     def of(cls, folder: Path, allowed: Sequence[str] = ()) -> Self:
-        """Keeps pages in a folder; `allowed` hosts may be private."""
+        """A reader that caches pages in a folder; `allowed` hosts may be private."""
         return cls(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed))
 
     async def read(self, address: str) -> list[Passage]:

@@ -1,25 +1,25 @@
-"""Passages found by words, and by meaning: what every source on this machine searches with.
+"""Search by words, and by meaning: the index of every source on this machine.
 
-The words of a text are the same for passages and for questions: lower-cased stems, in the language
-of the passage. A question is stemmed in its own and in English; one whose language nothing tells,
-in each that many of the passages are in. An identifier counts as a whole and as its parts:
-`functools.lru_cache` gives itself, `functools`, `lru_cache`, `lru` and `cache`; a dotted name gives
-each of its endings, so that `Path.read_text` meets `pathlib.Path.read_text`.
+Passages and questions are reduced to the same kind of words: lower-cased stems, in the language of
+the passage. A question is stemmed in its own language and in English; if its language cannot be
+told, in each language that many of the passages have. An identifier counts as a whole and by its
+parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`, `lru` and `cache`; a dotted
+name also gives each of its endings, so that `Path.read_text` matches `pathlib.Path.read_text`.
 
-An index is made of segments, a folder each, as in Lucene: what is added later is another segment,
-and how rare a word is, is counted over all of them when it is searched for (BM25, Robertson and
-Zaragoza 2009). A folder is written beside its place and renamed into it, so that a half-written
-one is never opened. A word is known by 64 bits of its hash, so that opening reads no vocabulary;
-all arrays and passages are memory-mapped.
+An index consists of segments, a folder each, as in Lucene: new passages become another segment, and
+how rare a word is, is counted over all segments at search time (BM25, Robertson and Zaragoza 2009).
+A folder is written beside its place and renamed into it, so that a half-written one is never
+opened. A word is identified by 64 bits of its hash, so that opening reads no vocabulary; all arrays
+and passages are memory-mapped.
 
-Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et
-al., SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched
-exactly: a product of matrix and vector. Embedding takes far longer than reading, so a thread does
-it while searches go on, by words and by what is embedded so far. Each vector is cached on disk by
-the hash of its passage, so that only new passages are embedded when an index changes, and an
-interrupted embedding goes on where it stopped.
+Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et al.,
+SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched exactly, by
+a matrix-vector product. Embedding takes far longer than reading, so a thread does it while searches
+continue, by words and by what is embedded so far. Each vector is cached on disk by the hash of its
+passage, so that only new passages are embedded when an index changes, and an interrupted embedding
+continues where it stopped.
 
-Both stand here, above 600 lines, since a source is searched by the one through the other.
+Both are in this module, above 600 lines, since a source is searched by both at once.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ from rubricem.memory.schema import Embedder, Passage
 from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
-"""How many are done, how many there are, and what is being done. Any thread calls it."""
+"""Number done, total number, and what is being done. Called from any thread."""
 
 _WORD = re.compile(r"\w+")
 
@@ -76,7 +76,7 @@ SAME = 0.85
 
 
 def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Passage]:
-    """The first `limit` passages of which none is a near duplicate of one before it."""
+    """The first `limit` passages, skipping near duplicates of earlier ones."""
     kept: list[Passage] = []
     seen: list[frozenset[str]] = []
     for passage in passages:
@@ -96,7 +96,7 @@ def without_near_duplicates(passages: Iterable[Passage], limit: int) -> list[Pas
 WORDS_VERSION = 3
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+|\d++(?:[.,]\d++)*+")
-"""words and dotted identifiers as they stand in a text"""
+"""words and dotted identifiers as written in a text"""
 _FAR_RAW = re.compile(
     rf"[{PAIRED}]+|[^\W\d{PAIRED}][^\W{PAIRED}]*(?:\.[^\W\d{PAIRED}][^\W{PAIRED}]*)*|\d+(?:[.,]\d+)*"
 )
@@ -111,7 +111,7 @@ def _raw(text: str) -> list[str]:
 
 
 def expand(raw: str, language: str = "") -> tuple[str, ...]:
-    """What one raw word of a text in a language is matched by; empty for a stop word."""
+    """The words that match one raw word of a text in a language; empty for a stop word."""
     if raw.isalpha() and (raw.islower() or raw.istitle()):
         word = form(raw, language)
         return () if word in _NOT_FOUND_BY else (word,)
@@ -135,54 +135,55 @@ def _name_parts(name: str) -> list[str]:
 
 
 def _latin(raws: Sequence[str]) -> str:
-    """The language whose stems a passage of these raw words has; "": English ones."""
+    """The language whose stems a passage of these raw words gets; "": English."""
     return foreign({*raws}, raws[0] if raws else "", "")
 
 
 def words(text: str, language: str = "") -> list[str]:
-    """All words that count of a text in a language, in order."""
+    """The words of a text in a language in order, without stop words."""
     return [word for raw in _raw(text) for word in expand(raw, language)]
 
 
 INDEX_VERSION = 4
 NEW = ".new-"
-"""how the name of a folder begins that is being written"""
+"""prefix of a folder's name while it is being written"""
 _CANDIDATES = 4
-"""Passages ranked for each one asked for, as near-duplicates among them are dropped."""
+"""Passages ranked per requested one, since near-duplicates among them are dropped."""
 
 Ranking = list[tuple[int, float]]
 """(row of a passage, its score), best first."""
 
 Weight = Callable[[Passage], float]
-"""What a passage's score is multiplied by, whatever the question."""
+"""A factor on a passage's score, whatever the question."""
 
 See = Mapping[str, Sequence[str]]
-"""Dotted name that may stand in a query -> names to look under as well, what follows it kept.
+"""Dotted name in a query -> names to look up as well, with the rest of the name appended.
 
-Under one that ends with a dot stands where to look for what follows it, and nothing else."""
+A key that ends with a dot applies only to names that continue after it.
+"""
 _MOST_HOPS = 6
 _PAGE_AMONG = 1500
-"""Passages that share a word with a query, among which those of one page are looked for."""
+"""Passages that share a word with a query, among which those of one page are looked up."""
 _NAMED = 3
-"""As how many words the name of an object counts that a query names in full."""
+"""The weight, in words, of an object's name that the query gives in full."""
 _LONGEST_HEADING = 6
-"""Words of a heading that can be found as a whole: its words then count once more, as far as they
-are what the query says."""
+"""Words of a heading that can be found as a whole: its words then count once more, in proportion to
+their share of the query."""
 _OPENING_WORDS = 25
 """of a page's first passage, which with its title say what the page is about"""
 _MANY = 0.1
-"""of the passages, from which a query that tells no language may be in theirs"""
+"""share of the passages from which their language is tried for a query of unknown language"""
 _OPENING_SHARE = 0.4
-"""of what a word counts in a passage, which it counts in the opening of the passage's page"""
+"""weight of a word in the opening of a passage's page, relative to the passage itself"""
 
 
 _WORDS = np.dtype("<u8")
 _COUNT_BITS = 8
-"""of a posting; the others are the row, so that a folder has at most 2 ** 24 passages"""
+"""of a posting; the rest is the row, so that a folder has at most 2 ** 24 passages"""
 _MOST_COUNTED = (1 << _COUNT_BITS) - 1
 _ROWS = np.dtype([("end", "<i8"), ("length", "<i4"), ("weight", "<f4"), ("page", "<i4")])
-"""of a passage: where it ends in the file of all, how many words it has, its weight, and the row
-that its page begins with (its own where it stands alone)"""
+"""of a passage: its end in the file of all, its number of words, its weight, and the first row of
+its page (its own if it is on none)"""
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 """k1 and b of BM25"""
 
@@ -192,9 +193,9 @@ def _hash(word: str) -> int:
 
 
 class IndexSegment:
-    """The passages of one folder on disk, and where their words stand.
+    """The passages of one folder on disk, and the postings of their words.
 
-    OSError, ValueError or KeyError where it is not a whole one.
+    Raises OSError, ValueError or KeyError if the folder is incomplete.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -211,7 +212,7 @@ class IndexSegment:
         self._postings: NDArray[np.uint32] = _mapped(folder / "postings.npy")
         told = json.loads((folder / "notes.json").read_text("utf-8"))
         self.notes: tuple[str, ...] = tuple(told)
-        """what whoever made it has to say of it"""
+        """what the maker of the index reports about it"""
 
     def passage(self, row: int) -> Passage:
         start = int(self.rows["end"][row - 1]) if row else 0
@@ -219,7 +220,7 @@ class IndexSegment:
         return Passage(*json.loads(self._bytes[start:end].tobytes()))
 
     def postings(self, word: int) -> NDArray[np.uint32]:
-        """Row and count, in one number, of each passage that has the word of this hash."""
+        """Row and count, packed in one number, of each passage with the word of this hash."""
         at = int(self._words.searchsorted(np.uint64(word)))
         if at == len(self._words) or int(self._words[at]) != word:
             return self._postings[:0]
@@ -237,7 +238,7 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 class LexicalIndex:
-    """BM25 over the passages of some segments together. Safe to search from several threads."""
+    """BM25 over the passages of several segments. Safe to search from several threads."""
 
     def __init__(self, *segments: IndexSegment, see: See = MappingProxyType({})) -> None:
         self.segments = segments
@@ -254,7 +255,7 @@ class LexicalIndex:
         self._pages = len(np.unique(self._page))
 
     def rank(self, query: str, limit: int) -> Ranking:
-        """The rows that share a word with the query, at most `limit`."""
+        """At most `limit` rows that share a word with the query, with their scores, best first."""
         languages = self._languages(query)
         names = _exact_names(_raw(query))
         known = [found for name in names for found in self._known_names(name)]
@@ -272,11 +273,11 @@ class LexicalIndex:
         return best(scores * self.weights(query), limit)
 
     def weights(self, query: str) -> NDArray[np.float32]:
-        """What the score of each passage is multiplied by, (n,)."""
+        """The weight by which each passage's score is multiplied, (n,)."""
         return self._weights
 
     def _languages(self, query: str) -> list[str]:
-        """Those, beside English (""), that the words of a query may stand in."""
+        """Languages, with English (""), in which the words of a query are stemmed."""
         code = language_of(query)
         if code:
             return ["", code] if code in LATIN and self._count(f"@{code}") else [""]
@@ -290,7 +291,7 @@ class LexicalIndex:
         return without_near_duplicates(rows, limit)
 
     def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
-        """What stands on the page of a passage and shares a word with the query, best first."""
+        """Passages of the same page that share a word with the query, best first."""
         rows = (self.passages[row] for row, _ in self.rank(query, _PAGE_AMONG))
         page = passage.title, passage.location
         return [*islice((other for other in rows if (other.title, other.location) == page), limit)]
@@ -303,7 +304,7 @@ class LexicalIndex:
         among: int,
         norms: NDArray[np.float32] | None = None,
     ) -> None:
-        """Add what the word, which stands in the query so often, gives to each row that has it."""
+        """Add the score of a word, which occurs `times` in the query, to each row that has it."""
         found = self._postings(word)
         count = sum(len(postings) for _, postings in found)
         # The form of Lucene, which is never negative (Kamphuis et al., ECIR 2020).
@@ -315,13 +316,13 @@ class LexicalIndex:
             scores[rows] += np.float32(times * rarity) * counts / (counts + norm)
 
     def _postings(self, word: str) -> list[tuple[int, NDArray[np.uint32]]]:
-        """(number of the first row, postings) of each segment that has the word."""
+        """(number of the first row, postings) for each segment that has the word."""
         key = _hash(word)
         each = zip(self.passages.firsts, self.segments, strict=True)
         return [(first, p) for first, segment in each if len(p := segment.postings(key))]
 
     def _known_names(self, name: str, hops: int = 0) -> list[str]:
-        """The words that passages of this name stand under: its own, and where it leads."""
+        """The words under which passages of this name are indexed: its own, and its aliases'."""
         found = [name] if self._postings(name) else []
         parts = name.removeprefix("=").split(".")
         for cut in range(len(parts), 0, -1) if hops < _MOST_HOPS else ():
@@ -361,7 +362,7 @@ class StoredPassages(Sequence[Passage]):
 
 
 def best(scores: NDArray[np.float32], limit: int) -> Ranking:
-    """The rows of the highest positive scores; equal scores in the order of rows."""
+    """The rows of the highest positive scores; ties in the order of rows."""
     if limit < len(scores):
         floor = np.partition(scores, -limit)[-limit]
         rows = np.flatnonzero(scores >= max(floor, np.finfo(np.float32).tiny))
@@ -372,23 +373,23 @@ def best(scores: NDArray[np.float32], limit: int) -> Ranking:
 
 
 def matched_text(passage: Passage) -> str:
-    """What a passage is found by: its text, and where it stands."""
+    """The text that is indexed for a passage: its text, with title and place."""
     return f"{passage.title}\n{passage.place}\n{passage.text}"
 
 
 def _exact_names(names: Iterable[str]) -> list[str]:
-    """A word of its own for each dotted name written in full, to tell it from its endings."""
+    """A separate word for each full dotted name, to tell it from its endings."""
     return [f"={name.lower()}" for name in names if "." in name]
 
 
 @lru_cache(maxsize=4096)
 def _heading_words(text: str, language: str) -> tuple[str, ...]:
-    """One word for each of a heading's that counts."""
+    """One word for each word of a heading that is no stop word."""
     return tuple(found[0] for raw in _raw(text) if (found := expand(raw, language)))
 
 
 def _headings(passage: Passage, language: str) -> set[str]:
-    """A word of its own for the title, and for the innermost heading, each as a whole."""
+    """One word each for the whole title and the whole innermost heading."""
     # The name of an object, which is title and place, is matched by itself.
     texts = {passage.title, passage.place.rpartition(" > ")[2]}
     texts -= (
@@ -399,9 +400,9 @@ def _headings(passage: Passage, language: str) -> set[str]:
 
 
 def _headings_in(query: str, language: str) -> dict[str, float]:
-    """The headings that a query would name wholly, and how much: "Files" of a long one is little.
+    """The headings that a query may name in full, with weights: low for one word of a long query.
 
-    How many words a heading has, times the share of the query that they are.
+    The weight is the number of the heading's words, times their share of the query.
     """
     asked = _heading_words(query, language)
     return {
@@ -419,7 +420,7 @@ def _write_segment(
     notes: Sequence[str],
     pages: bool,
 ) -> None:
-    """Write what a `IndexSegment` reads into an existing empty folder."""
+    """Write what an `IndexSegment` reads into an existing empty folder."""
     lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
     (folder / "see.json").write_text(json.dumps(lower), "utf-8")
     vocabulary: dict[str, int] = {}
@@ -466,28 +467,28 @@ def _write_segment(
 
 
 def _opening(passage: Passage) -> list[str]:
-    """The words of a page's title and first sentences, each told from the same in a passage."""
+    """The words of a page's title and first sentences, marked as words of the opening."""
     text = beginning(passage.text, _OPENING_WORDS)
     code = _latin(_raw(matched_text(passage)))
     return [f"^{word}" for word in words(f"{passage.title} {text}", code)]
 
 
 MOST_WORDS = 200_000
-"""different ones of a document that it is found by: no book has so many, a log of hashes has"""
+"""most different words by which a document is found: no book has so many, a log of hashes has"""
 
 
 class _WordCounts:
-    """What words passages have: for each passage in turn, the id of a word and how often."""
+    """The words of passages: for each passage in turn, the ids of its words and their counts."""
 
     def __init__(self, passages: Iterable[Passage], vocabulary: dict[str, int]) -> None:
         """New words get the next ids of the vocabulary."""
         self.ids, self.times = array("I"), array("I")
         self.sizes: list[int] = []
-        """entries of each passage"""
+        """number of entries of each passage"""
         self.lengths: list[int] = []
-        """words of each passage"""
+        """number of words of each passage"""
         self.notes: dict[str, str] = {}
-        """in a sentence, by location: documents whose later words are left out"""
+        """sentences by location, on documents of which later words are left out"""
         self._vocabulary = vocabulary
         self._known_in: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
         location, first = "", 0
@@ -524,7 +525,7 @@ class _WordCounts:
         self.say(map(self._id, names))
 
     def say(self, ids: Iterable[int]) -> None:
-        """Words that are said once each, whatever passage they are of."""
+        """Add words with a count of one."""
         self.ids.extend(ids)
         self.times.extend(repeat(1, len(self.ids) - len(self.times)))
 
@@ -534,7 +535,7 @@ class _WordCounts:
 
 @dataclass(frozen=True, slots=True)
 class IndexCache:
-    """The folders of the indexes that have one name; each key and version has its own."""
+    """The folders of the indexes of one name; each key and version has its own."""
 
     directory: Path
     name: str
@@ -543,19 +544,19 @@ class IndexCache:
         return self.directory / f"{self.name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
 
     def clear(self, used: Sequence[Path]) -> None:
-        """Remove those that are not used."""
+        """Remove the unused ones."""
         for folder in {*self.directory.glob(f"{self.name}-*")}.difference(used):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
-    """The index of this name and key, or None where there is no whole one."""
+    """The index of this name and key, or None if there is no complete one."""
     segment = open_segment(IndexCache(cache_dir, name).folder(key))
     return LexicalIndex(segment) if segment else None
 
 
 def open_segment(folder: Path) -> IndexSegment | None:
-    """What is kept in the folder; None where it is not there, or not whole."""
+    """The segment in the folder; None if it is missing or incomplete."""
     try:
         return IndexSegment(folder)
     except (OSError, ValueError, KeyError):
@@ -570,9 +571,9 @@ def write_segment(
     notes: Sequence[str] = (),
     pages: bool = False,
 ) -> None:
-    """Index the passages, and put the folder in its place at once, unless a whole one is there.
+    """Index the passages, and put the folder in place atomically, unless a complete one exists.
 
-    With `pages` those of one location are parts of a page, and found also by how it begins.
+    With `pages`, passages of one location are parts of a page, and also found by its opening.
     """
     with writable(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -598,7 +599,7 @@ def build_index(
     see: See = MappingProxyType({}),
     pages: bool = False,
 ) -> LexicalIndex:
-    """The index of the passages alone, written to disk; older ones of the name go."""
+    """An index of the passages alone, written to disk; older ones of the name are removed."""
     cache = IndexCache(cache_dir, name)
     place = cache.folder(key)
     write_segment(passages, place, weight, see, pages=pages)
@@ -612,9 +613,9 @@ _RANKED = 100
 _SHARD = 512
 """Vectors written to disk at once."""
 _BATCH = 64
-"""Texts embedded at once, between which questions have their turn."""
+"""Texts embedded at once; questions are embedded between batches."""
 EMBEDDING = "embedding passages"
-"""what is being done, as progress names it"""
+"""the name of this step in progress reports"""
 
 Vectors = NDArray[np.float32]
 HASH = np.dtype("S40")
@@ -636,7 +637,7 @@ class HybridIndex:
         return self.search_with(query, self._embedder.embed([query], query=True)[0], limit)
 
     def search_with(self, query: str, vector: Vectors, limit: int) -> list[Passage]:
-        """Search with the question's unit vector (d,) already at hand."""
+        """Search with the question's unit vector (d,), already computed."""
         wanted = max(_RANKED, limit)
         # Half the time of `@` here: one pass in order, and no threads to wait for on a busy
         # machine (100,000 x 384 on two cores: 7 ms against 16).
@@ -657,7 +658,7 @@ class HybridIndex:
 
 
 def fuse(*rankings: Ranking) -> Ranking:
-    """One ranking of all rows; a row gains 1 / (60 + rank) from each ranking it is in."""
+    """One ranking of all rows; a row gains 1 / (60 + rank) from each ranking that has it."""
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, (row, _) in enumerate(ranking, 1):
@@ -672,7 +673,7 @@ class VectorStore:
         self._folder = folder
 
     def shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
-        """The hashes and vectors of each shard; a damaged one goes."""
+        """The hashes and vectors of each shard; a damaged shard is removed."""
         for path in sorted(self._folder.glob("*.npz")):
             try:
                 with np.load(path) as shard:
@@ -690,9 +691,9 @@ class VectorStore:
 
 
 class GrowingVectors:
-    """The vectors of texts, of which those that are missing are embedded, if need be in a thread.
+    """The vectors of texts; missing ones are embedded, in a thread if that takes long.
 
-    A row that is not embedded yet is zero, so that no search ranks it by its meaning.
+    A row that is not embedded yet is zero, so that no search ranks it by meaning.
     """
 
     def __init__(
@@ -719,13 +720,13 @@ class GrowingVectors:
         self._failure: Exception | None = None
 
     def so_far(self) -> Vectors:
-        """(n, d), row i for texts[i]; (0, 0) before the first. Raises what ended the embedding."""
+        """(n, d), row i for texts[i]; (0, 0) before the first. Raises what ended embedding."""
         if self._failure is not None:
             raise self._failure
         return self._matrix
 
     def start(self, patience: float) -> None:
-        """Embed in a thread, and wait for so many seconds, within which a small folder is done."""
+        """Embed in a thread, and wait this many seconds, which suffice for a small folder."""
         if not self._missing:
             return
         # A thread that embeds while the interpreter ends would bring it down.
@@ -735,14 +736,14 @@ class GrowingVectors:
         self.so_far()
 
     def close(self) -> None:
-        """Embed no more; what is embedded is kept, and the next time goes on from there."""
+        """Stop embedding; what is embedded is kept, and the next run continues from there."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
         atexit.unregister(self.close)
 
     def run(self) -> Vectors:
-        """Embed what is missing, unless closed before the end."""
+        """Embed what is missing, unless closed earlier."""
         new, texts = list(self._missing), list(self._missing.values())
         for start in range(0, len(new), _SHARD):
             if self._stop.is_set():
@@ -782,11 +783,11 @@ class GrowingVectors:
 
 
 PATIENCE = 2.0
-"""Seconds that the first search waits for passages to be embedded."""
+"""Seconds for which the first search waits for embedding."""
 
 
 class Indexed:
-    """A source whose passages are indexed before it is searched; a `SearchTool` without a name."""
+    """A source that indexes its passages before it is searched; a `SearchTool` without a name."""
 
     def __init__(
         self,
@@ -795,10 +796,10 @@ class Indexed:
         on_progress: OnProgress | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """With an embedder, search is hybrid; without one it is lexical.
+        """With an embedder, search is hybrid; without one, lexical.
 
-        `patience` is how many seconds are waited for passages to be embedded before the first
-        search; the rest is embedded while searches go on. Endless, nothing is left for later.
+        The first search waits `patience` seconds for passages to be embedded; the rest is embedded
+        while searches continue. If it is infinite, everything is embedded first.
         """
         self._patience = patience
         self._growing: GrowingVectors | None = None
@@ -808,14 +809,14 @@ class Indexed:
         self._index: LexicalIndex | HybridIndex | None = None
         self._opening = asyncio.Lock()
         self.problems: tuple[str, ...] = ()
-        """what could not be read, or had to be guessed at, as of the last search"""
+        """what could not be read, or was guessed, as of the last search"""
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         index = await self._ready()
         return await asyncio.to_thread(index.search, read_query(query).text, limit)
 
     async def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
-        """What else the page of a passage has that shares a word with the query, best first."""
+        """Other passages of the page that share a word with the query, best first."""
         index = await self._ready()
         return await asyncio.to_thread(index.search_page, read_query(query).text, passage, limit)
 
@@ -834,7 +835,7 @@ class Indexed:
         return False
 
     def _open(self) -> LexicalIndex | HybridIndex:
-        """The index as it should be now, built where there is none."""
+        """The current index, built if there is none."""
         raise NotImplementedError
 
     def _with_vectors(self, lexical: LexicalIndex) -> LexicalIndex | HybridIndex:
@@ -849,13 +850,13 @@ class Indexed:
         return HybridIndex(lexical, self._growing, self._embedder)
 
     def close(self) -> None:
-        """End what goes on in the background; what it has done is kept."""
+        """Stop background work; what it has done is kept."""
         if self._growing is not None:
             self._growing.close()
 
 
 class PassageCorpus(Indexed):
-    """A closed corpus: passages that are given as they are, one each."""
+    """A closed corpus: the given passages, unchanged."""
 
     name = "passages"
 

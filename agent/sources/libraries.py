@@ -1,15 +1,15 @@
-"""The source `python`: what is installed here, each library read once, kept, and searched together.
+"""The source `python`: the libraries installed here, each read once, cached, and searched together.
 
-Reading all of a large environment takes the better part of a minute, so nobody waits for it. Each
-library is a segment of the index, in a folder named by what was read (name, version, its list of
-files with their hashes), so that only what is new is read again, and several environments share
-one shelf. Before the first search the standard library is read, before each search what it names;
-a process of lower priority reads the rest meanwhile, the small ones first, and ends with the
-library that it is at once nobody needs it any more. What is on the shelf already counts. A reading
-that was killed leaves whole libraries behind, and the next one goes on.
+Reading all of a large environment takes most of a minute, so nobody waits for it. Each library is a
+segment of the index, in a folder named by what was read (name, version, its list of files with
+their hashes), so that only new ones are read again, and several environments share one shelf. The
+standard library is read before the first search, and libraries that a question names before its
+search; a process of lower priority reads the others meanwhile, small ones first, and once nobody
+needs it any more it ends after its current library. What is on the shelf is searched at once. A
+reading that was killed leaves whole libraries behind, and the next one continues.
 
-A question that names a library is about that one, another mostly about the standard library: a bare
-`lru_cache` is the one of functools. So what other libraries say counts less.
+A question that names a library is about that library, another mostly about the standard library: a
+bare `lru_cache` is that of functools. So passages of other libraries count less.
 """
 
 import asyncio
@@ -55,25 +55,25 @@ from rubricem.memory.schema import Embedder, Passage
 from rubricem.memory.text import digest_of
 
 DOCS_VERSION = 6
-"""Part of each key: raise it when other passages are made of the same libraries."""
+"""Part of each key: raise it if the same libraries give other passages."""
 STANDARD = "the standard library"
 READING = "Reading the documentation of the installed libraries"
 _KEPT_FOR = 30 * 86400.0
-"""seconds after which a library that nobody searched goes"""
+"""seconds after which a library that nobody searched is removed"""
 _UNFINISHED = 3600.0
-"""seconds after which what was being written is taken to be abandoned"""
+"""seconds after which a half-written folder is considered abandoned"""
 _MOST_NAMED = 4
-"""libraries read before one search"""
+"""most libraries read before one search"""
 _SHORT_NAMES = {
     "np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"],
     "pytorch": ["torch"],
 }  # fmt: skip
-"""by which users call libraries that their documentation asks them to import so, or that name none
-that is installed"""
+"""names that users have for libraries: their documentation recommends importing them so, or no
+installed library has that name"""
 _BESIDE_WEIGHT, _OTHER_WEIGHT, _OUTSIDE_WEIGHT = 0.85, 0.5, 0.6
-"""What a passage counts where a question names another library, of the standard library (a name may
-be a word: "requests") and of any; where it names none, one outside the standard library. Of 50
-everyday questions 37, not 33, have the right passage among the first 16."""
+"""Weight of passages of other libraries if a question names one: of the standard library (a name
+may be a plain word: "requests") and of any other; if it names none, of those outside the
+standard library. Of 50 everyday questions 37, not 33, have the right passage among the first 16."""
 _BARE_WEIGHT = 0.6
 _LOWER_PRIORITY = 10
 
@@ -85,7 +85,7 @@ class Library:
     name: str
     key: str
     names: frozenset[str]
-    """what a question calls it, lower-cased: its own name, and those of its modules"""
+    """names it has in questions, lower-cased: its own, and those of its modules"""
     size: int
     distribution: Distribution | None = None
 
@@ -108,7 +108,7 @@ class Library:
         return cls(name, key, names, len(record), distribution)
 
     def read(self) -> Documentation:
-        """What it documents; where reading it failed, that is said in its place."""
+        """Its documentation; if reading it failed, it says so."""
         try:
             with _uncollected():
                 if self.distribution is None:
@@ -126,7 +126,7 @@ def _key(*parts: str) -> str:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Syntax trees hold no cycles, but make the collector run all the time (a fifth of it)."""
+    """Syntax trees have no cycles, but keep the garbage collector busy (a fifth of the time)."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -137,7 +137,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class LibrariesIndex(LexicalIndex):
-    """What is read of some libraries, where a question may be about one of them."""
+    """An index over libraries, weighted by which of them a question is about."""
 
     def __init__(self, found: Sequence[tuple[Library, IndexSegment]]) -> None:
         super().__init__(*(segment for _, segment in found), see=_SHORT_NAMES)
@@ -154,7 +154,7 @@ class LibrariesIndex(LexicalIndex):
 
 
 def _said(query: str) -> set[str]:
-    """The words of a query that may be names of libraries."""
+    """The words of a query that may name libraries."""
     said = {word.replace("-", "_") for word in re.findall(r"[\w.-]+", query.lower())}
     said |= {word.partition(".")[0] for word in said}
     return said | {whole for short in said for whole in _SHORT_NAMES.get(short, ())}
@@ -164,7 +164,7 @@ class Shelf:
     """What is read of the libraries of one environment, a segment each."""
 
     def __init__(self, cache_dir: Path, path: Sequence[str] | None = None) -> None:
-        """`path` is where distributions are looked for; None: where this process imports from."""
+        """`path`: where distributions are searched; None: where this process imports from."""
         self._cache_dir = cache_dir
         self._folder = cache_dir / f"python-{INDEX_VERSION}.{WORDS_VERSION}"
         self.libraries = [Library.standard(), *map(Library.of, installed(path))]
@@ -174,7 +174,7 @@ class Shelf:
         return self._folder / f"{name}-{library.key}"
 
     def unread(self) -> list[Library]:
-        """What is not on the shelf, in the order of reading: so that most is there soon."""
+        """Libraries not on the shelf, in the order of reading: most are there soon."""
         missing = (one for one in self.libraries if not self.place(one).exists())
         return sorted(missing, key=lambda one: one.size)
 
@@ -186,7 +186,7 @@ class Shelf:
     def read_all(
         self, on_progress: OnProgress | None = None, stop: Callable[[], bool] = bool
     ) -> None:
-        """Read what is missing, unless another process does, which is waited for."""
+        """Read what is missing; if another process does so, wait for it."""
         with folder_locked(self._folder):
             while (unread := self.unread()) and not stop():
                 if on_progress:
@@ -196,7 +196,7 @@ class Shelf:
             self._clear()
 
     def index(self) -> LexicalIndex:
-        """Over what is on the shelf. What is damaged there goes, to be read again."""
+        """An index over the shelf. Damaged segments are removed, to be read again."""
         found = list[tuple[Library, IndexSegment]]()
         for library in self.libraries:
             place = self.place(library)
@@ -210,7 +210,7 @@ class Shelf:
         return LibrariesIndex(found)
 
     def _clear(self) -> None:
-        """Drop what nobody searched for long, and what was being written when it was killed."""
+        """Remove what nobody searched for long, and what a killed process left half-written."""
         now = time.time()
         for folder in [*self._folder.iterdir(), *self._cache_dir.glob("python-*")]:
             limit = _UNFINISHED if folder.name.startswith(NEW) else _KEPT_FOR
@@ -222,8 +222,8 @@ class Shelf:
 def installed(path: Sequence[str] | None = None) -> list[Distribution]:
     """The installed distributions by name; of two with one name the first on the path.
 
-    `path`: where they are looked for; None: where this process imports from. This program itself
-    is left out: its README quotes questions, and would be found for them.
+    `path`: where to search for them; None: where this process imports from. This program itself is
+    left out: its README quotes questions, and would be found for them.
     """
     found: dict[str, Distribution] = {}
     for distribution in distributions(path=list(sys.path if path is None else path)):
@@ -233,7 +233,7 @@ def installed(path: Sequence[str] | None = None) -> list[Distribution]:
 
 
 def weight_of(passage: Passage) -> float:
-    """A signature without a word is short, which would bring it before texts that explain."""
+    """Less for a signature alone, which is short and would precede texts that explain."""
     bare = passage.text.startswith(f"{passage.place}(") and "\n" not in passage.text
     return _BARE_WEIGHT if bare else 1.0
 
@@ -251,9 +251,9 @@ class PythonDocs(Indexed):
         patience: float = PATIENCE,
         path: Sequence[str] | None = None,
     ) -> None:
-        """With endless patience all is read before the first search.
+        """With infinite patience everything is read before the first search.
 
-        Passages are embedded once all are there; until then words alone find them.
+        Passages are embedded once all are read; until then they are found by words alone.
         """
         super().__init__(cache_dir, embedder, on_progress, patience)
         self._path = path
@@ -269,7 +269,7 @@ class PythonDocs(Indexed):
         return await super().search(query, limit)
 
     def _named(self, query: str) -> list[Library]:
-        """The libraries that a query names and that are not read yet, the small ones first."""
+        """The libraries that a query names and that are not read yet, small ones first."""
         said = _said(query)
         return [one for one in self._unread if one.names & said][:_MOST_NAMED]
 
@@ -318,7 +318,7 @@ class PythonDocs(Indexed):
             )
 
     def _read_behind(self) -> None:
-        """Start a process that reads the rest, unless one is at it."""
+        """Start a process that reads the others, unless one is running."""
         if self._closed or (self._behind is not None and self._behind.poll() is None):
             return
         # -P: nothing in the folder that the user is in may take the place of a module.
@@ -335,7 +335,7 @@ class PythonDocs(Indexed):
             self.close()
 
     def _follow(self, behind: subprocess.Popen[str]) -> None:
-        """Tell how far the process is, until it ends."""
+        """Report the progress of the process until it ends."""
         assert behind.stdin and behind.stdout
         with suppress(OSError):  # it may have ended
             print(json.dumps(list(self._path or sys.path)), file=behind.stdin, flush=True)
@@ -347,7 +347,7 @@ class PythonDocs(Indexed):
         behind.wait()
 
     def close(self, wait: bool = False) -> None:
-        """End what goes on behind, the process after the library that it is at (`wait`: until)."""
+        """Stop background work, the process after its current library (`wait`: until then)."""
         super().close()
         self._closed = True
         if self._behind is not None and self._behind.stdin:
@@ -358,9 +358,9 @@ class PythonDocs(Indexed):
 
 
 def main(cache_dir: str) -> None:
-    """Read all that is missing on the shelf, at low priority, while somebody holds our input.
+    """Read what the shelf lacks, at low priority, while somebody holds our input open.
 
-    The first line of the input lists where distributions are looked for, as JSON.
+    The first line of the input lists where distributions are searched, as JSON.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(_LOWER_PRIORITY)

@@ -1,11 +1,11 @@
-"""Which texts of the web say nearly the same: copies are one source, however many sites hold them.
+"""Which texts of the web are near copies: copies are one source, however many sites have them.
 
 A text is the set of its shingles, runs of four words without case and punctuation, or of four
-characters in scripts without spaces. Excerpts of one
-page are cut differently by each engine, so they are alike by the share of the smaller one that
-stands in the other. A whole page that quotes another is no copy of it, so pages are alike by their
-resemblance, the share of both; it is estimated from the smallest hashes of each, which a journal
-can hold. Source: Broder (1997), On the resemblance and containment of documents.
+characters in scripts without spaces. Each search engine cuts the excerpts of a page differently, so
+excerpts are compared by containment, the share of the smaller one that is in the other. A whole
+page that quotes another is no copy of it, so pages are compared by resemblance, the share of both;
+it is estimated from the smallest hashes of each, which a journal can hold. Source: Broder (1997),
+On the resemblance and containment of documents.
 """
 
 import re
@@ -21,11 +21,11 @@ from rubricem.memory.schema import Passage
 SHINGLE = 4
 """words"""
 LEAST = 12
-"""shingles of a text that can be told to be a copy: 15 words"""
+"""fewest shingles of a text that can be recognised as a copy: 15 words"""
 CONTAINED = 0.8
 RESEMBLING = 0.7
 SKETCH = 128
-"""hashes of a page; the estimate is then off by 0.04, as one standard deviation"""
+"""hashes of a page; the standard deviation of the estimate is then 0.04"""
 
 _WORD = re.compile(r"\w+")
 
@@ -40,7 +40,7 @@ def shingles(text: str) -> Shingles:
 
 
 def contained(left: Shingles, right: Shingles) -> bool:
-    """Whether the smaller text stands in the larger one."""
+    """Whether most of the smaller text is in the larger one."""
     least = min(len(left), len(right))
     return least >= LEAST and len(left & right) >= CONTAINED * least
 
@@ -53,7 +53,7 @@ def sketch(texts: Iterable[str]) -> Sketch:
 
 
 def resembling(left: Sketch, right: Sketch) -> bool:
-    """Whether two whole pages are mostly the same, as far as their sketches tell."""
+    """Whether two whole pages are mostly the same, as estimated from their sketches."""
     if min(len(left), len(right)) < LEAST:
         return False
     union = nsmallest(SKETCH, {*left, *right})
@@ -61,13 +61,13 @@ def resembling(left: Sketch, right: Sketch) -> bool:
 
 
 class Excerpts:
-    """The texts of the web seen so far in a run, by the id of their source."""
+    """The web texts seen so far in a run, by the id of their source."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[str, str, Shingles]] = []
 
     def original(self, passage: Passage) -> str:
-        """The id of the source at another address that holds this text already, or ""."""
+        """The id of the source at another address that already has this text, or ""."""
         address = normal(passage.location)
         if not address:
             return ""

@@ -1,22 +1,21 @@
-"""What a run can search, with the tools of MCP servers beside it; the extra `mcp` brings the SDK.
+"""Calling the tools of MCP servers beside a search; the extra `mcp` brings the SDK.
 
-The servers are asked for their tools when the sources are prepared; one that fails or hangs then
-is a sentence, told once, and its tools are not offered. It is asked again when the next question
-begins, or when one of its tools is called, and its tools are offered from then on. Which tool a
-name means is decided here alone.
+The servers are asked for their tools when the sources are prepared. If one fails or hangs, a
+sentence says so once, and its tools are not offered. It is asked again when the next question
+begins, or when one of its tools is called, and its tools are offered from then on. Only this module
+decides which tool a name means.
 
 A connection is opened once, kept, and opened again after it broke. The SDK's client must be closed
-by the task that opened it, so a task of its own holds it. All waits are bounded, and every failure
-is a SourceError in one sentence.
+by the task that opened it, so it has a task of its own. All waits are bounded, and every failure is
+a SourceError of one sentence.
 
-A program is reached on its standard input and output. By HTTP every request goes to numbers that
-were checked: the host that the settings name may be private, since the user named it; whatever it
-resolves to by then must not be link-local or a cloud's metadata service, unless that is the very
-address that was named.
+A program is reached on its standard input and output. Over HTTP every request goes to a checked
+number: the host in the settings may be private, since the user named it; but what it resolves to at
+that time must not be link-local or a cloud's metadata service, unless that exact address was named.
 
-What a tool returned becomes passages that can be cited. A list of results (objects with a text,
-perhaps a title and an address) is one passage or more for each; any other text is cut into
-passages. Images and sounds are left out, and said to be.
+Results of tools become passages that can be cited. Of a list of results (objects with a text,
+perhaps a title and an address) each becomes one passage or more; any other text is cut into
+passages. Images and sounds are left out, and a note says so.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
-    """A client that has shaken hands with the server. Raises whatever went wrong with that."""
+    """A client connected to the server. Raises whatever error occurred."""
     # It takes 0.6 s of a core, and other runs have the event loop.
     await asyncio.to_thread(needed, "mcp", "mcp", f"The MCP server {name}")
     from mcp import Client, Implementation
@@ -66,7 +65,7 @@ async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]
 
 
 async def _taken(name: str, result: Any) -> None:
-    """Nothing: the result is taken as it is."""
+    """Validate nothing: the result is taken as it is."""
 
 
 _PASSING = """
@@ -88,7 +87,7 @@ while piece := program.stdout.read1(1 << 16):
     sys.stdout.buffer.flush()
 sys.exit(program.wait())
 """
-"""passes on what a program says, as long as no line of it is more than is read of one by HTTP"""
+"""forwards a program's output, as long as no line exceeds what is read of one over HTTP"""
 
 
 @asynccontextmanager
@@ -127,7 +126,7 @@ async def _http(server: ToolServer) -> AsyncIterator[Any]:
 
 
 LEAVING = 10.0
-"""seconds for ending a connection; a program that does not go by itself is ended by then"""
+"""seconds for ending a connection; a program that has not exited by then is ended"""
 QUOTED = 300
 """characters of a server's own words"""
 MOST_PAGES = 20
@@ -135,10 +134,10 @@ MOST_PAGES = 20
 MOST_BYTES = 16_000_000
 """of a reply over HTTP"""
 MOST_WIRE = MOST_BYTES + (1 << 20)
-"""of one with its head and what parts its body"""
+"""of one with its headers and chunk boundaries"""
 MOST_VALUE, MOST_MARKS = 4_000_000, 150_000
-"""bytes of a reply that is no stream, or of one event, and marks of JSON in it (`ReplyLimits`): the
-SDK parses it here, at 28 us for a tool that is offered and 1.4 us for an empty list"""
+"""bytes of a reply that is no stream, or of one event, and tokens of JSON in it (`ReplyLimits`):
+the SDK parses it in this process, at 28 us for an offered tool and 1.4 us for an empty list"""
 
 
 class Connection:
@@ -153,7 +152,7 @@ class Connection:
         self._closing = asyncio.Event()
 
     async def offers(self) -> list[Offer]:
-        """The allowed tools that the server has. Raises SourceError."""
+        """The allowed tools of the server. Raises SourceError."""
         client = await self._connected()
         found: list[Offer] = []
         async with self._bounded("list its tools"):
@@ -170,7 +169,7 @@ class Connection:
         return found
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        """The `CallToolResult` of one call. Raises SourceError, also for a tool's own error."""
+        """The `CallToolResult` of one call. Raises SourceError, also for an error of the tool."""
         client = await self._connected()
         async with self._bounded(f"answer the call of {tool}"):
             result = await client.call_tool(tool, arguments)
@@ -182,7 +181,7 @@ class Connection:
         return result
 
     async def aclose(self) -> None:
-        """End the connection, and the program where it is one."""
+        """End the connection, and the program if it is one."""
         task, self._task, self._client = self._task, None, None
         if task is not None:
             self._closing.set()
@@ -223,7 +222,7 @@ class Connection:
 
     @asynccontextmanager
     async def _bounded(self, doing: str) -> AsyncIterator[None]:
-        """Within the server's seconds, with one sentence for whatever goes wrong."""
+        """Run within the server's time limit; any error becomes one sentence."""
         place = f"The MCP server {self._name}"
         try:
             async with asyncio.timeout(self._server.seconds):
@@ -246,16 +245,16 @@ class Connection:
             raise SourceError(f"{place} could not {doing}: {words}.") from cause
 
     def _break(self) -> None:
-        """Connect anew before the next call: this connection may be dead, or hold it up."""
+        """Connect anew before the next call: this connection may be dead, or blocked."""
         self._closing.set()
         self._client = None
 
 
 PASSAGE_WORDS = 160
 MOST_CHARACTERS = 1_000_000
-"""of what one call returned"""
+"""of the result of one call"""
 MOST_JSON = MOST_CHARACTERS
-"""of what is read as JSON: it is parsed here"""
+"""parsed as JSON, in this process"""
 MOST_ROWS = 1000
 """of a list of results"""
 LONGEST_NAME = 200
@@ -269,7 +268,7 @@ def passages_of(
 ) -> tuple[list[Passage], str]:
     """Passages of a `CallToolResult` of the tool `name`, and a note on what was left out.
 
-    What was asked is their place, so that equal results of two calls are two sources.
+    Their place names the arguments, so that equal results of two calls are two sources.
     """
     asked = ", ".join(f"{key}: {value}" for key, value in (arguments or {}).items())
     place = one_line(asked, LONGEST_NAME)
@@ -305,7 +304,7 @@ def _json(text: str) -> Any:
 
 
 def _rows(value: Any) -> list[Mapping[str, Any]]:
-    """The results in it; none unless every one has a text."""
+    """The results in it; none unless each has a text."""
     if isinstance(value, Mapping):
         held = next((value[k] for k in _LISTS if isinstance(value.get(k), list | dict)), None)
         value = [value] if held is None else held
@@ -337,13 +336,13 @@ def _pieces(text: str) -> list[str]:
 
 
 PATIENCE = 2.0
-"""seconds that a question waits for servers that were missing; the next one may gain by more"""
+"""seconds for which a question waits for servers that were missing; more may help the next one"""
 AGAIN = 10.0
-"""seconds after which a server that was missing is asked again"""
+"""seconds after which a missing server is asked again"""
 
 
 class Equipped:
-    """A `SearchTool` that passes searches on, and calls tools by their names; close it."""
+    """A `SearchTool` that forwards searches, and calls tools by name; has to be closed."""
 
     def __init__(
         self,
@@ -353,15 +352,15 @@ class Equipped:
     ) -> None:
         self.name = search_tool.name
         self.offers: dict[str, Offer] = {}
-        """the tools that can be called, by the names that the policy calls them"""
+        """the tools that can be called, by the policy's names for them"""
         self.allowed = frozenset(f"{n}.{tool}" for n in servers for tool in servers[n].tools)
-        """the names on the lists of what may be called, whether their servers answer or not"""
+        """the names that may be called, whether their servers answer or not"""
         self._search_tool = search_tool
         self._servers = servers
         self._clock = clock
         self._connections = {name: Connection(name, servers[name]) for name in servers}
         self._missing: dict[str, float] = {}
-        """servers whose tools are not known, and when they were asked last"""
+        """servers whose tools are unknown, and when they were last asked"""
         self._asking: dict[str, asyncio.Task[str]] = {}
 
     async def prepare(self) -> tuple[str, ...]:
@@ -372,7 +371,7 @@ class Equipped:
     async def look_again(self) -> list[str]:
         """Ask the servers that were missing; returns what has changed, in sentences.
 
-        Waits a moment alone. A server that takes longer is asked on, for the next question.
+        Waits only a moment. A slower server is awaited in the background, for the next question.
         """
         now = self._clock()
         for name in [n for n, since in self._missing.items() if now - since >= AGAIN]:
@@ -386,7 +385,7 @@ class Equipped:
         return [said[n] or f"The tools of the MCP server {n} can be called now." for n in back]
 
     async def _asked(self, name: str) -> str:
-        """Ask a server for its tools; returns what is wrong with them, in a sentence, or ""."""
+        """Ask a server for its tools; returns what went wrong, in a sentence, or ""."""
         try:
             offers = await self._connections[name].offers()
         except SourceError as error:
@@ -401,7 +400,7 @@ class Equipped:
         return await self._search_tool.search(query, limit)
 
     async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
-        """What a tool returned, as passages, and a note. Raises SourceError, in a sentence."""
+        """A tool's result as passages, and a note. Raises SourceError of one sentence."""
         server, _, tool = name.partition(".")
         problem = "" if name in self.offers else await self._asked(server)
         if name not in self.offers:
@@ -418,7 +417,7 @@ class Equipped:
 
 
 class Pinned(httpx2.AsyncBaseTransport):
-    """Sends each request to a number that the guard let through, under the host's own name."""
+    """Sends each request to a number that the guard allowed, under the host's own name."""
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
@@ -456,7 +455,7 @@ class Pinned(httpx2.AsyncBaseTransport):
 
 
 def _to(request: httpx2.Request, target: Target, number: str) -> httpx2.Request:
-    """The request as it is sent to a number; the one that it came from stays as it is."""
+    """A copy of the request that goes to a number."""
     headers = request.headers.copy()
     headers["host"] = target.url.netloc.decode("ascii")
     name = {"sni_hostname": target.url.raw_host.decode("ascii")}

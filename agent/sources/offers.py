@@ -1,12 +1,12 @@
-"""A tool as it is offered to the policy, and what the policy writes as a call of it.
+"""Tools as they are offered to the policy, and parsing its calls of them.
 
-Names, descriptions and schemas come from a server: they are data in a prompt, one line each, and
+Names, descriptions and schemas come from a server: in a prompt they are data, one line each, and
 whatever they say, only the user's allow-list decides what can be called.
 
-A grammar (GBNF) can hold a call to its name, and to arguments as its JSON schema has them. Texts,
-numbers, truth values, choices and lists of these are held to the schema, what is required comes
-first, and anything else is any JSON value. No text can hold `<`, so that none opens a tag. What a
-grammar does not say (lengths, patterns, ranges) the tool itself refuses.
+A grammar (GBNF) can restrict a call to the tool's name, and to arguments that follow its JSON
+schema. Strings, numbers, booleans, choices and lists of these follow the schema, required ones come
+first, and anything else is any JSON value. No string can contain `<`, so that none opens a tag.
+What a grammar cannot express (lengths, patterns, ranges) the tool itself refuses.
 """
 
 import json
@@ -21,9 +21,9 @@ from rubricem.memory.text import one_line
 LONGEST_DESCRIPTION = 300
 """characters"""
 MOST_ARGUMENTS = 12
-"""that are named in the prompt"""
+"""named in the prompt"""
 LONGEST_ARGUMENTS = 600
-"""characters of them all"""
+"""characters of all together"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,19 @@ class Offer:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The arguments by name; none where a server lists them in no way that can be meant."""
+        """The arguments by name; empty if the server lists them in a form that is no schema."""
         properties = self.schema.get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
     @property
     def required(self) -> Sequence[str]:
-        """The names of the arguments that a call must have."""
+        """The names of the required arguments."""
         required = self.schema.get("required")
         named = required if isinstance(required, list) else []
         return list(dict.fromkeys(name for name in named if isinstance(name, str)))
 
     def line(self) -> str:
-        """What the prompt says of it."""
+        """Its line in the prompt."""
         arguments = [
             f"{name}{'' if name in self.required else '?'}: {_type_of(schema)}"
             for name, schema in list(self.properties.items())[:MOST_ARGUMENTS]
@@ -64,9 +64,9 @@ class Offer:
         return f'{self.name} {{{takes}}} - "{told}"'
 
     def arguments(self, written: str) -> dict[str, Any]:
-        """What a call's text means: a JSON object, or the one text that the tool asks for.
+        """The arguments in a call's text: a JSON object, or the one string that the tool needs.
 
-        Raises SourceError, in a sentence for the policy.
+        Raises SourceError of one sentence for the policy.
         """
         try:
             value = json.loads(written)
@@ -92,12 +92,12 @@ def _type_of(schema: object) -> str:
 MOST_CHOICES = 50
 """of one argument"""
 LONGEST_CHOICES = 2000
-"""characters of them all"""
+"""characters of all together"""
 LONGEST_NAME = 60
 DEEPEST = 2
-"""schemas inside one another; below that any JSON value will do"""
+"""nested schemas; below that any JSON value is accepted"""
 LONGEST = 8000
-"""characters of one tool's part; a schema that takes more is not held to"""
+"""characters of one tool's rules; a schema that takes more is not enforced"""
 _RULES = r"""
 object ::= "{" (pair (", " pair)*)? "}"
 pair ::= string ": " value
@@ -114,7 +114,7 @@ _PLAIN = frozenset({"string", "integer", "number", "boolean", "null", "object"})
 
 
 def call_grammar(offers: Sequence[Offer], otherwise: str) -> str:
-    """A call of one of the tools, or the words that stand for calling none, if there are any."""
+    """The rules of a call of one of the tools, or of `otherwise`, if there is one."""
     calls = " | ".join(f"{_literal(offer.name + NAMED)} {_arguments(offer)}" for offer in offers)
     call = f'{_literal(OPENING)} ({calls}) "{CLOSING}"'
     root = f"{call} | {_literal(otherwise)}" if otherwise else call
@@ -122,7 +122,7 @@ def call_grammar(offers: Sequence[Offer], otherwise: str) -> str:
 
 
 def _arguments(offer: Offer) -> str:
-    """The object of its arguments; any object where the schema does not list them fitly."""
+    """The object of its arguments; any object if the schema does not list them properly."""
     schema, required = offer.schema, len(offer.required)
     names = list(dict.fromkeys([*offer.required, *list(offer.properties)[:MOST_ARGUMENTS]]))
     listed = isinstance(schema.get("properties"), Mapping)
@@ -141,7 +141,7 @@ def _arguments(offer: Offer) -> str:
 
 
 def _value(schema: object, root: Mapping[str, Any], depth: int = 0) -> str:
-    """What a value may be, as an expression of the grammar."""
+    """The rules of a value, as an expression of the grammar."""
     # A reference to a definition of the same schema is followed one step, as they may go round.
     named = schema.get("$ref") if isinstance(schema, Mapping) else None
     prefix, _, name = named.rpartition("/") if isinstance(named, str) else ("", "", "")
@@ -165,7 +165,7 @@ def _value(schema: object, root: Mapping[str, Any], depth: int = 0) -> str:
 
 
 def _choices(schema: Mapping[str, Any]) -> str:
-    """The values that are listed; "" where none are, or too many to be held to."""
+    """The listed values; "" if there are none, or too many to enforce."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(listed, list) or len(listed) > MOST_CHOICES:
         return ""
@@ -177,7 +177,7 @@ def _choices(schema: Mapping[str, Any]) -> str:
 
 
 def _fits(name: object) -> bool:
-    """Whether an argument's name can stand in a call as it is."""
+    """Whether an argument's name can be written in a call unescaped."""
     fit = isinstance(name, str) and name.isprintable() and not {'"', "\\", "<"} & set(name)
     return fit and 0 < len(str(name)) <= LONGEST_NAME
 

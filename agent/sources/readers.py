@@ -1,27 +1,27 @@
 """Reading documents: Markdown, plain text, reStructuredText, HTML, PDF, EPUB, CSV, and Office's.
 
-Each reader gives sections, a place and the text under it: headings where there are any, pages
-of a PDF, lines of a plain text. A document that cannot be read raises SourceError with what
-to do; one that had to be guessed at (its encoding) is read, and says so in a note.
+Each reader gives sections, a place and its text: by headings if there are any, pages of a PDF,
+lines of a plain text. A document that cannot be read raises SourceError with a remedy; one whose
+encoding had to be guessed is read, and a note says so.
 
 Of HTML, what surrounds the text (navigation, header, footer, forms, scripts) is left out. White
-space outside `pre` is folded, and block elements stand on lines of their own.
+space outside `pre` is collapsed, and block elements are on lines of their own.
 
-Word is read from the package's own XML (ECMA-376, WordprocessingML): content controls, tables,
-text boxes, footnotes and accepted insertions count as text, deleted text does not. A heading is
-a paragraph whose style, or a style that it is based on, is called "heading N" or has an outline
+Word is read from the package's own XML (ECMA-376, WordprocessingML): content controls, tables, text
+boxes, footnotes and accepted insertions count as text, deleted text does not. A heading is a
+paragraph whose style, or a style that it is based on, is called "heading N" or has an outline
 level. Names are matched without their namespace, of which the standard has two. (mammoth knows
 neither outline levels nor styles based on others, and takes ten times as long.)
 
 Of slides (pptx), workbooks (xlsx) and books (epub) the parts are read in the order of the package's
-own lists, from their XML as well. A row of a table, of CSV too, names the columns of its cells, so
-that it can be quoted by itself. All of it in one file, since what is packed is read by the same few
-functions; each format by itself is some 40 lines.
+own lists, from their XML as well. A row of a table, also of CSV, names the columns of its cells, so
+that it can be quoted by itself. It is all in one file since the same few functions read all
+packages; each format by itself is some 40 lines.
 
 A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
 sentences, so that what is quoted can be read by itself.
 
-What pypdf logs while it reads is the document's note, not lines on a terminal.
+What pypdf logs while it reads becomes the document's note, not lines on a terminal.
 """
 
 import csv
@@ -50,7 +50,7 @@ from rubricem.memory.language import beginning, length
 from rubricem.memory.text import one_line
 
 Line = tuple[int, str]
-"""(level of the heading that the line is, 0 for text; the line)"""
+"""(level of a heading, 0 for text; the line)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says: its title, its sections in order, and a note on how it was read."""
+    """The content of a file: its title, its sections in order, and a note on how it was read."""
 
     title: str
     sections: tuple[Section, ...]
@@ -73,7 +73,7 @@ class Document:
     def read(
         path: Path, seconds: float = math.inf, get_on: Callable[[], None] = lambda: None
     ) -> "Document":
-        """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot.
+        """Read a file by its suffix. Raises SourceError, with a remedy, if it cannot be read.
 
         `seconds` and `get_on` are those of `of_pdf`.
         """
@@ -99,11 +99,10 @@ class Document:
         clock: Callable[[], float] = time.process_time,
         get_on: Callable[[], None] = lambda: None,
     ) -> Self:
-        """The pages of a PDF; after so many seconds those read so far, with a note that says so.
+        """The pages of a PDF; at the time limit those read so far, with a note that says so.
 
-        `get_on` is called before each page.
-        What pypdf passed over is part of the note. Raises SourceError where it is encrypted or has
-        no text.
+        `get_on` is called before each page. Problems that pypdf skipped are in the note. Raises
+        SourceError if it is encrypted or has no text.
         """
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -158,13 +157,13 @@ def decode(content: bytes) -> tuple[str, str]:
 
 
 DEEPEST = 9
-"""levels of headings; those below count as the last, since each section names all above it"""
+"""levels of headings; deeper ones count as the last, since each section names all above it"""
 LONGEST_NAME = 200
 """characters of a title or heading"""
 
 
 def by_heading(lines: Iterable[Line]) -> list[Section]:
-    """The lines gathered under their headings, each section named from the outermost in."""
+    """The lines grouped by heading, each section named by its headings from the outermost in."""
     sections: list[Section] = []
     path: list[tuple[int, str]] = []
     body: list[str] = []
@@ -200,12 +199,12 @@ _BADGE = re.compile(
     r"\[?!\[[^\[\]]*+\]\([^()]*+\)(?:\]\([^()]*+\))?|<!--(?>(?:(?!<!--|-->).)*)-->|</?\w[^<>]*+>"
 )
 LONGEST_LINE = 100_000
-"""characters of a line of Markdown in which badges are looked for: no person wrote a longer one"""
+"""most characters of a line of Markdown searched for badges: no person wrote a longer one"""
 _LINES_EACH = 40
 
 
 def _headed(sections_of: Callable[[str], list[Section]]) -> Callable[[Path], Document]:
-    """The reader of a text whose headings `sections_of` knows."""
+    """A reader of text whose headings `sections_of` finds."""
 
     def read(path: Path) -> Document:
         text, note = decode(path.read_bytes())
@@ -238,7 +237,7 @@ def _markdown_lines(text: str) -> Iterator[Line]:
 
 
 def rst_sections(text: str) -> list[Section]:
-    """Sections by underlined heading; a kind of underline is a level where first met."""
+    """Sections by underlined heading; the first use of an underline decides its level."""
     found: list[Line] = []
     levels: list[str] = []
     lines = text.splitlines()
@@ -273,16 +272,16 @@ _PARAGRAPHS = "p pre blockquote figcaption caption div section article main hr"
 _GAPS = dict.fromkeys(_LINES, ("\n", "\n")) | dict.fromkeys(_PARAGRAPHS.split(), ("\n\n", "\n\n"))
 # A term and what it means stay one paragraph, laid out as such.
 _GAPS |= {"dt": ("\n\n", ""), "dd": ("\n    ", "\n\n")}
-"""what stands before and after a block"""
+"""text inserted before and after a block"""
 _MARK = "\ue000"
-"""Before a heading's level and text; a private character that no page has a use for."""
+"""Precedes a heading's level and text; a private character that no page uses."""
 _MARKED = re.compile(f"{_MARK}([1-6])(.*)")
 
 
 def html_tree(text: str) -> html.HtmlElement | None:
-    """The document, without its comments; None where there is none.
+    """The document, without its comments; None if there is none.
 
-    Broken HTML is read as browsers would.
+    Broken HTML is parsed as by browsers.
     """
     # lxml refuses a text that declares an encoding, as it is decoded already.
     text = re.sub(r"^\s*<\?xml[^>]*>", "", text).replace("\0", "")
@@ -293,10 +292,10 @@ def html_tree(text: str) -> html.HtmlElement | None:
 
 
 def empty(elements: Iterable[html.HtmlElement]) -> None:
-    """Leave nothing of the elements but their place.
+    """Clear the elements, and leave them in place.
 
-    Each taken out would move what follows it behind what stands before, which costs the square of
-    a page that is made of nothing else.
+    Removing each would move its following text to the preceding element, which takes quadratic time
+    on a page of nothing else.
     """
     for element in elements:
         element.clear(keep_tail=True)
@@ -304,7 +303,7 @@ def empty(elements: Iterable[html.HtmlElement]) -> None:
 
 
 def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
-    """(the page's title or "", its lines); the tree is used up."""
+    """(the page's title or "", its lines); modifies the tree."""
     if tree is None:
         return "", []
     title = " ".join((tree.findtext(".//title") or "").split())
@@ -352,7 +351,7 @@ def _lay_out(root: html.HtmlElement) -> None:
 
 
 def _gap_before(element: html.HtmlElement, usual: str) -> str:
-    """Nothing before the first paragraph of a definition, one line between terms of one.
+    """No gap before the first paragraph of a definition, and one line between terms of one.
 
     All paragraphs of a definition are indented.
     """
@@ -376,13 +375,13 @@ def _read_html(path: Path) -> Document:
 
 
 MOST_BYTES = 100_000_000
-"""of one part, unpacked: a small file may unpack to more than memory holds"""
+"""of one part, uncompressed: a small file may expand beyond memory"""
 MOST_PARTS = 20_000
-"""of a package, counted as often as they are read; 20,000 small ones take some two seconds"""
+"""of a package, each time they are read; 20,000 small ones take some two seconds"""
 _OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
-"""how a file begins that Word keeps in its older container: .doc, and docx with a password"""
+"""how a file in Word's older container begins: .doc, and docx with a password"""
 _BODY_TEXT = 9
-"""outline levels below are headings"""
+"""outline levels below this one are headings"""
 _NUMBER = re.compile("[0-9]{1,3}")
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "footnote"})
 _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "instrText", "delText"})
@@ -390,7 +389,7 @@ _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 
 
 class _Package(ZipFile):
-    """An archive of which so many parts are read: its lists may name one any number of times."""
+    """An archive with a limit on parts read: its lists may name one any number of times."""
 
     _left = MOST_PARTS
 
@@ -405,7 +404,7 @@ class _Package(ZipFile):
 def _packed(
     read: Callable[[ZipFile, str], tuple[str, list[Section]]],
 ) -> Callable[[Path], Document]:
-    """The reader of a package; `read` gives its title, or "", and its sections."""
+    """A reader of a package; `read` gives its title, or "", and its sections."""
 
     def opened(path: Path) -> Document:
         kind = path.suffix.lower().removeprefix(".")
@@ -449,7 +448,7 @@ def _core_title(package: ZipFile, name: str) -> str:
 
 
 def _part(package: ZipFile, part: str, name: str) -> etree._Element | None:
-    """The root element of a part, or None where the package has no such part."""
+    """The root element of a part, or None if the package lacks it."""
     if part not in package.NameToInfo:
         return None
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
@@ -467,7 +466,7 @@ def _unpacked(package: ZipFile, part: str, name: str) -> bytes:
 
 
 def _related(package: ZipFile, part: str, name: str) -> dict[str, str]:
-    """The parts that a part refers to, by the names that it has for them."""
+    """The parts that a part refers to, by the ids it has for them."""
     folder, _, file = part.rpartition("/")
     rels = _part(package, f"{folder}/_rels/{file}.rels", name)
     told = () if rels is None else [(_attribute(e, "Id"), _attribute(e, "Target")) for e in rels]
@@ -490,7 +489,7 @@ def _in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tup
 
 
 def _of_slides(package: ZipFile, name: str) -> tuple[str, list[Section]]:
-    """A section for each slide, its notes below it."""
+    """A section for each slide, with its notes at the end."""
     sections = []
     listed = _in_order(package, "ppt/presentation.xml", "sldId", name)
     for number, (_, part) in enumerate(listed, start=1):
@@ -512,13 +511,13 @@ def _of_slides(package: ZipFile, name: str) -> tuple[str, list[Section]]:
 
 
 def _shown(shape: etree._Element) -> list[str]:
-    """The paragraphs of a shape, or of a table's row, without those that are empty."""
+    """The non-empty paragraphs of a shape, or of a table's row."""
     found = ("".join(t.text or "" for t in p.iter("{*}t")) for p in shape.iter("{*}p"))
     return [text for text in found if text.strip()]
 
 
 def _of_sheets(package: ZipFile, name: str) -> tuple[str, list[Section]]:
-    """The rows of each sheet, under its name."""
+    """The rows of each sheet, with its name as heading."""
     strings = _part(package, "xl/sharedStrings.xml", name)
     shared = [] if strings is None else [_joined(e) for e in strings if _tag(e) == "si"]
     dates = _dated(_part(package, "xl/styles.xml", name))
@@ -534,7 +533,7 @@ MOST_COLUMNS = 16_384
 
 
 def _cells(row: etree._Element, shared: list[str], dates: Collection[int]) -> list[str]:
-    """What stands in the cells of a row, each at its column's place."""
+    """The contents of a row's cells, each at the index of its column."""
     cells: list[str] = []
     for cell in row.iterchildren("{*}c"):
         column = 0
@@ -558,7 +557,7 @@ def _joined(element: etree._Element) -> str:
 
 
 _DATE_FORMATS = {*range(14, 23), *range(45, 48)}
-"""numbers of the formats of dates and times that every workbook has"""
+"""ids of the built-in formats of dates and times"""
 _QUOTED = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
 
 
@@ -577,7 +576,7 @@ def _dated(styles: etree._Element | None) -> set[int]:
 
 
 def _day(serial: str) -> str:
-    """The date, with the time where there is one, of days since 1899-12-30."""
+    """The date of days since 1899-12-30, with the time if there is one."""
     try:
         moment = datetime(1899, 12, 30) + timedelta(seconds=round(float(serial) * 86_400))
     except (ValueError, OverflowError):
@@ -586,13 +585,13 @@ def _day(serial: str) -> str:
 
 
 MOST_NAMED = 200
-"""columns of a table whose cells are told with their names"""
+"""most columns of a table whose cells are given with their names"""
 
 
 def by_rows(rows: Iterable[Sequence[str]], name: str = "") -> list[Section]:
     """The rows of a table, some in each section, each cell with its column's name.
 
-    The first row that is not empty names the columns. `name`: of the table, "" for none.
+    The first non-empty row names the columns. `name`: of the table, "" for none.
     """
     told = ((n, [" ".join(cell.split()) for cell in row]) for n, row in enumerate(rows, start=1))
     filled = [(number, row) for number, row in told if any(row)]
@@ -640,7 +639,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, list[Section]]:
 
 
 class _Styles:
-    """Which heading level, or the title, a paragraph style stands for."""
+    """The heading level of a paragraph style, or that it is the title's."""
 
     TITLE = -1
 
@@ -650,7 +649,7 @@ class _Styles:
         self._levels: dict[str, int] = {}
 
     def level(self, style_id: str) -> int:
-        """1 and on for headings, 0 for text, `TITLE` for the document's title."""
+        """1 and up for headings, 0 for text, `TITLE` for the document's title."""
         level: int | None = None
         chain: list[str] = []
         while level is None and style_id not in self._levels:
@@ -666,7 +665,7 @@ class _Styles:
 
     @classmethod
     def _own(cls, style: etree._Element) -> int | None:
-        """What the style says itself; None where it leaves that to the one it is based on."""
+        """The level set by the style itself; None if it leaves that to its base style."""
         name = _value(style, "name").casefold()
         if name == "title":
             return cls.TITLE
@@ -715,7 +714,7 @@ def _text(element: etree._Element) -> str:
 
 
 def _outline(element: etree._Element) -> int:
-    """The heading level that the element's own layout sets, or 0."""
+    """The heading level set by the element's own formatting, or 0."""
     for layout in element:
         if _tag(layout) == "pPr" and _NUMBER.fullmatch(level := _value(layout, "outlineLvl")):
             return int(level) + 1 if int(level) < _BODY_TEXT else 0
@@ -737,7 +736,7 @@ def _value(parent: etree._Element, name: str) -> str:
 
 
 LONGEST = 120
-"""characters of the first complaint; it may quote the document"""
+"""characters of the first warning; it may quote the document"""
 
 
 class _Overhearing(logging.Handler):
@@ -766,7 +765,7 @@ def overheard(library: str) -> Iterator[list[str]]:
 
 
 def complaint(lines: list[str]) -> str:
-    """The warnings in a few words; "" where there were none."""
+    """The warnings in a few words; "" if there were none."""
     if not lines:
         return ""
     faults = "1 fault" if len(lines) == 1 else f"{len(lines)} faults, the first"
@@ -787,7 +786,7 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".epub": _packed(_of_book),
     ".csv": _read_csv,
 }
-"""The suffixes that are read, in lower case."""
+"""The supported suffixes, in lower case."""
 
 
 MAX_WORDS = 110
@@ -800,11 +799,11 @@ _SENTENCE_END = re.compile(
     r"|[\u061f\u06d4\u0964.!]\s+(?=[\u0590-\u1fff])|[\u3002\uff01\uff1f]"
 )
 _LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
-"""Lists, tables, code and fields, whose line breaks mean something."""
+"""Lists, tables, code and fields, whose line breaks matter."""
 
 
 MOST_TERM = 12
-"""words of the term of an entry that is said anew before a later part of it"""
+"""words of an entry's term that is repeated before later parts of the entry"""
 _RULE = re.compile(r"[-=~^]{3,}\s*$")
 
 
@@ -812,8 +811,8 @@ def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsiz
     """The first `most` pieces of the text in order, each of at most `max_words` words, none empty.
 
     None is longer than `MOST_CHARACTERS` either: a word can be as long as its page. A piece that
-    begins within an entry (a term, and below it, indented, what it means) begins with its term, and
-    none ends with a term alone: of an option it is told nowhere else what it does.
+    begins within an entry (a term, and its meaning indented below) begins with the term, and none
+    ends with a term alone: nowhere else does a page say what an option does.
     """
     passages: list[str] = []
     passage, size = "", 0
@@ -834,7 +833,7 @@ def split_passages(text: str, max_words: int = MAX_WORDS, most: int = sys.maxsiz
 
 
 Piece = tuple[str, str, str]
-"""what joins a piece to the one before, the piece, and the term of the entry that it goes on in"""
+"""separator from the preceding piece, the piece, and the term of the entry that it continues"""
 
 
 def _short_pieces(text: str, max_words: int) -> Iterator[Piece]:
@@ -844,13 +843,13 @@ def _short_pieces(text: str, max_words: int) -> Iterator[Piece]:
 
 
 _LONG_WORD = 32
-"""characters; few texts have so many a word"""
+"""characters; few texts have that many per word"""
 
 
 def _is_longer(text: str, words: int) -> bool:
-    """Whether a text has more than so many words, as `length` counts them.
+    """Whether a text has more than so many words, as counted by `length`.
 
-    Of a text without end mostly its beginning alone is looked at.
+    Of an endless text mostly only the beginning is looked at.
     """
     near = _LONG_WORD * words
     return length(text[:near]) > words or (len(text) > near and length(text) > words)
@@ -879,10 +878,10 @@ def _small_pieces(text: str, max_words: int) -> Iterator[Piece]:
 
 
 def _by_term(lines: Sequence[str], before: str) -> Iterator[tuple[str, str]]:
-    """Each line with the term of the entry that it is in; the first of an entry behind its term.
+    """Each line with the term of its entry; the first line of an entry follows its term.
 
-    `before`: of the entry that the lines before them end in. A term is the lines at the margin that
-    lead to an indented one; "" where it is long, and of a line in no entry.
+    `before`: the term of the entry that the preceding lines end in. A term is the lines at the
+    margin before an indented one; "" if it is long, and for a line in no entry.
     """
     term, held = before, list[str]()
     for line in lines:
@@ -910,7 +909,7 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _cut(sentence: str, max_words: int, *, folded: bool) -> Iterator[str]:
-    """A sentence; one without end (a table, a log, a list of names) is cut by words."""
+    """The parts of a sentence; an endless one (a table, a log, a list of names) is cut by words."""
     if not _is_longer(sentence, max_words):
         yield _SPACE.sub(" ", sentence) if folded else sentence
         return

@@ -1,11 +1,10 @@
-"""A server of tools as the settings name it (Model Context Protocol).
+"""The settings of a server of tools (Model Context Protocol).
 
     [mcp_servers.wiki]
     command = "wiki-mcp"               # or url = "https://wiki.example/mcp"
     tools = ["search_pages", "page"]   # nothing but these is ever offered or called
 
-A program gets none of this process's environment but PATH, HOME and their like, and what `env`
-says.
+Of this process's environment a program gets only PATH, HOME and their like, and what `env` adds.
 """
 
 import re
@@ -18,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints,
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
 SHORTEST_KEY = 6
-"""characters; what is shorter is no key, and may be part of any word"""
+"""characters; anything shorter is no key, and may be part of any word"""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class ToolServer(BaseModel):
-    """How one server is reached, and what of it may be used."""
+    """How one server is reached, and which of its tools may be used."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -64,12 +63,12 @@ class ToolServer(BaseModel):
         return self
 
     def told(self) -> dict[str, object]:
-        """What was said of it, but for a program's arguments, among which may be a key."""
+        """The fields that were set, without a program's arguments, which may include a key."""
         said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})
 
     def without_key(self, words: str) -> str:
-        """Words of others without what the address asks with, in which some services want a key."""
+        """Foreign text without the secrets of the address: some services take a key there."""
         for part in urlsplit(self.url or "").query.split("&"):
             value = part.partition("=")[2] or part
             for form in (value, unquote_plus(value)):

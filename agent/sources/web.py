@@ -1,21 +1,21 @@
 """Sources beyond this machine: the web through ddgs, SearXNG or a paid search, papers, Wikipedia.
 
-`Web` asks ddgs, a package that asks several public engines, reads their pages and merges what they
-say. Its client is synchronous, parses what strangers sent, and may wait for one engine after
-another, each with a time-out of its own: it runs in a process that is ended after a time limit.
+`Web` uses ddgs, a package that queries several public engines, reads their pages and merges the
+results. Its client is synchronous, parses what strangers sent, and may wait for one engine after
+another, each with its own time-out: it runs in a process that is ended after a time limit.
 
-`SearXNG` asks an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
+`SearXNG` uses an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
 Scholar Academic Graph API (paper/search). A paper's passage is its abstract, or the service's
-one-sentence summary where no abstract may be shown; its place says who wrote it and when, its
+one-sentence summary if its abstract may not be shown; its place gives authors and year, its
 location is an address that can be opened: the open-access PDF, else the paper's page. Callers
-without a key share one allowance, so calls go one at a time and wait when told to.
+without a key share one allowance, so calls are made one at a time and wait when told to.
 
-`Tavily`, `Exa` and `Brave` are asked with a key of the user's; `Wikipedia` needs none, and its
-passages are the beginnings of articles.
+`Tavily`, `Exa` and `Brave` need a key of the user's; `Wikipedia` needs none, and its passages are
+the beginnings of articles.
 
 A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
-redirects are not followed, since the address was named by the user or by this program. What was
-returned becomes passages: web addresses only, each page and text once.
+redirects are not followed, since the address was named by the user or by this program. Results
+become passages: only those with web addresses, each page and each text once.
 """
 
 import asyncio
@@ -59,13 +59,13 @@ QUOTED = 200
 """characters of a service's own words in an error"""
 SECONDS = SEARCH_SECONDS
 MET_SECONDS = 60.0
-"""in which a service that answered is not asked again whether it does"""
+"""for which a service that answered is not probed again"""
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
 _LATER = "Search again later, or name another source."
 
 
 def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
-    """The first `limit` rows that can be cited, without repeated pages or texts."""
+    """Passages of the first `limit` rows that can be cited, each page and each text once."""
     seen: set[str] = set()
     kept: list[Passage] = []
     for row in rows:
@@ -86,7 +86,7 @@ def row(title: object, address: object, text: object, place: str = "") -> Passag
 
 
 def same_page(address: str) -> str:
-    """What two addresses of one page have in common; "" for what is no web address."""
+    """A form that two addresses of one page share; "" if it is no web address."""
     try:
         parts = urlsplit(address)
         host = parts.hostname
@@ -103,14 +103,14 @@ def same_page(address: str) -> str:
 
 Rows = Sequence[dict[str, Any]]
 AskEngines = Callable[[str, int], Awaitable[Rows]]
-"""query, most results -> rows with `title`, `href` and `body`; [] where nothing matched"""
+"""query, most results -> rows with `title`, `href` and `body`; [] if nothing matched"""
 
 ENGINES_MEGABYTES = 512
 """for asking all of them at once, each in a thread"""
 
 
 class Web:
-    """Passages are the engines' excerpts of pages."""
+    """Its passages are the engines' excerpts of pages."""
 
     name = "web"
 
@@ -137,7 +137,7 @@ class Web:
 
 
 async def asked_apart(query: str, most: int) -> Rows:
-    """What the engines say, asked and read in a process of its own; raises SourceError."""
+    """The engines' results, requested and parsed in another process; raises SourceError."""
     asked = {"query": query, "most": most}
     job = Job("engines", "The web search", asked, megabytes=ENGINES_MEGABYTES, remedy=_LATER)
     rows: Rows = await searchers().read(job)
@@ -145,7 +145,7 @@ async def asked_apart(query: str, most: int) -> Rows:
 
 
 class SearchRefused(SourceError):
-    """The service answered with an HTTP status that is no success."""
+    """The service answered with an HTTP error status."""
 
     def __init__(self, message: str, remedy: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(message, remedy)
@@ -155,9 +155,9 @@ class SearchRefused(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A search service: `name` and `url` as they are told, headers as they are sent.
+    """A search service: `name` and `url` for messages, headers for requests.
 
-    `refusals`: message and remedy for HTTP statuses that mean something of their own here.
+    `refusals`: message and remedy for HTTP statuses with a particular meaning for this service.
     """
 
     name: str
@@ -172,9 +172,9 @@ class Service:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The JSON object at a path; a `body` is posted, as JSON.
+        """The JSON object at a path; a `body` is posted as JSON.
 
-        Raises SourceError, as `SearchRefused` for an HTTP status.
+        Raises SourceError, and its subclass `SearchRefused` for an HTTP error status.
         """
         reply = await self._parsed(await self.fetch(path, params, body))
         if reply is None:
@@ -182,7 +182,7 @@ class Service:
         return reply
 
     async def meet(self, path: str) -> None:
-        """Raises SourceError where nothing answers; who asks meanwhile hears the same."""
+        """Raises SourceError if nothing answers; concurrent callers share the result."""
         held = await self._held()
         if held.meeting is None and time.monotonic() > held.met + MET_SECONDS:
             held.meeting = asyncio.create_task(self._met(path, held))
@@ -223,7 +223,7 @@ class Service:
             ) from cause
 
     async def _parsed(self, reply: Fetched) -> dict[str, Any] | None:
-        """The object of JSON that a reply is; None where it is none."""
+        """The JSON object in a reply; None if it is none."""
         asked = {"packing": reply.packing, "most": MOST_BYTES}
         try:
             read = await readers().read(Job("json", "The reply", asked, reply.content))
@@ -268,7 +268,7 @@ class Service:
         )
 
     def _refused(self, reply: "aiohttp.ClientResponse", told: Mapping[str, Any]) -> SearchRefused:
-        """With the service's own words, where a field of a JSON reply holds them."""
+        """The error, with the service's own words if a field of a JSON reply has them."""
         status = reply.status
         own = told.get("error") or told.get("message")
         words = " ".join(own.rstrip(".").split())[:QUOTED] if isinstance(own, str) else ""
@@ -278,7 +278,7 @@ class Service:
 
 
 class _Met:
-    """The connections to a service, and when it was last seen to answer."""
+    """The connections to a service, and when it last answered."""
 
     def __init__(self) -> None:
         import aiohttp
@@ -300,26 +300,26 @@ class _Met:
 
 
 MOST_WIRE = MOST_BYTES + (1 << 20)
-"""bytes of a reply with its head and what parts its body"""
+"""bytes of a reply with its headers and chunk boundaries"""
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Whom a connection trusts; reading it takes 30 ms of CPU, which each service would take."""
+    """Trusted certificates, read once: that takes 30 ms of CPU, otherwise for every service."""
     from httpx import create_ssl_context
 
     return create_ssl_context()
 
 
 class SearXNG:
-    """Passages are the excerpts that the instance's engines show of pages."""
+    """Its passages are the excerpts that the instance's engines show of pages."""
 
     name = "searxng"
 
     def __init__(self, address: str, seconds: float = SECONDS) -> None:
-        """`address` is that of the instance's first page; it may hold a user and password.
+        """`address`: the instance's first page; it may contain a user and password.
 
-        Raises SettingsError for what is no address.
+        Raises SettingsError if it is no address.
         """
         try:
             place = Endpoint.parse(address)
@@ -343,7 +343,7 @@ class SearXNG:
         self._service = Service("SearXNG", place.url, seconds, headers, refusals)
 
     async def prepare(self) -> tuple[str, ...]:
-        """Raises SourceError where nothing answers, before a question is paid for."""
+        """Raises SourceError if nothing answers, before a question is paid for."""
         await self._service.meet("/healthz")
         return ()
 
@@ -371,7 +371,7 @@ RETRY = Retry(tries=4, first=1.0, longest=8.0, total=20.0)
 
 
 class Scholar:
-    """Passages are abstracts of papers."""
+    """Its passages are abstracts of papers."""
 
     name = "scholar"
 
@@ -404,7 +404,7 @@ class Scholar:
         return found_passages(map(_paper_passage, _listed(reply, "data")), limit)
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
-        """Ask again while the service is busy, as long as the waits stay within bounds."""
+        """Retry while the service is busy, as long as the waits stay within bounds."""
         limiter = shared_limiter(self._service.url, 1)
         waited = 0.0
         for tried in range(1, self._retry.tries + 1):
@@ -422,7 +422,7 @@ class Scholar:
 
 
 def _paper_passage(paper: dict[str, Any]) -> Passage:
-    """Its place is as in "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/..."."""
+    """Its place reads like "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/..."."""
     text = paper.get("abstract") or _inside(paper, "tldr", "text")
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
@@ -441,7 +441,7 @@ def _inside(paper: dict[str, Any], name: str, part: str) -> str:
 
 
 def _listed(reply: Any, *path: str) -> list[dict[str, Any]]:
-    """The objects of a list that lies in a reply; none where it is of another shape."""
+    """The objects of a list in a reply; empty if it has another shape."""
     for name in path:
         reply = reply.get(name) if isinstance(reply, dict) else None
     return [each for each in reply if isinstance(each, dict)] if isinstance(reply, list) else []
@@ -452,7 +452,7 @@ def _published(date: object) -> str:
 
 
 def _results(reply: Any, text: str, date: str) -> list[Passage]:
-    """The pages of a reply, whose text and date stand in these fields."""
+    """The pages of a reply, given its fields for text and date."""
     return [
         row(each.get("title"), each.get("url"), each.get(text), _published(each.get(date)))
         for each in _listed(reply, "results")
@@ -460,15 +460,15 @@ def _results(reply: Any, text: str, date: str) -> list[Passage]:
 
 
 class Keyed:
-    """A search that is asked with a key; passages are what it shows of pages."""
+    """A search that needs a key; its passages are the service's extracts of pages."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     api: ClassVar[str]
     header: ClassVar[str]
-    """that carries the key"""
+    """for the key"""
     most: ClassVar[int] = 20
-    """results that it returns at once"""
+    """most results of one call"""
 
     def __init__(self, key: str | None, url: str = "", seconds: float = SECONDS) -> None:
         """Raises SettingsError without a key."""
@@ -501,7 +501,7 @@ class Keyed:
 
 
 class Tavily(Keyed):
-    """Tavily's Search API (POST /search): what it extracts of a page for the query."""
+    """Tavily's Search API (POST /search): what it extracts from a page for the query."""
 
     name, title, header = "tavily", "Tavily", "authorization"
     api = "https://api.tavily.com"
@@ -548,7 +548,7 @@ class Wikipedia:
     """MediaWiki's search (action=query): passages are the beginnings of the articles found."""
 
     def __init__(self, language: str = "", url: str = "", seconds: float = SECONDS) -> None:
-        """`language`: of the Wikipedia, as `de`. Raises SettingsError for what is no such name."""
+        """`language`: of the Wikipedia, as `de`. Raises SettingsError if it is no such name."""
         code = language or "en"
         if not re.fullmatch(r"[a-z][a-z-]{1,15}", code):
             raise SettingsError(
