@@ -1,1 +1,1 @@
-"""Model weights: what is known, fetching by pieces or from the hub, checking, resolving names."""
+"""Model weights: the catalogue, resolving names, fetching from the hub or in pieces, checking."""

@@ -1,13 +1,12 @@
 """The weights known by name, and whether files on disk are the published ones.
 
-Weights are one file (a GGUF for llama.cpp) or a folder of files (an embedder). Each file is
-pinned in `catalogue.toml` by the SHA-256 that its publisher gives, so it does not matter where the
-bytes come from: the hub at a pinned revision, or the same bytes laid out in pieces on the package
-index.
+Weights are one file (a GGUF for llama.cpp) or a folder of files (an embedder). Each file is pinned
+in `catalogue.toml` by the SHA-256 that its publisher gives, so it does not matter where the bytes
+come from: the hub at a pinned revision, or the same bytes in pieces on the package index.
 
-The hash is checked once and remembered: beside the files lies a small record, `verified.json`, of
-what they are, with each file's size, time of change and inode when it was last hashed. A start
-compares those only, since hashing a gigabyte takes seconds.
+The hash is checked once: a small record beside the files, `verified.json`, says what they are, with
+each file's size, modification time and inode when it was hashed. Later starts compare only those,
+since hashing a gigabyte takes seconds.
 """
 
 import json
@@ -32,7 +31,7 @@ OnProgress = Callable[[int, int, str], None]
 
 
 def unseen(done: int, total: int, doing: str) -> None:
-    """The `OnProgress` of a caller that shows none."""
+    """An `OnProgress` that shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Published weights. The first file is the one whose hash names the folder they lie in."""
+    """Published weights. Their folder is named by the hash of the first file."""
 
     name: str
     licence: str
@@ -70,11 +69,11 @@ class Weights:
     pieces: Pieces | None = None
     aliases: tuple[str, ...] = ()
     checks_claims: bool = True
-    """whether its yes or no on a claim is worth more than the rules alone, as measured"""
+    """whether its yes or no on a claim improves on the rules alone, as measured"""
 
     @classmethod
     def recorded(cls, folder: Path) -> Self | None:
-        """The weights that a folder's record says it holds; None without a readable record."""
+        """The weights that a folder's record names; None without a readable record."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             files = tuple(
@@ -101,7 +100,7 @@ class Weights:
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 DEFAULT_EMBEDDER = "all-minilm-l6-v2"
 SHORT_NAMES = {"qwen3-0.6b": "Qwen/Qwen3-Embedding-0.6B"}
-"""of models of the hub whose hashes are taken from there when they are fetched"""
+"""short names of models of the hub, whose hashes are looked up there when they are fetched"""
 
 
 @cache
@@ -120,7 +119,7 @@ def catalogue() -> tuple[Weights, ...]:
 
 
 def known(name: str) -> Weights | None:
-    """The catalogue's weights of that name or alias, in any case of letters."""
+    """The catalogue's weights of that name or alias, ignoring case."""
     wanted = name.lower()
     return next((w for w in catalogue() if wanted in (w.name, *w.aliases)), None)
 
@@ -128,7 +127,7 @@ def known(name: str) -> Weights | None:
 def verify(
     weights: Weights, folder: Path, *, rehash: bool = False, on_progress: OnProgress = unseen
 ) -> None:
-    """Raise WeightsError unless every file in the folder is whole and has its published hash.
+    """Raise WeightsError unless every file in the folder is complete and has its published hash.
 
     `rehash` hashes every file again, whatever the record says.
     """

