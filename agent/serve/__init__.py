@@ -1,1 +1,1 @@
-"""The server of `rubricem serve`: runs over HTTP that continue without their watchers."""
+"""The server of `rubricem serve`: runs over HTTP that continue when nobody is watching."""

@@ -1,16 +1,16 @@
 """One server from its settings to its end: the application, the socket, the token, the signals.
 
-The application consists of routes over the desk and the page's static files, with the guard in
-front of both. Collected and trained runs are served by the package to the left, and are therefore
-named by string.
+The application consists of routes over the desk and the page's static files, behind a guard.
+Collected and trained runs are served by the training package, which may not be imported here and is
+therefore named by a string.
 
 There is one server per data directory: two would not know what the other does to a run. A token is
-made once and kept readable for its owner alone; a server for this machine alone may do without. A
-server that listens on all addresses is announced by those of this machine's networks, since nobody
+made once and stored readable for its owner alone; a server for this machine alone may do without. A
+server that listens on all addresses announces those of this machine's networks, since nobody
 elsewhere can open 0.0.0.0 or a loopback address.
 
-Above 600 lines, since where the server listens decides who may enter, and what is announced follows
-from both.
+Above 600 lines, since where the server listens decides who may use it, and what is announced
+follows from both.
 """
 
 import asyncio
@@ -81,13 +81,13 @@ from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import held_alone, keep_private, writable
 
 RESULTS = "rubricem.training.show.routes"
-"""its `router` takes the data directory and further folders"""
+"""its `router` takes the data directory and additional folders"""
 
 
 def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) -> FastAPI:
     """The application; its lifespan opens and closes the desk.
 
-    `results`: folders with collected or trained runs that are shown, too.
+    `results`: additional folders with collected or trained runs to show.
     """
     own = UserApps(desk, security)
 
@@ -125,13 +125,13 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
 
 class Chosen(RequestBody):
-    """In whose name the owner's page asks; "": in their own."""
+    """The user for whom the owner's page sends requests; "": the owner."""
 
     user: str = Field(max_length=64)
 
 
 class UserApps:
-    """The routes of every user over a desk of their own, begun when they are first wanted."""
+    """The application of each user, with a desk of their own, started at their first request."""
 
     def __init__(self, desk: RunDesk, security: Security) -> None:
         self.desks = {OWNER: desk}
@@ -142,7 +142,7 @@ class UserApps:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """What users left unfinished goes on, too."""
+        """Also continues the unfinished runs of users."""
         users = self._security.users
         found = users.all() if users else {}
         for name in [each for each in found if users and (users.folder(each) / "runs").is_dir()]:
@@ -154,7 +154,7 @@ class UserApps:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def of(self, name: str) -> FastAPI:
-        """The application of a user that there is."""
+        """The application of an existing user."""
         if name not in self._begun:
             begun = self._begun[name] = asyncio.get_running_loop().create_future()
             self._tasks.append(asyncio.create_task(self._keep(name, begun)))
@@ -198,7 +198,7 @@ class UserApps:
         return app
 
     def router(self) -> APIRouter:
-        """What the owner asks about users."""
+        """The owner's routes about users."""
         routes = APIRouter(prefix="/api/users")
 
         @routes.get("")
@@ -209,7 +209,7 @@ class UserApps:
 
         @routes.post("/chosen")
         def chosen(given: Chosen, response: Response) -> dict[str, Any]:
-            """Have this browser's owner look at what is a user's, or at their own again."""
+            """Show the data of a user, or the owner's own again, in this browser of the owner."""
             name = self._security.cookie_name + AS_COOKIE
             response.set_cookie(name, given.user, path="/", httponly=True, samesite="strict")
             return {"user": given.user}
@@ -218,11 +218,11 @@ class UserApps:
 
 
 SHARED = ("/api/docs", "/api/openapi.json", *OPEN)
-"""what is everybody's"""
+"""paths that are the same for all users"""
 
 
 class Dispatch:
-    """Sends a request to the application of the user in whose name it is."""
+    """Sends a request to the application of its user."""
 
     def __init__(self, app: ASGIApp, own: UserApps) -> None:
         self._app = app
@@ -252,7 +252,7 @@ def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iter
 
 
 def _tell_errors(app: FastAPI) -> None:
-    """Every error is a sentence and a remedy, and never a trace."""
+    """Answer every error with a sentence and a remedy, never with a traceback."""
 
     @app.exception_handler(RubricemError)
     async def ours(request: Request, error: RubricemError) -> JSONResponse:
@@ -295,7 +295,7 @@ LOCK_FILE_NAME = "serve.lock"
 
 
 def sole_server(data_dir: Path) -> AbstractContextManager[None]:
-    """Hold the directory while the server lasts; SettingsError where another one holds it."""
+    """Hold the directory while the server runs; SettingsError if another one holds it."""
     busy = SettingsError(
         f"Another rubricem serve works with {data_dir}.",
         "Use that one, end it, or name another directory by RUBRICEM_DATA_DIR.",
@@ -304,7 +304,7 @@ def sole_server(data_dir: Path) -> AbstractContextManager[None]:
 
 
 ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
-"""kept for documentation, so nobody's: the routing table is asked, and nothing is sent"""
+"""addresses reserved for documentation: only the routing table is asked, nothing is sent"""
 NOT_FOUND = "No address of this machine in a network was found; that one opens it here alone."
 TOKENLESS = "Warning: without a token every user of this machine can do everything here."
 WARNING = (
@@ -315,16 +315,16 @@ WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """This machine as others can call it."""
+    """This machine's name and addresses in its networks."""
 
     name: str = ""
-    """"" where its name does not lead to one of its addresses"""
+    """ "" if its name does not resolve to one of its addresses"""
     addresses: tuple[str, ...] = ()
-    """numbers, the one that is used most first"""
+    """IP addresses, the one that is used most first"""
 
     @classmethod
     def found(cls) -> "Machine":
-        """By the address that it shows to what lies beyond its networks, of each family."""
+        """Found from the source address of packets to other networks, for each family."""
         name, named, routed = socket.gethostname(), list[str](), list[str]()
         for family, elsewhere in ELSEWHERE:
             with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -337,7 +337,7 @@ class Machine:
 
     @classmethod
     def of(cls, name: str, named: Sequence[str], routed: Sequence[str]) -> "Machine":
-        """From what its name leads to, and the addresses that it shows to others."""
+        """From the addresses that its name resolves to, and those that others see."""
         numbers = {text: address_in(text) for text in [*routed, *named]}
         addresses = tuple(
             text
@@ -349,13 +349,13 @@ class Machine:
 
 
 def listens_everywhere(host: str) -> bool:
-    """Whether what listens there can be opened by any address of the machine."""
+    """Whether a server on this host accepts connections to any address of the machine."""
     number = address_in(host)
     return number.is_unspecified if number else not host
 
 
 def places(host: str, port: int, machine: Machine, scheme: str = "http") -> list[str]:
-    """The addresses by which a server on `host` is opened; at least one."""
+    """The URLs under which a server on `host` is opened; at least one."""
     if not listens_everywhere(host):
         return [_link("127.0.0.1" if host == "localhost" else host, port, scheme)]
     # What listens on :: mostly takes both families, what listens on 0.0.0.0 never does.
@@ -366,7 +366,7 @@ def places(host: str, port: int, machine: Machine, scheme: str = "http") -> list
 
 
 def here(host: str, port: int, scheme: str = "http") -> str:
-    """The address by which this machine itself opens it."""
+    """The URL under which this machine itself opens the server."""
     if not listens_everywhere(host):
         return places(host, port, Machine(), scheme)[0]
     return _link("::1" if ":" in host else "127.0.0.1", port, scheme)
@@ -381,10 +381,10 @@ def announce(
     ticket: str = "",
     scheme: str = "http",
 ) -> Iterator[str]:
-    """What is said when the server starts, line by line.
+    """What the server prints when it starts, line by line.
 
-    `kept`: the file of its token; `made`: whether that is new, and so is shown this once;
-    `ticket`: what lets one browser in.
+    `kept`: the file of its token; `made`: whether the token is new, and so is shown this once;
+    `ticket`: admits one browser.
     """
     first, *others = places(security.host, port, machine, scheme)
     yield f"Serving on {first} (^C ends it; runs go on when it starts again)"
@@ -410,22 +410,22 @@ def _link(host: str, port: int, scheme: str = "http") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """How a server is run, whoever asks it."""
+    """How a server is operated, the same for all its users."""
 
     log_level: LogLevel = "warning"
     log_form: LogForm = "text"
     access_log: bool = False
     certificate: Path | None = None
-    """PEM, with those that lead to its issuer; None: no TLS"""
+    """PEM, with the chain up to its issuer; None: no TLS"""
     key: Path | None = None
-    """of the certificate, where that is in a file of its own"""
+    """of the certificate, if it is in a separate file"""
 
     @property
     def scheme(self) -> str:
         return "https" if self.certificate else "http"
 
     def encryption(self) -> dict[str, str]:
-        """What uvicorn is told of it; SettingsError where the files will not do."""
+        """TLS arguments for uvicorn; SettingsError if the files cannot be used."""
         if self.certificate is None:
             return {}
         key = self.key or self.certificate
@@ -443,7 +443,7 @@ class Operation:
 
 
 class PageServer(uvicorn.Server):
-    """Lets those who watch go as soon as the server is to end, so that it need not wait."""
+    """Lets watchers go as soon as the server is to end, so that it need not wait for them."""
 
     def __init__(self, config: uvicorn.Config, desk: RunDesk) -> None:
         super().__init__(config)
@@ -466,7 +466,7 @@ async def run_server(
     proxies: tuple[str, ...] = (),
     operation: Operation | None = None,
 ) -> None:
-    """Serve until ^C; what is not finished then goes on when the next server starts."""
+    """Serve until ^C; unfinished runs continue when the next server starts."""
     operation = operation or Operation()
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
@@ -508,7 +508,7 @@ async def run_server(
 def served_here(
     data_dir: Path, port: int, path: str, with_token: bool
 ) -> Callable[[ASGIApp], Awaitable[None]]:
-    """What serves another application at a path on loopback, behind the same guard, until ^C."""
+    """Serve another application under a path on loopback, behind the same guard, until ^C."""
     listening = bind(Security.host, port)
     port = listening.getsockname()[1]
     security, _ = secure(data_dir, Security(port=port), with_token)
@@ -528,7 +528,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> None:
-    """Say at most so often that no connection can be taken; asyncio has a traceback for each."""
+    """Limit how often failed accepts are reported; asyncio prints a traceback for each."""
     told = -math.inf
 
     def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -544,7 +544,7 @@ def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> No
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The socket to listen on; SettingsError where it cannot be had."""
+    """The socket to listen on; SettingsError if it is not available."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -575,9 +575,9 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def secure(data_dir: Path, wanted: Security, with_token: bool = True) -> tuple[Security, bool]:
-    """The same with its token, and whether that is new.
+    """`wanted` with its token, and whether the token is new.
 
-    Raises SettingsError where none is wanted though others can reach the server.
+    Raises SettingsError if no token is wanted although others can reach the server.
     """
     if not with_token:
         if not wanted.alone:
@@ -595,9 +595,9 @@ BYTES = 32
 
 
 def keep_token(data_dir: Path) -> tuple[str, bool]:
-    """The token of a data directory, and whether it was made now.
+    """The token of a data directory, and whether it was made just now.
 
-    Raises StoreError where its file cannot be used, or can be read by others.
+    Raises StoreError if its file cannot be used, or can be read by others.
     """
     path = data_dir / TOKEN_FILE_NAME
     with writable(path):

@@ -2,17 +2,17 @@
 
 A run is a task of its own, independent of any connection: it is started, stopped, answered and
 resumed by its key, and its events go to its event log. Runs beyond the limit of simultaneous ones
-wait for a place. Runs that an ended server had not finished are resumed from their journals by the
-next one: nothing that had finished is done again.
+wait for a place. Runs that a previous server left unfinished are resumed from their journals by the
+next one: nothing that was finished is done again.
 
 A model is opened by the first question that names it and stays open; there is one researcher for
-each way to answer, and sources are opened once for each set of them. Messages from sources go to
-the run that is being worked on. With a server's model, the desk learns from its runs in the
-background, otherwise when asked to: runs wait in their folders, as those of `rubricem ask` do. Runs
-of another model are left to `rubricem learn`, since a model reflects on what it wrote itself.
+each way to answer, and each set of sources is opened once. Messages from sources go to the run in
+progress. With a server's model, the desk learns from its runs in the background, otherwise when
+asked to: runs wait in their folders, as those of `rubricem ask` do. Runs of another model are left
+to `rubricem learn`, since a model reflects on what it wrote itself.
 
-Runs, open models and lessons are one module, above 600 lines, since they end with the server in one
-order.
+Runs, open models and lessons are one module, above 600 lines, since they have to end in one order
+with the server.
 """
 
 import asyncio
@@ -64,11 +64,11 @@ WorkState = Literal["waiting", "running", "asking", "ended"]
 
 
 class Work:
-    """A run that waits, goes on, or asks somebody; everything here is used on one loop.
+    """A run that waits, is in progress, or asks a person; all of it is used on one event loop.
 
-    It is the run's listener, and its `Person`: who asked sits somewhere behind a page, so they are
-    asked by an event and answer by a request. The first answer counts; whoever comes later, from
-    another tab, is told so.
+    It is the run's listener, and its `Person`: the person who asked is behind a page, so they are
+    asked by an event and answer by a request. The first answer counts; later ones, from another
+    tab, are told so.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Work:
         began: datetime,
         places: asyncio.Semaphore,
     ) -> None:
-        """`began`: when it was asked; `places`: at once."""
+        """`began`: when the question was asked; `places`: limits simultaneous runs."""
         self.run = run
         self.conversation = conversation
         self.log = log
@@ -90,17 +90,17 @@ class Work:
         self.heard = feed.HeardEvents()
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
-        """the run, once it has come to an end"""
+        """the run, once it has ended"""
         self.granted = Granted(0, 0.0)
-        """of a user's day, until it has ended"""
+        """reserved of a user's daily budget until the run has ended"""
         self.model: PolicyChoice | None = None
-        """what it was asked of"""
+        """the model of its question"""
         self.usual: float | None = None
-        """seconds that such runs took, by their median; None: too few are known"""
+        """median duration in seconds of such runs; None: too few are known"""
         self._places = places
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
-        """what is being asked: its id, its kind, and where the decision is waited for"""
+        """the current question to a person: its id, its kind, and the future of the decision"""
         self._pacer = feed.Pacer(self._tell)
         self._loops_thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
@@ -110,18 +110,18 @@ class Work:
         return (datetime.now(UTC) - self.began).total_seconds()
 
     def begin(self, again: bool) -> None:
-        """Tell that it waits; `again`: what was told of it before is told once more."""
+        """Report that it waits; `again`: earlier reports of it are repeated."""
         if again:
             self._pacer.put(feed.RESTART, {})
         self._pacer.put("note", {"message": "waiting for its turn"})
 
     async def go(self) -> None:
-        """Take a place among the runs that go on at once."""
+        """Wait for a place among the simultaneous runs."""
         await self._places.acquire()
         self._placed = True
 
     def leave(self) -> None:
-        """Give the place up, if it is held."""
+        """Give up its place, if it has one."""
         if self._placed:
             self._placed = False
             self._places.release()
@@ -134,7 +134,7 @@ class Work:
             self._loop.call_soon_threadsafe(self._hear, event)
 
     async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask whoever watches; meanwhile another run may go on in its place."""
+        """Ask a watcher; meanwhile another run may take its place."""
         self.state = "asking"
         self.leave()
         identifier, kind = uuid.uuid4().hex[:12], "clarify" if asked["ask"] == "clarify" else "plan"
@@ -155,7 +155,7 @@ class Work:
         return decision
 
     def answer(self, answered: Answered) -> None:
-        """Take what a person answered; raises Refused (409) where nothing waits for this one."""
+        """Accept a person's answer; raises Refused (409) if nothing waits for it."""
         if self._asked is None or self._asked[0] != answered.id or self._asked[2].done():
             raise conflict(
                 "This was answered already, or is not asked any more.",
@@ -166,7 +166,7 @@ class Work:
         self._pacer.put("answered", {"id": answered.id, "decision": answered.decision})
 
     async def conclude(self, said: list[feed.SaidEvent]) -> None:
-        """Tell the last events before the end; returns once they are in the file."""
+        """Send the last events before the end; returns once they are in the file."""
         self.heard.end(said)
         for name, data in said:
             self._pacer.put(name, data)
@@ -174,7 +174,7 @@ class Work:
         await self.log.written()
 
     async def end(self) -> None:
-        """Tell that nothing follows; returns once that is in the file."""
+        """Send the end; returns once it is in the file."""
         self.state = "ended"
         self._tell(feed.END, {})
         await self.log.written()
@@ -192,9 +192,9 @@ class Work:
 
 
 MOST = 8
-"""researchers held; beyond, the one used least recently goes"""
+"""most researchers kept; beyond that, the least recently used is closed"""
 CURRENT: ContextVar[Tell] = ContextVar("CURRENT", default=hush)
-"""hears what is done for the run that this task works on"""
+"""receives messages for the run that this task works on"""
 
 
 def tell_current(line: str) -> None:
@@ -211,10 +211,10 @@ class _Held:
 
 
 class Researchers:
-    """Opens what runs need; close it once none goes on."""
+    """Opens what runs need; to be closed when none is in progress."""
 
     def __init__(self, model: PolicyChoice, shared: "Researchers | None" = None) -> None:
-        """`shared`: those whose model is taken, in the place of one of their own."""
+        """`shared`: researchers whose model is used instead of one of their own."""
         self._shared = shared
         self._model = model
         self._open: dict[tuple[bool, str], Policy] = {}
@@ -229,21 +229,21 @@ class Researchers:
         return self.opened_before(self._model)
 
     def opened_before(self, model: PolicyChoice) -> Policy | None:
-        """The model of a choice where it is open."""
+        """The model of a choice if it is open."""
         if self._shared is not None:
             return self._shared.opened_before(model)
         return self._open.get((model.embedded, model.name))
 
     @property
     def reader(self) -> LocalModel | None:
-        """The embedded model that answers, for others to judge with it, once it is open."""
+        """The embedded model that answers, so that others can judge with it, once it is open."""
         return self.policy.reader if self.policy else None
 
     @asynccontextmanager
     async def of(self, setup: Setup) -> AsyncIterator[Researcher]:
         """The researcher for this setup, which has one of the server's models.
 
-        Raises what opening raises; the next that wants it tries again.
+        Raises whatever opening raises; the next caller tries again.
         """
         key = json.dumps(setup.choices, sort_keys=True)
         # One for each: a folder that takes long to read holds up nobody who searches another.
@@ -266,7 +266,7 @@ class Researchers:
             held.users -= 1
 
     async def opened(self, model: PolicyChoice | None = None) -> Policy:
-        """A model, the server's own if none is named; the first that wants it opens it."""
+        """A model, by default the server's own; opened by the first caller that needs it."""
         if self._shared is not None:
             return await self._shared.opened(model)
         model = model or self._model
@@ -287,11 +287,11 @@ class Researchers:
 
 
 SHOWN = 120
-"""characters of a question that is learnt from"""
+"""characters shown of a question that is learnt from"""
 
 
 class Lessons:
-    """Learning of one server; use it while its researchers are open."""
+    """Learning on one server; use it while its researchers are open."""
 
     def __init__(self, setup: Setup, researchers: Researchers) -> None:
         self._setup = setup
@@ -305,11 +305,11 @@ class Lessons:
 
     @property
     def at_once(self) -> bool:
-        """Whether runs asked with memory on are learnt from as soon as they have ended."""
+        """Whether runs asked with memory on are learnt from as soon as they end."""
         return not self._setup.reflecting.embedded and self._setup.memory == "on"
 
     async def after(self, trajectory: Trajectory) -> None:
-        """A run with memory on has ended: it waits, and its turn comes where models are served."""
+        """Queue a run that ended with memory on; learn from it now if the model is a server's."""
         try:
             why = await asyncio.to_thread(lessons.enter, self._store, trajectory)
         except RubricemError as error:
@@ -319,13 +319,13 @@ class Lessons:
             self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
 
     async def begin(self) -> None:
-        """Learn from every run that waits and that this model was asked."""
+        """Learn from every waiting run that was asked of this model."""
         own, _ = await asyncio.to_thread(self._waiting)
         for run in own:
             self._queue.put(run, partial(self._learn, run))
 
     async def stop(self) -> None:
-        """Break off; the runs wait again."""
+        """Stop learning; the runs wait again."""
         await self._queue.stop()
 
     async def aclose(self) -> None:
@@ -334,7 +334,7 @@ class Lessons:
         await self._stack.aclose()
 
     async def state(self) -> dict[str, Any]:
-        """What waits, what is being done, and what came of it so far, the latest first."""
+        """What waits, what is in progress, and the results so far, the latest first."""
         own, others = await asyncio.to_thread(self._waiting)
         told, now = [], None
         if self._queue.working and (run := self._queue.current):
@@ -362,31 +362,31 @@ class Lessons:
         self._doing = one_line(line)
 
     def _waiting(self) -> tuple[list[str], list[str]]:
-        """Runs that wait: those of this model, and the others."""
+        """Waiting runs: those of this model, and the others."""
         waiting = lessons.queued(self._store, settled=self._settled)
         own = [run for run in waiting if self._is_ours(run)]
         return own, [run for run in waiting if run not in set(own)]
 
     def _is_ours(self, run: str) -> bool:
-        """Whether it was asked of the model that is learnt with."""
+        """Whether it was asked of the model that learns."""
         choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
         return lessons.models_of(self._store, run) == ours
 
 
 HEARTBEAT = 15.0
-"""seconds after which a watcher of a quiet run is told that the connection stands"""
+"""seconds without events after which a watcher is told that the connection is alive"""
 STOPPED = "it was stopped before anything was found; resume it to go on"
 DELETED = "The folder of this run was deleted while it went on; nothing of it is kept."
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much is done at once."""
+    """How much is done at the same time."""
 
     running: int
     waiting: int = 200
-    """further questions that may wait for a place, or for a person"""
+    """additional questions that may wait for a place, or for a person"""
 
 
 class RunDesk:
@@ -401,11 +401,11 @@ class RunDesk:
         user: str = "",
         allowance: Callable[[], UserBudget] | None = None,
     ) -> None:
-        """`shared`: the desk whose model and places a user's has; `allowance`: may be spent."""
+        """`shared`: the desk whose model and places a user's desk uses; `allowance`: its budget."""
         self.settings = settings
         self.user = user
         self.users: list[RunDesk] = []
-        """the desks that share this one's model"""
+        """the desks that use this one's model"""
         self._allowance = allowance
         self._granting = asyncio.Lock()
         self.setup = setup_of(settings)
@@ -420,9 +420,9 @@ class RunDesk:
         self.logs = feed.Logs(self.store.folder)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
-        """set when the server ends: whoever watches is let go"""
+        """set when the server ends, so that watchers are let go"""
         self.on_end: Callable[[str, str, Trajectory | None], None] = lambda *ended: None
-        """hears of each run that has ended: its key, its status, and what there is of it"""
+        """called for each ended run with its key, its status, and its trajectory if there is one"""
         self._places: asyncio.Semaphore = (
             shared._places if shared else asyncio.Semaphore(self.capacity.running)
         )
@@ -433,7 +433,7 @@ class RunDesk:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["RunDesk"]:
-        """Take up what was left unfinished; at the end leave what goes on to the next server."""
+        """Resume unfinished runs; at the end leave those in progress to the next server."""
 
         async def beat() -> None:
             while True:
@@ -461,7 +461,7 @@ class RunDesk:
             self.logs.close()
 
     def close(self) -> None:
-        """Let every watcher go, also those of users; runs go on."""
+        """Let all watchers go, also those of users; runs continue."""
         for each in (self, *self.users):
             each.closing.set()
             each._wake()
@@ -472,7 +472,7 @@ class RunDesk:
             work.heard.wake()
 
     async def start(self, asked: RunAsked) -> Work:
-        """Begin a run, or have it wait; raises what cannot be asked, with nothing kept."""
+        """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
         question, settings = checked(asked.question), asked.change(self.settings)
         async with self._granting:
             return await self._start(asked, question, await self._within(settings))
@@ -490,7 +490,7 @@ class RunDesk:
         return await self._begin(run, ask, setup, follows.id)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
-        """Go on with a run that was interrupted, stopped or failed, or ran out of a budget."""
+        """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
         await self.known(run)
         if run in self.live:
             raise conflict("The run goes on already.", "Watch its events.")
@@ -509,7 +509,7 @@ class RunDesk:
             return await self._begin(run, ask, setup, follows.id if follows else None, again=True)
 
     async def _within(self, settings: Settings) -> Settings:
-        """The settings within what a user may spend; Refused (429) where nothing is left."""
+        """The settings within a user's remaining budget; Refused (429) if nothing is left."""
         if self._allowance is None:
             return settings
         live = [work.granted for work in self.live.values()]
@@ -517,20 +517,20 @@ class RunDesk:
             return await asyncio.to_thread(self._allowance().within, settings, live)
 
     async def stop(self, run: str) -> None:
-        """End a run with what there is of it."""
+        """End a run with what it has found so far."""
         work = await self.at_work(run)
         work.stop.set()
         if work.state in ("waiting", "asking") and work.task is not None:
             work.task.cancel()
 
     async def answer(self, run: str, answered: Answered) -> None:
-        """Hand over what a person answered; Refused (409) where it was answered before."""
+        """Pass on a person's answer; Refused (409) if it was answered before."""
         (await self.at_work(run)).answer(answered)
 
     async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.Told]]:
-        """What is told of a run after an event, until its end; [] where nothing was for a while.
+        """Events of a run after a given one, until its end; [] after a while without any.
 
-        Ends early where the server ends: whoever follows comes back with the last number.
+        Ends early if the server ends: a client reconnects with the last number.
         """
         log = await self.log(run)
         while not self.closing.is_set():
@@ -542,24 +542,24 @@ class RunDesk:
             await log.changed(after)
 
     async def log(self, run: str) -> feed.EventLog:
-        """The events of a run; Refused (404) where there is none."""
+        """The events of a run; Refused (404) if there is none."""
         await self.known(run)
         return await self.logs.of(run)
 
     async def at_work(self, run: str) -> Work:
-        """A run that this process works on; Refused where it does not."""
+        """A run that this process works on; Refused if it does not."""
         await self.known(run)
         if run not in self.live:
             raise conflict("The run does not go on.", "Look at its report, or resume it.")
         return self.live[run]
 
     async def known(self, run: str) -> None:
-        """Raise Refused (404) where no run has this key."""
+        """Raise Refused (404) if no run has this key."""
         if run not in self.live:
             await asyncio.to_thread(check_known, self.store, run)
 
     def conversation(self, identifier: str) -> Conversation:
-        """The conversation of this name; Refused (404) where there is none. Reads files."""
+        """The conversation of this name; Refused (404) if there is none. Reads files."""
         with refuse_as(HTTPStatus.NOT_FOUND):
             return self.conversations.get(identifier)
 

@@ -1,6 +1,6 @@
-"""What a run reports while it goes on: read from its events, paced for readers, kept in a file.
+"""What a run reports while in progress: derived from its events, paced for readers, kept in a file.
 
-    Event -> Telling -> Pacer -> EventLog    for whoever watches
+    Event -> Telling -> Pacer -> EventLog    for watchers
                      -> HeardEvents          at once and without text, for a program that waits for
                                              the run's end, which is before that of the log
 
@@ -11,7 +11,7 @@ has seen to another event. Readers ask for what follows the number they have: th
 per reader, so a slow one costs no memory and reads the file. Events are for people watching and are
 not fsynced; the journal is authoritative.
 
-Above 600 lines since these are the links of one chain, and each knows the form of the next.
+Above 600 lines since these are the links of one chain, and each depends on the format of the next.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from rubricem.memory.text import one_line, printable, storable
 
 END, RESTART = "end", "restart"
 BEAT = b":\n\n"
-"""a comment in a stream: the connection stands, nothing happened"""
+"""a comment in a stream: the connection is alive, nothing happened"""
 SaidEvent = tuple[str, dict[str, Any]]
-"""the name of an event and what it holds"""
+"""the name and the data of an event"""
 
 
 def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
 
 
 def ended(trajectory: Trajectory) -> list[SaidEvent]:
-    """The last events of a run: checklist, counts, verdicts, and how it came out. Takes a while."""
+    """The last events of a run: checklist, counts, verdicts, and outcome. Takes a while."""
     rubric = checklist(trajectory.transcript())
     return [
         *([("rubric", {"items": rubric})] if rubric else []),
@@ -68,7 +68,7 @@ def finished(status: str, reason: str) -> SaidEvent:
 
 
 def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """Each claim on each of its sources, in order of appearance, and what checking it gave."""
+    """Each claim with each of its sources, in order of appearance, and its verdict."""
     return [
         {
             "n": citation.number,
@@ -84,21 +84,21 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
 
 
 State = Literal["open", "met", "partly", "missing", "unmarked"]
-"""`open` before a review; `unmarked` where the review bears no mark for the item"""
+"""`open` before a review; `unmarked` if the review has no mark for the item"""
 
 ABOUT = 0.3
-"""share of an item's words that a mark's line holds at least to be that item's"""
+"""least share of an item's words that a mark's line has if it is that item's"""
 LONGEST = 400
 """characters of an item or a note"""
 MOST = 100
-"""items, and marks of a review, that are looked at"""
+"""most items, and most marks of a review, that are read"""
 
 
 def checklist(transcript: str) -> list[dict[str, Any]]:
-    """The rubric of a question item by item, as the last review has marked it so far.
+    """The rubric of a question item by item, as marked by the last review so far.
 
-    A mark belongs to the item that its line shares most words with, or else to the one in its
-    place where there are as many marks as items. Nothing but a mark ticks an item.
+    A mark belongs to the item that shares most words with its line, or else, if there are as many
+    marks as items, to the item in the same position. Only a mark ticks an item.
     """
     document = parse(printable(transcript))
     items = latest_rubric(document)[:MOST]
@@ -137,17 +137,17 @@ _MAY_OPEN = re.compile(r"<[^<>]{0,24}\Z")
 class StageSpans:
     """Which stage a piece of text belongs to, while it is still being written.
 
-    A model that decodes freely writes several stages in one turn, and the turn is told as the stage
-    that it began in. Its tags say where the next one begins.
+    A model that decodes freely writes several stages in one turn, and the turn is reported as the
+    stage in which it began. Its tags show where the next one begins.
     """
 
     turn: Stage | None = None
     within: Stage | None = None
     held: str = ""
-    """the beginning of what may become a tag; it belongs to whatever that says"""
+    """the beginning of a possible tag; its stage is not known yet"""
 
     def of(self, stage: Stage, text: str) -> list[tuple[Stage, str]]:
-        """The parts of a piece, each with its stage; `stage` is the one that its turn began in."""
+        """The parts of a piece, each with its stage; `stage` is the one in which its turn began."""
         if stage is not Stage.RESEARCH:
             return [*self.rest(), (stage, text)]
         if self.turn is None:
@@ -158,7 +158,7 @@ class StageSpans:
         return list(self._parts(text))
 
     def rest(self) -> list[tuple[Stage, str]]:
-        """What is held back, once the turn is at its end."""
+        """What is held back, at the end of the turn."""
         rest = [(self.within, self.held)] if self.within and self.held else []
         self.turn, self.within, self.held = None, None, ""
         return rest
@@ -176,20 +176,20 @@ class StageSpans:
 
 _LAST = (Stage.REVIEW, Stage.ANSWER)
 LOOKED_AT = 20_000
-"""characters of a plan or a review that are looked through while they grow"""
+"""characters of a plan or a review that are parsed while they grow"""
 
 
 @dataclass
 class Telling:
-    """Follows one run; what it has heard of the plan and the review is kept here."""
+    """Converts the events of one run; remembers what it has seen of the plan and the review."""
 
     plan: str = ""
     review: str = ""
     answer: str = ""
-    """as far as it is written"""
+    """as written so far"""
     plan_told: bool = True
     stage: Stage | None = None
-    """the one that was told last"""
+    """the stage reported last"""
     spans: StageSpans = field(default_factory=StageSpans)
     calls: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Telling:
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, event: events.Event) -> list[SaidEvent]:
-        """What an event of the agent is told as: nothing, or some events."""
+        """The events for watchers, if any, that report an event of the agent."""
         if isinstance(event, events.TextWritten):
             parts = self.spans.of(event.stage, event.text)
             return [said for part in parts for said in self._write(*part)]
@@ -211,7 +211,7 @@ class Telling:
         return [*rest, *self._told(event)]
 
     def _told(self, event: events.Event) -> list[SaidEvent]:
-        """What is told of an event that ends a turn, or comes between two."""
+        """What reports an event that ends a turn, or comes between two."""
         match event:
             case events.StageStarted(stage):
                 return self._begin(stage)
@@ -256,7 +256,7 @@ class Telling:
         return [("stage", {"stage": stage.value})]
 
     def _write(self, stage: Stage, text: str) -> list[SaidEvent]:
-        """A piece of a stage, and the checklist where it has completed a part of that."""
+        """A piece of a stage, and the checklist if the piece completed a part of it."""
         said = [] if stage is self.stage else self._enter(stage)
         said.append(("text", {"stage": stage.value, "text": text}))
         if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
@@ -278,7 +278,7 @@ class Telling:
         return [("rubric", {"items": rubric})]
 
     def _planned(self, query: str = "") -> list[SaidEvent]:
-        """The plan, once what comes after it begins."""
+        """The plan, once what follows it begins."""
         if self.plan_told or not self.plan:
             return []
         self.plan_told = True
@@ -289,17 +289,17 @@ class Telling:
 Tell = Callable[[str, dict[str, Any]], None]
 
 MOST_EVENTS, SECOND = 5, 1.02
-"""events in any second, with room for clocks that round"""
+"""most events in any period of this length, with a margin for clocks that round"""
 EVERY = {"text": 0.35, "note": 1.0, "usage": 1.0}
-"""seconds between two of a kind that comes often, so that room is left for what else happens"""
+"""seconds between two of a frequent kind, so that there is room for other events"""
 _LATEST = ("usage", "note", "rubric")
-"""the last of them says it all"""
+"""only the latest of these matters"""
 
 
 class Pacer:
-    """Takes events as they come and tells them in their order, at the pace of a reader.
+    """Takes events as they come and passes them on in order, at a reader's pace.
 
-    Of a run that has ended the rest is told at once: nobody waits for an answer that is there.
+    Once a run has ended the rest is passed on at once: nobody should wait for a finished answer.
     """
 
     def __init__(self, tell: Tell) -> None:
@@ -316,7 +316,7 @@ class Pacer:
         self._go()
 
     def finish(self) -> None:
-        """Tell all that waits."""
+        """Pass on all that waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -336,7 +336,7 @@ class Pacer:
         return False
 
     def _go(self) -> None:
-        """Tell what may be told now, and come back when the next may be."""
+        """Pass on what is due now, and return when the next is due."""
         now = asyncio.get_running_loop().time()
         while self._queue and self._due() <= now:
             name, data = self._queue.popleft()
@@ -350,7 +350,7 @@ class Pacer:
             self._timer = asyncio.get_running_loop().call_at(self._due(), self._go)
 
     def _due(self) -> float:
-        """When the first in the queue may be told."""
+        """When the first in the queue is due."""
         free = self._times[0] + SECOND if len(self._times) == MOST_EVENTS else float("-inf")
         name, _ = self._queue[0]
         if len(self._queue) > 1 or name not in EVERY:
@@ -359,23 +359,23 @@ class Pacer:
 
 
 _OFTEN = ("text", "usage")
-"""events of which there are many, and which say nothing about what is done"""
+"""frequent events, which say nothing about what is done"""
 
 
 class News:
-    """What somebody waits for again and again; used on one event loop."""
+    """A signal that can be awaited again and again; used on one event loop."""
 
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Have everybody look who waits."""
+        """Wake everybody who waits."""
         self._news.set()
         self._news = asyncio.Event()
 
 
 class HeardEvents(News):
-    """What one run has told so far."""
+    """What one run has reported so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -388,13 +388,13 @@ class HeardEvents(News):
             self.wake()
 
     def end(self, said: Sequence[SaidEvent]) -> None:
-        """The last of it."""
+        """Add the last events and end."""
         self.said += said
         self.over = True
         self.wake()
 
     async def follow(self) -> AsyncIterator[list[SaidEvent]]:
-        """All of it to its end; [] where nothing was, but somebody was to look."""
+        """All events until the end; [] if waiters were woken without a new one."""
         at = 0
         while True:
             news, new = self._news, self.said[at:]
@@ -407,17 +407,17 @@ class HeardEvents(News):
 
 FILE_NAME = "events.jsonl"
 TAIL = 128
-"""events of a run in memory; readers who are further behind read the file"""
+"""events of a run kept in memory; readers further behind read the file"""
 BATCH = 512
-"""events read at once"""
+"""most events read at once"""
 GONE = "this event is not on disk any more"
 AGAIN = 1.0
-"""seconds after which a file that could not be written is tried again"""
+"""seconds after which a failed write to the file is retried"""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One event; `frame` is it as a server-sent event."""
+    """One event; `frame` is its form as a server-sent event."""
 
     id: int
     name: str
@@ -431,26 +431,26 @@ class Told:
 
 
 def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
-    """A reply of server-sent events, which no proxy is to hold back."""
+    """A response of server-sent events that proxies do not buffer."""
     headers = {"X-Accel-Buffering": "no"}
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
 class EventLog(News):
-    """The events of a run, numbered from 1 without a gap."""
+    """The events of a run, numbered from 1 without gaps."""
 
     def __init__(self, path: Path, executor: Executor) -> None:
         super().__init__()
         self.path = path
         self.last = 0
-        """the highest number that is given"""
+        """the highest number assigned"""
         self.told = 0
-        """the highest number that is in the file"""
+        """the highest number in the file"""
         self.begins = 1
-        """the first event of the last time that it was begun; what is before is history"""
+        """the first event of its latest start; what is before is history"""
         self.ended = False
         self.lost = False
-        """the run's folder is not there any more: nothing of it is written"""
+        """the run's folder is gone: no more events are written"""
         self._executor = executor
         self._offsets = array("q")
         self._size = 0
@@ -460,19 +460,19 @@ class EventLog(News):
         self.watchers = 0
 
     async def load(self) -> "EventLog":
-        """Take up what an earlier process has written; a line that it did not finish goes."""
+        """Continue the file of an earlier process; a line that it did not finish is cut off."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._load)
         return self
 
     def append(self, name: str, data: Mapping[str, Any]) -> None:
-        """Number an event; it is told as soon as it is written."""
+        """Number an event; it is sent as soon as it is in the file."""
         self.last += 1
         self._pending.append(Told.of(self.last, name, data))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
 
     async def read(self, after: int) -> list[Told]:
-        """The events that follow a number, `BATCH` at most; empty where there are none yet."""
+        """The events after a number, at most `BATCH`; empty if there are none yet."""
         after = max(after, self.begins - 1)
         if after >= self.told:
             return []
@@ -481,7 +481,7 @@ class EventLog(News):
         return await asyncio.to_thread(self._read, after, min(after + BATCH, self.told))
 
     async def changed(self, after: int) -> None:
-        """Return when there is an event behind the number, or at the next `wake`."""
+        """Return when there is an event after the number, or at the next `wake`."""
         if self.told > after:
             return
         self.watchers += 1
@@ -491,7 +491,7 @@ class EventLog(News):
             self.watchers -= 1
 
     async def written(self) -> None:
-        """Return once everything that was appended is in the file."""
+        """Return once all appended events are in the file."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
 
@@ -519,7 +519,7 @@ class EventLog(News):
         self.ended = name == END
 
     def _write(self, block: bytes) -> bool:
-        """Whether all of it is in the file; else none of it is, and the next try begins anew."""
+        """Whether the whole block is in the file; otherwise none of it is, and it is retried."""
         try:
             # Without a buffer, which would still write its rest when the file is closed.
             with self.path.open("ab", buffering=0) as file:
@@ -558,7 +558,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def _parsed(number: int, line: bytes) -> Told:
-    """A line as its event; one that cannot be read is a note, so that no number is missing."""
+    """A line as its event; an unreadable one becomes a note, so that no number is missing."""
     try:
         value = json.loads(line)
         return Told.of(number, str(value["event"]), value["data"])
@@ -567,13 +567,13 @@ def _parsed(number: int, line: bytes) -> Told:
 
 
 MOST_HELD = 256
-"""logs in memory that nobody writes to or watches"""
+"""logs kept in memory without writers or watchers"""
 MOST_RESTARTS = 5
-"""a run that was taken up so often and never ended is not taken up again by itself"""
+"""a run that was resumed this often and never ended is not resumed again by itself"""
 
 
 class Logs:
-    """Opens the log of a run, or finds it open."""
+    """Opens the log of a run, or returns the open one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -596,11 +596,11 @@ class Logs:
             return log
 
     def forget(self, run: str) -> None:
-        """Hold nothing of a run that was deleted."""
+        """Drop the log of a run that was deleted."""
         self._held.pop(run, None)
 
     def wake(self) -> None:
-        """Have every watcher look, also where nothing happened."""
+        """Wake every watcher, even if nothing happened."""
         for log in list(self._held.values()):
             log.wake()
 
@@ -617,7 +617,7 @@ class Logs:
 
 
 LAST = 4096
-"""bytes at the end of a file that hold its last event"""
+"""bytes at the end of a file that include its last event"""
 
 
 def _goes_on(path: str) -> bool:

@@ -1,9 +1,9 @@
 """The graph for `langgraph dev` and LangGraph servers: `langgraph.json` names it.
 
-The server brings its own checkpointer and hands in a question; the clients are built at the
-first one, from the same settings as on the command line, and live as long as the process. It hands
-in a question, or a conversation as chat pages keep it: the last message is then asked after those
-before it, and the report is the reply.
+The server brings its own checkpointer. The clients are built at the first question, from the same
+settings as on the command line, and live as long as the process. The input is a question, or a
+conversation in the form of chat pages: its last message is then asked after the earlier ones, and
+the report is the reply.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Messages = Annotated[list[AnyMessage], add_messages]
 
 
 class Conversing(Position, total=False):
-    """The position of a run, and the conversation that it is asked in."""
+    """The state of a run, and the conversation in which it is asked."""
 
     messages: Messages
 

@@ -1,21 +1,21 @@
 """OpenAI's interface: `/v1/models`, `/v1/chat/completions` and `/v1/responses`, for text.
 
-The last message is the question. What a run cannot do - call the caller's tools, look at
-pictures, answer several times over - is refused by name. How the text is sampled is this
-server's own setting, so `temperature` and its like are read and not used; messages of `system`
-and `developer` speak to a chat model and are passed over.
+The last message is the question. What a run cannot do - call the caller's tools, look at pictures,
+answer several times over - is refused by name. How the text is sampled is this server's own
+setting, so `temperature` and its like are accepted and ignored; messages of `system` and
+`developer` are instructions to a chat model and are skipped.
 
-While the run goes on its progress is sent as reasoning; the report comes whole once its citations
-are checked, cut in pieces where it is streamed. It is Markdown: what a reader has to know first,
-the answer with its marks, the sources. `citations` has an address for each number of a mark, in
-order; `annotations` say where in the content each mark stands.
+During a run its progress is sent as reasoning; the report comes whole once its citations are
+checked, in pieces if it is streamed. It is Markdown: what a reader has to know first, the answer
+with its marks, the sources. `citations` has an address for each number of a mark, in order;
+`annotations` say where in the content each mark is.
 
-A run belongs to its request: a client that goes away ends it with what there is, since clients
-try again by themselves and each try costs a run. What there is stays, and can be resumed. A
-response is named after its run, so a later one that names it by `previous_response_id` goes on
-with the same thread, and any can be read again.
+A run belongs to its request: if the client disconnects, the run ends with what it has found, since
+clients retry by themselves and each retry costs a run. Its results are kept, and it can be resumed.
+A response is named after its run, so a later one that names it by `previous_response_id` continues
+the same thread, and any can be retrieved again.
 
-Above 600 lines since both kinds of request ask the same runs and are told the same answer.
+Above 600 lines since both kinds of request start the same runs and return the same answer.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line
 
 MODEL = "rubricem"
-"""the one model that there is, whatever model writes behind it"""
+"""the only model there is, whichever model writes the answer"""
 RESPONSE = "resp_"
 """prefix of a run's name as a response"""
 _PASSED_OVER = ("system", "developer")
 _TEXTS = ("text", "input_text", "output_text")
 LONGEST_TURN = 3000
-"""characters of an earlier message, where it is told as text"""
+"""characters of an earlier message that is included as text"""
 MOST_TURNS = 6
-"""earlier messages that are told so, as far as the question leaves room for them"""
+"""most earlier messages included as text, as far as the question leaves room"""
 _BEFORE = "What was said before this question:"
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
 _OWN_TOOLS = "a run uses the tools of this server alone"
@@ -72,7 +72,7 @@ class Dialogue:
     earlier: tuple[SaidTurn, ...] = ()
 
     def as_question(self) -> str:
-        """The question with what was said before as text, where no run is known of that."""
+        """The question with the earlier messages as text, if no run is known for them."""
         if not self.earlier:
             return self.question
         said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
@@ -89,7 +89,7 @@ class Dialogue:
 
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
-    """The question of a list of messages. Raises Refused unless a text of the user comes last."""
+    """The question in a list of messages. Raises Refused unless the last is a user's text."""
     turns = [
         _turn(message, f"{place}.{at}")
         for at, message in enumerate(messages)
@@ -126,20 +126,20 @@ def _part(part: Any, place: str) -> str:
 
 
 class Asked(BaseModel):
-    """The fields that both kinds of request share; unknown ones are passed over."""
+    """The fields that both kinds of request share; unknown ones are ignored."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     unsupported: ClassVar[Mapping[str, str]] = {}
-    """fields that ask for what there is not, and why"""
+    """fields for unsupported features, and why they are unsupported"""
 
     model: str = MODEL
     stream: bool = False
     rubricem: dict[str, Any] | None = None
-    """what a run may be given besides: `format`, `source`, `max_seconds` and so on"""
+    """additional arguments of a run: `format`, `source`, `max_seconds` and so on"""
 
     def check(self, plain: Mapping[str, bool]) -> None:
-        """Raise Refused where a field asks for what there is not; `plain`: asks for text alone."""
+        """Raise Refused if a field requests something unsupported; `plain`: asks for text alone."""
         if self.model != MODEL:
             message = f"The model {self.model[:80]!r} does not exist; use {MODEL!r}."
             raise unfit(message, "model", "model_not_found", 404)
@@ -151,7 +151,7 @@ class Asked(BaseModel):
                 raise unfit(f"{name} must be text.", name, "unsupported_parameter")
 
     def run(self, question: str, conversation: str | None) -> RunAsked:
-        """The run that is asked for; nobody is there to decide on its plan."""
+        """The requested run; nobody can be asked to approve its plan."""
         options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
         conversation = conversation or options.get("thread")
         try:
@@ -184,7 +184,7 @@ class ChatAsked(Asked):
     stream_options: StreamOptions | None = None
 
     def dialogue(self) -> Dialogue:
-        """What is asked. Raises Refused for what this server cannot mean."""
+        """The question. Raises Refused if the request has a meaning that is unsupported."""
         more = self.model_extra or {}
         plain = {
             "response_format": more.get("response_format") in (None, {"type": "text"}),
@@ -210,7 +210,7 @@ class ResponseAsked(Asked):
     previous_response_id: str | None = None
 
     def dialogue(self) -> Dialogue:
-        """The same."""
+        """The question. Raises Refused if the request has a meaning that is unsupported."""
         text = (self.model_extra or {}).get("text")
         form = text.get("format") if isinstance(text, dict) else None
         self.check({"text.format": form in (None, {}, {"type": "text"})})
@@ -221,7 +221,7 @@ class ResponseAsked(Asked):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run came to, for a client."""
+    """The result of a run, for a client."""
 
     run: str
     conversation: str | None
@@ -230,7 +230,7 @@ class Answer:
     reason: str
     content: str = ""
     annotations: tuple[dict[str, Any], ...] = ()
-    """of each mark: where it stands in the content, from `start_index` to before `end_index`"""
+    """for each mark its range in the content, from `start_index` to before `end_index`"""
     citations: tuple[str, ...] = ()
     """addresses of the sources, in the order of their numbers from 1"""
     usage: Usage = NO_USAGE
@@ -241,13 +241,13 @@ class Answer:
         return Status(self.status).whole
 
     def told(self) -> dict[str, Any]:
-        """What is of no other field: which run it was, and how it came out."""
+        """What no other field says: which run it was, and its outcome."""
         told = {"run": self.run, "thread": self.conversation, "status": self.status}
         return {**told, "reason": self.reason}
 
 
 def answer_of(trajectory: Trajectory, conversation: str | None) -> Answer:
-    """The answer of a run that ended, well or early."""
+    """The answer of a run that ended, normally or early."""
     cited = cited_answer(trajectory)
     content, annotations = _content(trajectory, cited)
     return Answer(
@@ -283,7 +283,7 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dic
 
 DONE = b"data: [DONE]\n\n"
 GONE = 499
-"""the status of a reply that nobody waits for"""
+"""the status of a response whose client has disconnected"""
 PIECE = 400
 """characters of a report that are sent at once"""
 
@@ -299,7 +299,7 @@ def _pieces(text: str) -> list[str]:
 
 
 async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
-    """The reply that the work comes to; it is cancelled when the client goes away."""
+    """The response that `work` returns; it is cancelled if the client disconnects."""
 
     async def gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -319,12 +319,12 @@ async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Res
 
 
 class ReplyForm(Protocol):
-    """How one kind of interface tells of a run: in events, or as a whole."""
+    """How one kind of interface represents a run: as events, or as a whole."""
 
     def begun(self) -> Iterator[bytes]: ...
 
     def thought(self, line: str) -> bytes:
-        """A line of progress, which is kept for the whole too."""
+        """A line of progress, which is also kept for the whole response."""
 
     def failure(self, error: RubricemError) -> Iterator[bytes]: ...
 
@@ -332,11 +332,11 @@ class ReplyForm(Protocol):
         """The events of a run that ended with a report."""
 
     def ended(self, answer: Answer) -> dict[str, Any]:
-        """The same as one reply."""
+        """The same as one response."""
 
 
 LOOKED_THROUGH = 300
-"""of the latest runs, for the one whose report a client sends back"""
+"""latest runs that are searched for the one whose report a client sends back"""
 
 
 class OpenAIRuns:
@@ -346,7 +346,7 @@ class OpenAIRuns:
         self._desk = desk
 
     async def begin(self, asked: Asked, said: Dialogue, run: str | None = None) -> Work:
-        """Begin a run for the question, right after another, or after the one it speaks of."""
+        """Begin a run for the question, following another run if one is given or quoted."""
         if run is None:
             run = await asyncio.to_thread(self._before, said)
         if run is None:
@@ -356,9 +356,9 @@ class OpenAIRuns:
 
     @asynccontextmanager
     async def held(self, work: Work) -> AsyncIterator[None]:
-        """While a client waits for it; the run is stopped if it goes on when this ends.
+        """While a client waits for it; if it is in progress when this ends, the run is stopped.
 
-        Where the server ends, the run is left to the next one.
+        If the server ends, the run is left to the next one.
         """
         try:
             yield
@@ -369,7 +369,7 @@ class OpenAIRuns:
                     await asyncio.shield(self._desk.stop(work.run))
 
     async def reply(self, request: Request, work: Work, form: ReplyForm, stream: bool) -> Response:
-        """What a client is sent: a stream of events, or the whole at its end."""
+        """The response to a client: a stream of events, or the whole at the end."""
         if stream:
             return event_stream(self._frames(work, form))
 
@@ -397,7 +397,7 @@ class OpenAIRuns:
             yield event
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
-        """Lines on what is done, as it is done; "" where nothing was for a while."""
+        """Lines about progress, as it happens; "" after a while without any."""
         async for told in work.heard.follow():
             if self._desk.closing.is_set():
                 return
@@ -408,7 +408,7 @@ class OpenAIRuns:
                     yield line
 
     async def answer(self, run: str, conversation: str | None) -> Answer:
-        """What an ended run came to. Raises PolicyError for one that failed."""
+        """The result of an ended run. Raises PolicyError for a failed one."""
         if await asyncio.to_thread(self._desk.store.ended, run):
             trajectory = await asyncio.to_thread(self._desk.store.load, run)
             if trajectory.status is Status.FAILED:
@@ -420,7 +420,7 @@ class OpenAIRuns:
         return Answer(run, conversation, status, reason)
 
     async def _finished(self, run: str) -> tuple[str, str]:
-        """How a run ended of which no trajectory is kept, as its events tell it."""
+        """From its events, how a run without a stored trajectory ended."""
         work = self._desk.live.get(run)
         if work is not None and not work.heard.over:
             raise RequestRefused(503, "This server ends; the run goes on when it starts again.")
@@ -435,7 +435,7 @@ class OpenAIRuns:
         return (last[-1]["status"], last[-1]["reason"]) if last else ("failed", "")
 
     def _before(self, said: Dialogue) -> str | None:
-        """The run that is spoken of: its answer is the last report; None: none is known here."""
+        """The run whose answer is the last report in the dialogue; None: none is known here."""
         asked = [turn.text for turn in said.earlier if turn.role == "user"]
         if not asked or said.earlier[-1].role != "assistant":
             return None
@@ -454,7 +454,7 @@ class OpenAIRuns:
 
 
 def _line_of(name: str, held: Any) -> str:
-    """An event of a run, as a line of what a reader may follow; "" for what is none."""
+    """An event of a run, as a line for readers; "" if there is nothing to say."""
     match name:
         case "stage":
             return f"Stage: {held['stage']}\n"
@@ -517,7 +517,7 @@ def router(desk: RunDesk) -> APIRouter:
 
 
 async def _run_of(desk: RunDesk, identifier: str, status: int) -> str:
-    """The run that a response is named after; Refused with this status where there is none."""
+    """The run that a response is named after; Refused with this status if there is none."""
     run = identifier.removeprefix(RESPONSE)
     with suppress(RequestRefused):
         if run != identifier:
@@ -606,11 +606,11 @@ def _usage_of(usage: Usage) -> dict[str, Any]:
 
 
 REASONING, MESSAGE = 0, 1
-"""places of the two items of the output"""
+"""indices of the two items of the output"""
 
 
 class ResponseEvents:
-    """Follows one response; numbers its events from 0."""
+    """The events of one response, numbered from 0."""
 
     def __init__(self, identifier: str, created: datetime, previous: str | None) -> None:
         self._reasoning = ""
@@ -620,7 +620,7 @@ class ResponseEvents:
         self._number = -1
 
     def response(self, status: str, **more: Any) -> dict[str, Any]:
-        """The object as clients read it."""
+        """The response object as clients read it."""
         return {
             "id": self._id,
             "object": "response",
@@ -688,7 +688,7 @@ class ResponseEvents:
         yield self._event("response.failed", response=self.failed(error))
 
     def written(self, answer: Answer) -> Iterator[bytes]:
-        """The end of the reasoning, the message, the whole response."""
+        """The end of the reasoning, the message, and the whole response."""
         yield self._summary("text.done", text=self._reasoning)
         yield self._summary("part.done", part={"type": "summary_text", "text": self._reasoning})
         yield self._done(REASONING, self._thoughts())

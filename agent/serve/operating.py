@@ -1,13 +1,13 @@
-"""What whoever runs the server looks at: whether it lives, what it does, and its log.
+"""For whoever operates the server: health, metrics, API documentation, and the log.
 
     /healthz       200 while the process answers
-    /readyz        200 while runs can be begun and kept, else 503 with what is in the way
-    /metrics       counts in Prometheus' text form, behind the token
+    /readyz        200 while runs can be begun and kept, else 503 with what prevents it
+    /metrics       counts in Prometheus' text format, behind the token
     /api/docs      every address of the JSON interface, behind the token
 
-The first two are asked by machines that have no token, and say nothing of anybody's runs. A log
-holds addresses without their queries, never a header or a body, and every key of the settings is
-struck out of it, whoever wrote the line.
+The first two are for machines that have no token, and reveal nothing of anybody's runs. A log has
+addresses without their queries, never a header or a body, and every key of the settings is removed
+from it, whoever wrote the line.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from rubricem.memory.text import printable
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogForm = Literal["text", "json"]
 OURS = ("rubricem", "uvicorn")
-"""loggers that the level is for: at `debug` other libraries would write whole requests"""
+"""loggers that the level applies to: at `debug` other libraries would log whole requests"""
 ACCESS = logging.getLogger("rubricem.access")
 RUNS = logging.getLogger("rubricem.runs")
 
 
 class LogFormatter(logging.Formatter):
-    """A record as one line of text, or as one JSON object, without the keys it is given."""
+    """A record as one line of text, or as one JSON object, with the given keys removed."""
 
     def __init__(self, form: LogForm, secrets: Iterable[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -84,7 +84,7 @@ class LogFormatter(logging.Formatter):
 def log_to(
     stream: IO[str], level: LogLevel, form: LogForm, secrets: Iterable[str], *, access: bool
 ) -> None:
-    """Send what this process logs to a stream; `access`: also a line for each request."""
+    """Send this process's log to a stream; `access`: also a line for each request."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogFormatter(form, secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -94,19 +94,19 @@ def log_to(
 
 
 SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
-"""upper bounds of the buckets that runs are counted in by the time they took"""
+"""upper bounds of the buckets of runs' durations"""
 
 
 @dataclass
 class ServerCounts:
-    """What this process has counted; used on one event loop."""
+    """Counts of this process; used on one event loop."""
 
     began: float = field(default_factory=time.time)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """by method and status"""
     request_seconds: float = 0.0
     runs: Counter[str] = field(default_factory=Counter)
-    """that ended, by status"""
+    """ended ones, by status"""
     run_seconds: float = 0.0
     buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
     tokens: Counter[str] = field(default_factory=Counter)
@@ -114,7 +114,7 @@ class ServerCounts:
     tool_calls: int = 0
 
     def run_ended(self, run: str, status: str, ended: Trajectory | None) -> None:
-        """Count a run that has ended; None: with nothing to show."""
+        """Count an ended run; None: one without results."""
         self.runs[status] += 1
         if ended is None:
             RUNS.info("run %s ended: %s", run, status, extra={"said": {"run": run}})
@@ -130,7 +130,7 @@ class ServerCounts:
         RUNS.info("run %s ended: %s, %.1f s", run, status, ended.seconds, extra={"said": told})
 
     def exposition(self, desks: Iterable[RunDesk]) -> str:
-        """All of it in Prometheus' text form, version 0.0.4."""
+        """All counts in Prometheus' text format, version 0.0.4."""
         return "".join(f"{line}\n" for line in self._lines(list(desks)))
 
     def _lines(self, desks: list[RunDesk]) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _resident() -> float:
 
 
 class Observed:
-    """Counts every request to an application, also those that its guard refused, and logs them."""
+    """Counts and logs every request to an application, also those that its guard refused."""
 
     def __init__(self, app: ASGIApp, tally: ServerCounts) -> None:
         self._app = app
@@ -239,11 +239,11 @@ class Observed:
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
 SPARE = 64 << 20
-"""bytes that have to be free for runs to be begun"""
+"""bytes that have to be free before runs are begun"""
 
 
 def hindrances(desk: RunDesk) -> dict[str, str]:
-    """What keeps runs from being begun, by what it concerns; writes and removes a file."""
+    """What prevents runs from being begun, by subject; writes and removes a file."""
     found = {}
     if desk.closing.is_set():
         found["server"] = "it is about to end"
@@ -287,7 +287,7 @@ def router(app: FastAPI, desks: Mapping[str, RunDesk], tally: ServerCounts) -> A
 
 
 def docs_page(schema: Mapping[str, Any]) -> str:
-    """The interface as a page that needs no script: what is sent is shown as JSON schema."""
+    """The interface as a page without scripts: requests are shown as JSON schemas."""
     rows = []
     models = schema.get("components", {}).get("schemas", {})
     for path, methods in schema["paths"].items():

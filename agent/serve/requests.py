@@ -1,19 +1,19 @@
-"""What people ask over HTTP, and the settings under which it is answered.
+"""What people request over HTTP, and the settings under which it is answered.
 
-A source is one that the server was started with, a built-in one, or an uploaded folder: nobody
-reads another folder of this machine, or has an address searched, by naming it in a request. A run
-that goes on keeps what shaped its answer.
+A source is one that the server was started with, a built-in one, or an uploaded folder: no request
+can read another folder of this machine, or search an address, by naming it. A resumed run keeps
+what shaped its answer.
 
-Beside its owner a server may have users: named tokens, each with runs, memory and budgets apart.
+Beside its owner a server may have users: named tokens, each with separate runs, memory and budgets.
 
-    users.json      of each user the hash of the token and what may be spent; no token
+    users.json      for each user the hash of the token and the budget; no token
     users/NAME/     a data directory of their own: runs, threads, bank, uploads
 
-A token is shown once, when it is made. What somebody may spend in a day counts from the same time
-the day before, and what runs that go on were granted counts as spent.
+A token is shown once, when it is made. A user's daily spending counts from the same time the day
+before, and what runs in progress were granted counts as spent.
 
-What is refused is a sentence, a remedy, and the HTTP status that says of what kind. Under `/v1/`
-the same stands in the form in which clients of OpenAI's interface read errors.
+A refusal is a sentence, a remedy, and an HTTP status for its kind. Under `/v1/` it has the form in
+which clients of OpenAI's interface read errors.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ OPENAI = "/v1/"
 
 
 class RequestRefused(RubricemError):
-    """A request that is not carried out; nothing was changed by it."""
+    """A request that is not carried out and has changed nothing."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RequestRefused(RubricemError):
         param: str | None = None,
         code: str | None = None,
     ) -> None:
-        """`param` and `code` are told to clients of OpenAI: the field at fault, and the fault."""
+        """`param` and `code` are for clients of OpenAI's: the invalid field, and the error."""
         super().__init__(message, remedy)
         self.status = status
         self.param = param
@@ -69,7 +69,7 @@ def missing(message: str, remedy: str) -> RequestRefused:
 
 
 def check_known(store: RunStore, run: str) -> None:
-    """Raise Refused (404) where no run has this key. Reads files."""
+    """Raise Refused (404) if no run has this key. Reads files."""
     with suppress(SettingsError):
         if store.holds(run):
             return
@@ -79,7 +79,7 @@ def check_known(store: RunStore, run: str) -> None:
 
 @contextmanager
 def refuse_as(status: int) -> Iterator[None]:
-    """What cannot be here is the fault of what was asked: no such thread, an item just replaced."""
+    """Blame the request for what cannot be here: no such thread, an item just replaced."""
     try:
         yield
     except SettingsError as error:
@@ -100,12 +100,12 @@ def unfit(
     code: str | None = None,
     status: int = HTTPStatus.BAD_REQUEST,
 ) -> RequestRefused:
-    """A request that this server cannot mean."""
+    """The refusal of a request that has no meaning for this server."""
     return RequestRefused(status, message, param=param, code=code)
 
 
 def reply_of(error: RubricemError, path: str) -> tuple[dict[str, Any], int]:
-    """The body and the status that end a request of this path."""
+    """The body and status of the response to a failed request of this path."""
     status: int = HTTPStatus.BAD_GATEWAY
     if isinstance(error, RequestRefused):
         status = error.status
@@ -141,7 +141,7 @@ MOST_SOURCES = 8
 
 
 class RequestBody(BaseModel):
-    """What a request sends: the fields that there are, and no others."""
+    """The body of a request; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -155,7 +155,7 @@ class BudgetsAsked(RequestBody):
 
 
 class RunAsked(BudgetsAsked):
-    """A question, and what shall differ from the server's settings; None: nothing."""
+    """A question, and how it differs from the server's settings; None: as they are."""
 
     question: str
     format: AnswerFormat | None = None
@@ -163,17 +163,17 @@ class RunAsked(BudgetsAsked):
         default=None, min_length=1, max_length=MOST_SOURCES
     )
     thread: str | None = Field(default=None, max_length=64)
-    """a conversation that the question belongs to; None: a new one"""
+    """the conversation of the question; None: a new one"""
     approve_plan: bool | None = None
     clarify: bool | None = None
     tool_calls: int | None = Field(default=None, ge=1, le=1000)
     verify: Literal["off", "mark", "repair"] | None = None
     model: str | None = Field(default=None, max_length=1000)
-    """one of those that the server offers"""
+    """one that the server offers"""
     memory: Literal["on", "off", "read-only"] | None = None
 
     def change(self, settings: Settings) -> Settings:
-        """The server's settings with what the question changes in them."""
+        """The server's settings with the question's changes."""
         changed = self.model_dump(
             exclude_none=True, exclude={"question", "thread", "format", "source", "model"}
         )
@@ -201,16 +201,16 @@ class RunAsked(BudgetsAsked):
 
 
 class Answered(RequestBody):
-    """A person's answer to what a run asks them."""
+    """A person's answer to a question of a run."""
 
     id: str = Field(max_length=64)
     decision: Literal["approve", "reject", "edit", "answer"]
     text: str = Field(default="", max_length=20_000)
     plan: dict[str, Any] | None = None
-    """an edited plan by its parts, in the place of its text"""
+    """an edited plan by its parts, instead of its text"""
 
     def decided(self, kind: str) -> dict[str, Any]:
-        """What the graph is told; `kind`: it asked to `clarify`, or about its `plan`."""
+        """What the graph receives; `kind`: it asked to `clarify`, or about its `plan`."""
         match kind, self.decision:
             case "clarify", "answer":
                 return {"text": storable(self.text)}
@@ -247,7 +247,7 @@ class Answered(RequestBody):
 
 
 def sources(settings: Settings) -> dict[str, str]:
-    """The names that a question may give as its sources, and what each stands for."""
+    """The source names that a question may use, and what each refers to."""
     named = {shown_name(name): name for name in settings.source}
     folder = settings.data_dir / UPLOADS
     uploads = {
@@ -259,7 +259,7 @@ def sources(settings: Settings) -> dict[str, str]:
 
 
 def shown_name(name: str) -> str:
-    """The name of a source without the folders that it lies in, which concern nobody else."""
+    """The name of a source without the folders that contain it, which concern nobody else."""
     return Path(os.path.abspath(os.path.expanduser(name))).name if is_folder(name) else name
 
 
@@ -269,9 +269,9 @@ _OF_THE_MODEL = ("model", "base_url")
 def asked_before(
     settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
 ) -> tuple[Setup, Ask]:
-    """What a run was asked, and the setup that it goes on with.
+    """A run's question, and the setup with which it continues.
 
-    Raises StoreError for a request that is damaged, or written by a version that knows more.
+    Raises StoreError for a request that is damaged, or written by a newer version.
     """
     try:
         setup = setup_of(settings_of_run(settings, request, budgets))
@@ -287,9 +287,9 @@ def asked_before(
 def settings_of_run(
     settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
 ) -> Settings:
-    """The server's settings with those of the run in them; Refused (409) where they do not fit.
+    """The server's settings with those of the run; Refused (409) if they are incompatible.
 
-    Budgets are those of the run but where others are given.
+    The budgets are the run's, unless others are given.
     """
     choices = request["choices"]
     named = {**UNNAMED, **choices}
@@ -315,21 +315,21 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a run that goes on may still take."""
+    """What a run in progress may still spend."""
 
     tokens: int
     cost: float
 
 
 class UserBudget(Value):
-    """What a user may spend; None: what the server's settings say, or no limit of a day."""
+    """What a user may spend; None: what the server's settings say, or no daily limit."""
 
     max_cost: float | None = Field(default=None, gt=0)
-    """US dollars of one question, where a price is known"""
+    """US dollars for one question, if a price is known"""
     max_total_tokens: int | None = Field(default=None, gt=0)
-    """of one question"""
+    """for one question"""
     max_seconds: float | None = Field(default=None, gt=0)
-    """of one question"""
+    """for one question"""
     day_cost: float | None = Field(default=None, gt=0)
     day_tokens: int | None = Field(default=None, gt=0)
     day_runs: int | None = Field(default=None, gt=0)
@@ -337,7 +337,7 @@ class UserBudget(Value):
     def within(self, settings: Settings, live: list[Granted]) -> Settings:
         """The settings of a question within what the user may spend now; 0 among them: no limit.
 
-        Raises SettingsError where nothing is left for today. Reads files.
+        Raises SettingsError if nothing is left for today. Reads files.
         """
         history = History(RunStore(settings.data_dir))
         history.follow()
@@ -365,27 +365,27 @@ class UserBudget(Value):
 
 
 class User(Value):
-    """One who has a token of their own."""
+    """A person with a token of their own."""
 
     token_hash: str
-    """SHA-256: whoever reads the file has no token by it"""
+    """SHA-256: whoever reads the file does not get a token"""
     allowance: UserBudget = UserBudget()
     made_at: datetime
 
     def cookie(self) -> str:
-        """What a browser is given in the place of the token."""
+        """What a browser stores instead of the token."""
         return hmac.new(self.token_hash.encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
 
 
 class Users:
-    """Those of one data directory; each look sees what other processes changed."""
+    """The users of one data directory; always includes changes by other processes."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._held: tuple[tuple[int, int], dict[str, User]] = ((0, 0), {})
 
     def all(self) -> dict[str, User]:
-        """By their names."""
+        """All users by name."""
         path = self._data_dir / USERS_FILE
         try:
             state = path.stat()
@@ -402,7 +402,7 @@ class Users:
         return self._data_dir / FOLDER / name
 
     def put(self, name: str, allowance: UserBudget) -> str:
-        """Add a user, or give one that there is another token and allowance; the token."""
+        """Add a user, or give an existing one a new token and allowance; returns the token."""
         if not _NAME.fullmatch(name):
             raise SettingsError(
                 f"{name!r} cannot name a user.",
@@ -415,7 +415,7 @@ class Users:
         return token
 
     def drop(self, name: str) -> None:
-        """Have the token of a user admit nobody; what they asked stays."""
+        """Revoke a user's token; their data stays."""
         with folder_locked(self._data_dir):
             kept = dict(self.all())
             if kept.pop(name, None) is None:
@@ -423,7 +423,7 @@ class Users:
             self._write(kept)
 
     def by_token(self, token: str) -> str | None:
-        """The name of whose token this is."""
+        """The name of this token's user."""
         given = digest_of(token)
         return next(
             (n for n, u in self.all().items() if hmac.compare_digest(u.token_hash, given)), None

@@ -21,11 +21,11 @@ from rubricem.memory.screening import LONGEST, screened
 from rubricem.memory.text import digest_of, storable
 
 _BATCH = 500
-"""items that are looked through at once"""
+"""items read at once"""
 
 
 def version_of(item: BankItem) -> str:
-    """Changes with every decision on the item: who saw another one decides on something else."""
+    """Changes with every decision on the item, so that nobody decides on an outdated one."""
     standing = (item.until, item.pinned, item.disabled, item.released)
     return digest_of(f"{item.record.id} {item.since} {standing}", 12)
 
@@ -54,7 +54,7 @@ def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]
 async def with_words(
     bank: RubricBank, words: str, standing: Standing, limit: int, before: int, kind: ItemKind
 ) -> list[BankItem]:
-    """The latest items that hold all the words somewhere, in whatever case."""
+    """The latest items that contain all the words, ignoring case."""
     wanted = words.casefold().split()
     found: list[BankItem] = []
     while len(found) < limit and (page := await bank.page(standing, _BATCH, before, kind)):
@@ -74,23 +74,23 @@ IfMatch = Annotated[str | None, Header()]
 
 
 class Change(RequestBody):
-    """What a person changes in an item; None: nothing."""
+    """A person's changes to an item; None: unchanged."""
 
     rubrics: str | None = Field(default=None, max_length=LONGEST)
     takeaways: str | None = Field(default=None, max_length=LONGEST)
     pinned: bool | None = None
     disabled: bool | None = None
     version: str | None = None
-    """of the item as it was shown; None: whichever stands"""
+    """of the item as it was shown; None: the current one"""
 
     @property
     def words(self) -> bool:
-        """Whether the item is written anew."""
+        """Whether the item's text is changed."""
         return self.rubrics is not None or self.takeaways is not None
 
 
 class Decision(BaseModel):
-    """About which version of an item somebody decided."""
+    """The version of an item that somebody decided on."""
 
     version: str | None = None
 
@@ -109,7 +109,7 @@ def router(bank: RubricBank) -> APIRouter:
 
 
 class _BankDesk:
-    """What the routes do; changes of this process come one after another."""
+    """The handlers; changes of this process are made one after another."""
 
     def __init__(self, bank: RubricBank) -> None:
         self._bank = bank
@@ -123,7 +123,7 @@ class _BankDesk:
         before: Annotated[int, Query(ge=1, lt=2**63)] = NEVER,
         kind: ItemKind = "reflection",
     ) -> dict[str, Any]:
-        """Items, the latest first, or those nearest to a query; `next` is a further `before`."""
+        """Items, the latest first, or nearest to a query; `next` is the next page's `before`."""
         words, note = storable(query).strip(), ""
         if words and state in ("current", "active") and before == NEVER:
             try:
@@ -155,7 +155,7 @@ class _BankDesk:
     async def changed(
         self, identifier: str, change: Change, if_match: IfMatch = None
     ) -> dict[str, Any]:
-        """The item as it stands then: an edit has an id of its own."""
+        """The changed item: an edit has an id of its own."""
         async with self._deciding:
             item = await self._standing(identifier, change.version or if_match)
             if change.pinned and item.quarantined and not change.words:
@@ -166,7 +166,7 @@ class _BankDesk:
     async def released(
         self, identifier: str, decision: Decision | None = None, if_match: IfMatch = None
     ) -> dict[str, Any]:
-        """The item, and what its release came to."""
+        """The item, and the result of its release."""
         async with self._deciding:
             version = decision.version if decision else None
             item = await self._standing(identifier, version or if_match)
@@ -196,7 +196,7 @@ class _BankDesk:
         raise missing(message, "It may have been removed: list them again.")
 
     async def _standing(self, identifier: str, version: str | None) -> BankItem:
-        """The item, if nothing has replaced or changed it since it was shown."""
+        """The item, unless it was replaced or changed since it was shown."""
         item = await self._item(identifier)
         if item.until != NEVER:
             raise conflict(
@@ -218,7 +218,7 @@ class _BankDesk:
         return item_json(await self._item(identifier)) | {"warnings": warnings}
 
     async def _edited(self, item: BankItem, change: Change) -> tuple[BankItem, list[str]]:
-        """The new version in the bank, and what a person should know of their words."""
+        """The new version in the bank, and notes for the person on their words."""
         if item.kind == "episode":
             raise conflict("What a run did is not reworded.", "Disable or remove it instead.")
         old = item.reflection

@@ -4,7 +4,7 @@
     /api/runs/{run}/judge, /judgement    judging, and its result, criterion by criterion
     /api/runs/{run}/rate                 how good a person finds it
 
-Judging is done in the background, one run after another; clients poll its state until it is done.
+Judging is done in the background, one run after another; clients poll until it is done.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ TYPES: dict[Kind, str] = {
     "ris": "application/x-research-info-systems; charset=utf-8",
 }
 Judge = Callable[[str], Awaitable[object]]
-"""judges the run of a key and keeps what it gave; raises RubricemError"""
+"""judges the run of a key and stores the result; raises RubricemError"""
 JudgeState = Literal["none", "waiting", "running", "done", "failed"]
 MOST = 32
-"""runs that wait to be judged, or are judged"""
+"""runs that are judged, or wait for it"""
 KEPT = 200
 """states of ended judgings that are kept"""
 _SHORTEST_KEY = 6
-"""characters; what is shorter stands in any text"""
+"""characters; anything shorter could be in any text"""
 
 
 class Rated(RequestBody):
-    """1, of no use, to 5, just what was asked for."""
+    """From 1, of no use, to 5, just what was asked for."""
 
     rating: Annotated[int, Field(strict=True, ge=1, le=BEST)]
     note: str = Field(default="", max_length=MOST_CHARACTERS)
@@ -78,7 +78,7 @@ def router(settings: Settings, judge: Judge) -> APIRouter:
 
 
 class _EndedRuns:
-    """What the routes do."""
+    """The handlers."""
 
     def __init__(self, settings: Settings, jobs: "JudgingJobs") -> None:
         self.jobs = jobs
@@ -124,7 +124,7 @@ class _EndedRuns:
         return {"rating": given.rating, "said": said}
 
     def _ended(self, run: str) -> Trajectory:
-        """The run of this key. Refused (404) where none is, (409) where it has not ended."""
+        """The run of this key. Refused (404) if there is none, (409) if it has not ended."""
         check_known(self._store, run)
         if not self._store.ended(run):
             raise conflict("The run has not ended.", "Wait for its end, or stop it.")
@@ -133,7 +133,7 @@ class _EndedRuns:
 
 @dataclass(slots=True)
 class JudgingJob:
-    """Judging of one run."""
+    """The judging of one run."""
 
     state: JudgeState = "waiting"
     error: str = ""
@@ -145,7 +145,7 @@ class JudgingJob:
 
 
 class JudgingJobs:
-    """Jobs by the run that is judged; used on one event loop."""
+    """Jobs by the run being judged; used on one event loop."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
@@ -154,7 +154,7 @@ class JudgingJobs:
         self._turn = asyncio.Semaphore(1)
 
     def start(self, run: str) -> JudgingJob:
-        """The job of this run: the one that goes on, or a new one. Refused (429) for too many."""
+        """The job of this run, the current or a new one. Refused (429) if there are too many."""
         job = self.of(run)
         if not job.ended:
             return job
@@ -171,7 +171,7 @@ class JudgingJobs:
         return self._jobs.get(run, JudgingJob("none"))
 
     async def aclose(self) -> None:
-        """Break off what goes on; replies that a model gave are kept, and not asked for again."""
+        """Stop the current job; replies of the model are kept, and not requested again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -193,7 +193,7 @@ class JudgingJobs:
 
 
 def _stage(score: StageScore) -> dict[str, Any]:
-    """`score` is None where it is unscored, and `reason` says why."""
+    """`score` is None if it is unscored, and `reason` says why."""
     told = {"stage", "score", "missing", "spread", "components"}
     return score.model_dump(mode="json", include=told) | {
         "reason": score.unscored_reason if score.score is None else score.justification,
@@ -202,7 +202,7 @@ def _stage(score: StageScore) -> dict[str, Any]:
 
 
 def _criterion(verdict: Verdict) -> dict[str, Any]:
-    """`points` from 0, absent, to 2, full; of a flaw they are the flaw's."""
+    """`points` from 0, absent, to 2, full; for a flaw, how much of the flaw there is."""
     criterion, told = verdict.criterion, {"title", "weight", "positive", "persistent"}
     return criterion.model_dump(include=told) | {
         "text": criterion.description,
@@ -213,13 +213,13 @@ def _criterion(verdict: Verdict) -> dict[str, Any]:
 
 
 def file_name(run: str, kind: Kind) -> str:
-    """Letters, digits and dashes of ASCII alone: it goes into a header, then onto a disk."""
+    """Only ASCII letters, digits and dashes: it is used in a header, then on a disk."""
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run).strip("-") or "run"
     return f"rubricem-{safe}.{kind}"
 
 
 def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
-    """The run with this machine's folders and the settings' keys taken out of all its texts."""
+    """The run with this machine's folders and the settings' keys removed from all texts."""
     hidden = _hidden(settings)
     if not hidden:
         return trajectory
@@ -234,7 +234,7 @@ def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
 
 
 def _hidden(settings: Settings) -> dict[str, str]:
-    """Text that is not to leave -> what stands in its place."""
+    """Text that must not leave -> its replacement."""
     folders = {
         settings.data_dir: "DATA",
         settings.weights_dir: "WEIGHTS",
@@ -247,7 +247,7 @@ def _hidden(settings: Settings) -> dict[str, str]:
 
 
 def secrets_in(settings: Settings) -> set[str]:
-    """Every key and password of the settings; one that is too short stands in any text."""
+    """Every key and password in the settings, except ones so short that any text has them."""
     found = (secret for name in Settings.model_fields for secret in _held(getattr(settings, name)))
     return {secret for secret in found if len(secret) >= _SHORTEST_KEY}
 

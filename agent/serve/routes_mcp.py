@@ -1,7 +1,7 @@
 """`/mcp`: the agent's tools for MCP clients, by streamable HTTP, over the runs of the desk.
 
-The SDK is loaded, and the tools are opened, by the first who asks for them. The guard before all
-routes has checked host, origin and token by then. No key of the server is told.
+The SDK is loaded, and the tools are opened, at the first request. By then the guard of all routes
+has checked host, origin and token. No key of the server is passed on.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
-"""the package of the SDK, and the extra that brings it"""
+"""the package of the SDK, and the extra that installs it"""
 TOOLS = "rubricem.agent.mcp.server"
-"""the tools, which load the SDK"""
+"""the module of the tools, which loads the SDK"""
 
 
 def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
@@ -48,7 +48,7 @@ def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
 
 
 class Tools:
-    """An ASGI application that opens the tools of a desk when they are asked for."""
+    """An ASGI application that opens the tools of a desk at the first request."""
 
     def __init__(self, desk: RunDesk, package: str) -> None:
         self._desk = desk
@@ -108,7 +108,7 @@ class Tools:
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """The SDK sets up the logging of the whole process; what that was comes back."""
+    """Restores the logging of the process, which the SDK configures as a whole."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
@@ -119,9 +119,9 @@ def _logging_kept() -> Iterator[None]:
 
 
 class DeskBench(Workbench):
-    """Research is a run of the desk: it waits for its place, and the page shows it like any other.
+    """Research as a run of the desk: it waits for its place, and is shown on the page.
 
-    One that its client gives up is stopped, and can be resumed.
+    If its client gives up, it is stopped, and can be resumed.
     """
 
     def __init__(self, desk: RunDesk) -> None:

@@ -1,10 +1,10 @@
 """`/api/runs`, `/api/threads`, `/api/learning` and `/api/status`: runs over HTTP.
 
 A run's report for a page has the answer as HTML, made by the same renderer as a report's own page:
-Markdown without HTML or images, every mark a button that names its citation. All else is text for
-the page to show as text.
+Markdown without HTML or images, every mark a button that names its citation. Everything else is
+text for the page to show as text.
 
-Above 600 lines, since all of these routes tell of a run in the same words.
+Above 600 lines, since all of these routes represent a run in the same way.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ from rubricem.memory.text import one_line, printable
 
 
 def router(desk: RunDesk, security: Security) -> APIRouter:
-    """Everything that can be asked about runs."""
+    """All routes about runs."""
     runs, conversations, server = _Runs(desk), _Conversations(desk), _Server(desk, security)
     created, accepted = HTTPStatus.CREATED, HTTPStatus.ACCEPTED
     routes = APIRouter(prefix="/api")
@@ -108,16 +108,16 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
 
 
 MOST_OPEN = 2000
-"""streams at once, of all runs"""
+"""most open streams, of all runs"""
 MOST_DIGITS = 15
 SOON = 0.2
-"""seconds in which a list takes in what changed; it says how many runs it did not get to"""
+"""seconds in which a list reads what changed; it reports how many runs are left"""
 TOGETHER = 0.005
-"""seconds for which a look waits for others: a page asks for its list and for the latest at once"""
+"""seconds for which a scan waits for others: a page requests its list and the latest at once"""
 
 
 class Labelled(RequestBody):
-    """What a person calls a run; None: as it is."""
+    """A person's name for a run, and its tags; None: unchanged."""
 
     title: str | None = Field(default=None, max_length=1000)
     tags: tuple[str, ...] | None = Field(default=None, max_length=100)
@@ -125,15 +125,15 @@ class Labelled(RequestBody):
 
 @dataclass
 class _Runs:
-    """What is asked about runs."""
+    """The handlers about runs."""
 
     desk: RunDesk
     streams: int = 0
-    """streams of events that are open"""
+    """number of open streams of events"""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """held by whoever looks through the runs: two at once would both take twice as long"""
+    """held by the current scan of the runs: two at once would both take twice as long"""
     coming: asyncio.Task[int] | None = None
-    """the next look, which has not begun: it sees all that was there when it was asked for"""
+    """the next scan, which has not begun: it sees everything up to the request for it"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
@@ -146,7 +146,7 @@ class _Runs:
         q: Annotated[str, Query(max_length=1000)] = "",
         tag: Annotated[str, Query(max_length=LONGEST_TAG)] = "",
     ) -> dict[str, Any]:
-        """Runs that were asked before one (or all), the newest first; `q`: words to be in them."""
+        """Runs before a given one (or all), the newest first; `q`: words that they contain."""
         past, desk = self.desk.history, self.desk
         counts: dict[str, Any] = {"reading": await self._look()}
 
@@ -167,9 +167,9 @@ class _Runs:
         return {"runs": found, **counts}
 
     async def _look(self) -> int:
-        """Take in what changed until now; how many runs were not got to.
+        """Read what changed until now; returns how many runs are left to read.
 
-        Those that come together share one look, of which most is spent on the folders' times.
+        Simultaneous calls share one scan, most of which is reading the folders' times.
         """
 
         async def look() -> int:
@@ -195,7 +195,7 @@ class _Runs:
         return {**asdict(found), "said": found.told()}
 
     async def delete(self, run: str) -> Response:
-        """Delete a run for good. Refused (409) while it goes on."""
+        """Delete a run permanently. Refused (409) while it is in progress."""
         await self.desk.known(run)
         if run in self.desk.live:
             raise conflict("The run goes on.", "Stop it first.")
@@ -223,7 +223,7 @@ class _Runs:
         return {**said, "verified": None, "html": "", "markdown": "", **empty}
 
     async def draft(self, run: str) -> dict[str, str]:
-        """The answer as it is written, or as far as it is."""
+        """The answer as far as it is written."""
         await self.desk.known(run)
         work = self.desk.live.get(run)
         written = work.telling.answer if work else None
@@ -282,7 +282,7 @@ class _Runs:
         return {"run": run, "id": answered.id}
 
     def _past_events(self, run: str) -> bytes:
-        """The end of a run that was asked elsewhere, as events; Refused (409) where it has none."""
+        """The end of a run asked elsewhere, as events; Refused (409) if it has not ended."""
         if not self.desk.store.ended(run):
             raise conflict("Nothing is told of this run.", "Resume it to go on with it here.")
         trajectory = self.desk.store.load(run)
@@ -336,19 +336,19 @@ def _source(answer: CitedAnswer, source: Source) -> dict[str, Any]:
 
 
 UNFINISHED, UNREADABLE, ELSEWHERE = "unfinished", "unreadable", "elsewhere"
-"""statuses of a run without a trajectory: to be resumed, damaged, worked on by another process"""
+"""statuses of a run without a trajectory: resumable, damaged, in progress in another process"""
 
 
 def conversations(desk: RunDesk) -> dict[str, str]:
-    """The conversation of each run that is in one; reads files."""
+    """The conversation of each run that has one; reads files."""
     found = desk.conversations.listed().conversations
     return {run: each.id for each in found for run in each.own_runs}
 
 
 async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, Any]:
-    """The run with what it took so far; what cannot be read of it is left out.
+    """The run with its figures so far; what cannot be read of it is left out.
 
-    Raises Refused (404) where its folder is gone and nobody works on it.
+    Raises Refused (404) if its folder is gone and it is not in progress.
     """
     return await _summary(desk, *await asyncio.to_thread(_kept, desk, run, told))
 
@@ -375,7 +375,7 @@ async def _summary(
 def _kept(
     desk: RunDesk, run: str, told: Mapping[str, str]
 ) -> tuple[dict[str, Any], Trajectory | None]:
-    """What was asked, and how it ended if it did; reads files."""
+    """The question, and the outcome if it has ended; reads files."""
     work = desk.live.get(run)
     try:
         asked_at = work.began if work else desk.store.asked_at(run)
@@ -432,26 +432,26 @@ def _ended(trajectory: Trajectory) -> dict[str, Any]:
 
 
 class Titled(RequestBody):
-    """A title; "": the first question stands for it."""
+    """A title; "": the first question is used."""
 
     title: str = Field(default="", max_length=1000)
 
 
 class Begun(Titled):
-    """A new thread, empty or one that goes on after a run."""
+    """A new thread, empty or continuing after a run."""
 
     run: str | None = Field(default=None, max_length=64)
 
 
 class Branched(RequestBody):
-    """The last run that the branch has in common with its thread."""
+    """The last run that the branch shares with its thread."""
 
     run: str = Field(max_length=64)
 
 
 @dataclass(frozen=True)
 class _Conversations:
-    """What is asked about conversations, which are threads to who asks."""
+    """The handlers about conversations, which the interface calls threads."""
 
     desk: RunDesk
 
@@ -484,7 +484,7 @@ class _Conversations:
     async def export(self, thread: str) -> Response:
         """The answered questions of a thread as one page, without this machine's paths and keys.
 
-        Refused (409) where none is answered.
+        Refused (409) if none is answered.
         """
         found = await asyncio.to_thread(self.desk.conversation, thread)
         content = await asyncio.to_thread(self._page, found)
@@ -534,7 +534,7 @@ SET = "set, and not shown"
 DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
 """settings that a question may change"""
 ASKED = DEFAULTS | {"answer_format", "model", "source"}
-"""those that the page has beside a question"""
+"""those that the page shows beside a question"""
 MONTH = 30 * 86400
 """seconds"""
 
@@ -548,13 +548,13 @@ class Login(BaseModel):
 
 
 def _origin(settings: Settings, name: str) -> str:
-    """Where a value came from; "": from whoever began the server otherwise."""
+    """Where a value came from; "": from whoever started the server in another way."""
     found = settings.origin(name)
     return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
 
 
 def _shown_value(value: object, hidden: set[str]) -> str:
-    """A setting's value in a line, without what opens other doors."""
+    """A setting's value in a line, without secrets."""
     if isinstance(value, SecretStr):
         return SET
     if isinstance(value, tuple):
@@ -571,7 +571,7 @@ def _shown_value(value: object, hidden: set[str]) -> str:
 
 @dataclass(frozen=True)
 class _Server:
-    """What the server is and can, the way in where a token is required, and its learning."""
+    """The handlers about the server itself, logging in where a token is required, and learning."""
 
     desk: RunDesk
     security: Security
@@ -599,9 +599,9 @@ class _Server:
         }
 
     def settings(self) -> dict[str, Any]:
-        """Every setting in force, where it came from and what it means; no key is told.
+        """Every setting in force, its origin and its meaning; no key is shown.
 
-        Users, who are not at the server's machine, are told what a question may change.
+        Users, who are not at the server's machine, see only what a question may change.
         """
         settings, user = self.desk.settings, bool(self.desk.user)
         told = [n for n in Settings.model_fields if not user or n in {*DEFAULTS, "answer_format"}]
@@ -644,7 +644,7 @@ class _Server:
         return {"login": True}
 
     async def learn(self) -> dict[str, Any]:
-        """Learn from all that wait; those that are at it already stay where they are."""
+        """Learn from all waiting runs; those already queued keep their places."""
         await self.desk.lessons.begin()
         return await self.desk.lessons.state()
 

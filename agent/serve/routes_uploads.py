@@ -1,15 +1,15 @@
 """`/api/uploads`: documents that a browser sends, to be searched as a source by name.
 
     uploads/NAME/DOCUMENT    as it was sent; never unpacked or run
-    uploads/.new-*           a set on its way; what a kill left is removed by the next one
+    uploads/.new-*           a set being uploaded; remains of a killed process are removed later
 
-A body is read piece by piece and given up as soon as it is larger than what is taken; what each
-may bring is reserved before it comes. A document is in its place whole or not at all, and a new
-set appears at once. Nothing here follows a link.
+A body is read piece by piece and aborted as soon as it exceeds the limit; its allowed size is
+reserved before it is read. A document is stored whole or not at all, and a new set appears at once.
+No link is followed.
 
-A name is one path component, the same on every system. It is looked at as it is and in its
-compatibility form (Unicode NFKC), so that no look-alike of a separator or a dot passes, and is
-refused rather than mended: nothing is stored under a name that nobody gave.
+A name is one path component, valid on every system. It is checked as it is and in its compatibility
+form (Unicode NFKC), so that no look-alike of a separator or a dot passes, and is refused rather
+than mended: nothing is stored under a name that nobody gave.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import sync, writable
 
 NAME_BYTES = 180
-"""of a name in UTF-8; most file systems hold 255"""
+"""of a name in UTF-8; most file systems allow 255"""
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|]')
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d|conin\$|conout\$)(?:\..*)?", re.I | re.S)
 """names that mean a device on Windows, whatever their suffix"""
@@ -45,7 +45,7 @@ _SHOWN = 60
 
 
 def folder_name(name: str) -> str:
-    """The name in its composed form. Raises Refused where it could mean anything but itself."""
+    """The name in its composed form. Raises Refused if it is ambiguous or unsafe."""
     named = unicodedata.normalize("NFC", name.strip(" "))
     for form in (named, unicodedata.normalize("NFKC", named)):
         if wrong := _wrong(form):
@@ -57,7 +57,7 @@ def folder_name(name: str) -> str:
 
 
 def document_name(name: str) -> str:
-    """The same for a document, whose suffix must say a kind that is read."""
+    """The same for a document, whose suffix must be of a supported kind."""
     named = folder_name(name)
     if PurePath(named).suffix.lower() not in READERS:
         raise SettingsError(
@@ -68,7 +68,7 @@ def document_name(name: str) -> str:
 
 
 def _wrong(name: str) -> str:
-    """What is wrong with a name; "" where nothing is."""
+    """What is wrong with a name; "" if nothing is."""
     faults = {
         "it is empty": not name,
         f"it is longer than {NAME_BYTES} bytes": len(name.encode("utf-8", "replace")) > NAME_BYTES,
@@ -82,7 +82,7 @@ def _wrong(name: str) -> str:
 
 
 def _said(name: str) -> str:
-    """The name as it can be shown, whatever it holds."""
+    """The name in a printable form."""
     return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 
 
@@ -90,7 +90,7 @@ MOST_FOLDERS = 200
 MOST_DOCUMENTS = 2000
 """in one folder"""
 MOST_IN_ALL = 20_000
-"""documents in all folders together: each request looks at all of them"""
+"""documents in all folders together: each request lists all of them"""
 ALL_BYTES = 2_000_000_000
 """in all folders together"""
 REQUEST_BYTES = 200_000_000
@@ -102,14 +102,14 @@ _NEW = ".new-"
 _LOOKED_AT = 8192
 _PACKED = dict.fromkeys((".docx", ".pptx", ".xlsx", ".epub"), b"PK\x03\x04")
 _BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
-"""what stands near the beginning of a document that is no text"""
+"""bytes near the beginning of a document that is not text"""
 
 
 class Uploads:
-    """The uploads of one data directory. Raises Refused for what is not taken.
+    """The uploads of one data directory. Raises Refused for what is not accepted.
 
-    Only `upload` lets others go on meanwhile: all else blocks. One set is put into its place at a
-    time, and the bytes that uploads may still take are shared out before they come.
+    Only `upload` is asynchronous: all else blocks. One set is put in place at a time, and the bytes
+    that uploads may still take are reserved before they are read.
     """
 
     def __init__(self, data_dir: Path, most: int) -> None:
@@ -121,7 +121,7 @@ class Uploads:
         self._placing = asyncio.Lock()
 
     def listed(self) -> JSONResponse:
-        """All folders and documents, made into JSON here, in this thread: that can take a while."""
+        """All folders and documents as JSON, made in this thread: that can take a while."""
         limits = {
             "files": REQUEST_FILES,
             "file_bytes": MOST_BYTES,
@@ -132,7 +132,7 @@ class Uploads:
         return JSONResponse({"uploads": uploads, "limits": limits})
 
     async def upload(self, request: Request) -> dict[str, Any]:
-        """Take `documents` into the folder that `folder` names."""
+        """Store `documents` in the folder that `folder` names."""
         length = request.headers.get("content-length", "")
         # As many bytes as it says that it brings, else as many as are taken of any.
         wanted = int(length) if length.isascii() and length.isdigit() else REQUEST_BYTES
@@ -148,7 +148,7 @@ class Uploads:
                 await form.close()
 
     def remove(self, name: str) -> dict[str, Any]:
-        """Remove a folder: it is gone at once, its documents soon after."""
+        """Remove a folder: it disappears at once, its documents are deleted soon after."""
         held = self._held(name)
         with writable(held):
             gone = self.folder / f"{_NEW}{uuid.uuid4().hex}"
@@ -166,7 +166,7 @@ class Uploads:
 
     @asynccontextmanager
     async def _share(self, most: int) -> AsyncIterator[int]:
-        """So many bytes, or as many as are left, for as long as a request lasts."""
+        """This many bytes, or as many as are left, reserved for the duration of a request."""
         async with self._sharing:
             # Read before the folders are: what is put into its place meanwhile counts twice then,
             # where it would not count at all the other way round.
@@ -192,13 +192,13 @@ class Uploads:
         }
 
     def _room(self) -> int:
-        """Bytes that may still come."""
+        """Bytes that may still be uploaded."""
         folders = map(_documents, self._folders())
         held = sum(state.st_size for documents in folders for state in documents.values())
         return max(0, self._most - held)
 
     def _take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
-        """Store documents in a folder, beside those that it has; those of the same name go."""
+        """Add documents to a folder; existing ones of the same name are replaced."""
         folder, named = folder_name(name), _named(documents)
         self._see_room(folder, named)
         with writable(self.folder):
@@ -233,7 +233,7 @@ class Uploads:
         return [path for path in sorted(self.folder.iterdir()) if _is_own_folder(path)]
 
     def _held(self, name: str) -> Path:
-        """The folder of a name, taken from those that there are."""
+        """The existing folder of a name."""
         for path in self._folders():
             if path.name == name:
                 return path
@@ -256,7 +256,7 @@ class Uploads:
             raise _too_much(message, "Delete some that are not needed any more.")
 
     def _put(self, new: Path, place: Path) -> None:
-        """Have what was written at its place: all at once where there is none yet."""
+        """Move what was written into place: atomically if there is no folder yet."""
         if not os.path.lexists(place):
             new.rename(place)
         elif not _is_own_folder(place):
@@ -284,7 +284,7 @@ def _named(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
 
 
 def _check_kind(name: str, file: BinaryIO) -> None:
-    """See that a document is not larger than is read, and is what its name says."""
+    """Check that a document is not too large to read, and is what its name says."""
     if file.seek(0, os.SEEK_END) > MOST_BYTES:
         message = f"{name!r} is larger than {MOST_BYTES // 1_000_000} MB."
         raise _too_much(message, "Split it.")
@@ -302,7 +302,7 @@ def _check_kind(name: str, file: BinaryIO) -> None:
 
 
 def _documents(folder: Path) -> dict[str, os.stat_result]:
-    """The documents of a folder by name; those that are removed meanwhile are left out."""
+    """The documents of a folder by name, skipping any that are removed meanwhile."""
     found = {}
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
@@ -325,7 +325,7 @@ def _too_much(message: str, remedy: str) -> RequestRefused:
 
 
 class _TooLarge(MultiPartException):
-    """More came than is taken."""
+    """A body exceeded its limit."""
 
 
 def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:

@@ -1,14 +1,14 @@
-"""Who may ask the server what, decided before any route sees a request.
+"""Who may make which request, decided before any route sees it.
 
 A foreign page whose name is pointed at this host is refused by its Host, other sites by their
 Origin, and their forms by a header that none can send without permission. The server requires its
 token, or the cookie of a login, even on loopback, which every user of the machine can reach. Bodies
 are limited in size and time, and addresses in rate; callers who showed the token have a rate of
-their own. Every reply forbids the page everything that it does not need.
+their own. Every response forbids the page everything that it does not need.
 
-Below all that connections are counted. A connection without a complete request in time is closed;
-if too many are waiting for theirs, the one that waited longest is closed, so that complete requests
-are served whatever others leave unfinished.
+Below that, connections are counted. A connection without a complete request in time is closed; if
+too many wait for their requests, the one that has waited longest is closed, so that complete
+requests are served whatever others leave unfinished.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ else:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol as HTTPProtocol
 
 MOST_ADDRESSES = 1024
-"""addresses that are remembered; the one heard of least recently is forgotten"""
+"""addresses that are remembered; the least recently seen is forgotten"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A bucket of requests that fills again."""
+    """A token bucket of requests."""
 
     at_once: float
     a_second: float
@@ -51,16 +51,16 @@ class Rate:
 
 @dataclass
 class Rates:
-    """What each address has left."""
+    """The remaining requests of each address."""
 
     reading: Rate = Rate(2000, 200)
     changing: Rate = Rate(120, 10)
     clock: Callable[[], float] = time.monotonic
     _left: OrderedDict[tuple[str, bool], tuple[float, float]] = field(default_factory=OrderedDict)
-    """what is left, and when that was"""
+    """what is left, and when that was computed"""
 
     def allow(self, address: str, changing: bool) -> bool:
-        """Whether one more request is carried out; it is counted if so."""
+        """Whether one more request is allowed; if so, it is counted."""
         rate = self.changing if changing else self.reading
         now, key = self.clock(), (address, changing)
         left, at = self._left.pop(key, (rate.at_once, now))
@@ -75,18 +75,18 @@ class Rates:
 CSRF_HEADER = "X-Rubricem"
 COOKIE = "rubricem"
 GUARDED = ("/api/", "/v1/", "/mcp", "/metrics")
-"""what is neither a static file nor asked by whoever watches whether the server lives"""
+"""what is neither a static file nor a health check"""
 PROGRAMS = ("/v1/", "/mcp")
-"""what programs speak that know no header of ours; their bodies are JSON, which no form sends"""
+"""used by programs that do not send our header; their bodies are JSON, which no form sends"""
 OPEN = ("/api/login",)
-"""what can be asked without the token"""
+"""allowed without the token"""
 OWNERS = ("/metrics", "/api/users")
-"""what only the server's own token opens"""
+"""only for the server's own token"""
 OWNER = ""
 USER = "rubricem.user"
-"""of a request's scope: the name of in whose name it is, `OWNER` for whoever runs the server"""
+"""of a request's scope: the name of its user, `OWNER` for whoever runs the server"""
 AS_HEADER, AS_COOKIE = "X-Rubricem-User", "-user"
-"""by which the owner looks at what is a user's"""
+"""by which the owner chooses the user whose data they see"""
 SAFE = ("GET", "HEAD")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -109,29 +109,29 @@ HEADERS: Mapping[bytes, bytes] = {
 
 @dataclass(frozen=True)
 class Security:
-    """What one server requires of those who ask it."""
+    """What one server requires of its callers."""
 
     host: str = "127.0.0.1"
-    """what it listens on"""
+    """the address it listens on"""
     token: str | None = field(default=None, repr=False)
-    """None: no token is asked for"""
+    """None: no token is required"""
     port: int = 0
-    """tells its cookie from those of other servers of this machine, as cookies know no ports"""
+    """distinguishes its cookie from other servers' of this machine, as cookies ignore ports"""
     names: tuple[str, ...] = ()
-    """what this machine is called in its networks, where the server listens in all of them"""
+    """this machine's names in its networks, if the server listens in all of them"""
     most_body: int = 1 << 20
     """bytes"""
     bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
-    """paths whose bodies may have another size"""
+    """limits for paths whose bodies may have another size"""
     rates: Rates = field(default_factory=Rates)
     proxies: tuple[str, ...] = ()
-    """addresses whose word is taken on who asks, by X-Forwarded-For"""
+    """addresses trusted to name the client in X-Forwarded-For"""
     head_seconds: float = 10
-    """from the beginning of a connection, or the last reply on it, to a whole request's head"""
+    """from the beginning of a connection, or the last response on it, to a complete request head"""
     body_seconds: float = 20
-    """that a body may be waited for, and one more for each `LEAST_RATE` bytes of it"""
+    """time for a body, plus one for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
-    """who has a token beside the server's own"""
+    """users with tokens besides the server's own"""
     _tickets: dict[str, float] = field(default_factory=dict, repr=False)
     """each admits one login, until its time"""
 
@@ -146,33 +146,33 @@ class Security:
         return f"{COOKIE}-{self.port}" if self.port else COOKIE
 
     def ticket(self) -> str:
-        """What a link may hold in the place of the token: once used it is worth nothing."""
+        """A single-use substitute for the token, to put in a link."""
         made = secrets.token_urlsafe(32)
         self._tickets[made] = time.monotonic() + TICKET_SECONDS
         return made
 
     def enters(self, given: str) -> str | None:
-        """Whose token this is, "" for the server's own or a ticket, which it uses up."""
+        """Whose token this is; "" for the server's own or for a ticket, which is used up."""
         if self._tickets.pop(given, 0.0) > time.monotonic() or self.admits(given):
             return OWNER
         return self.users.by_token(given) if self.users else None
 
     def admits(self, token: str) -> bool:
-        """Whether this is the token; takes as long for any of the same length."""
+        """Whether this is the token; takes the same time for all of the same length."""
         return self.token is None or hmac.compare_digest(token.encode(), self.token.encode())
 
     def cookie(self, name: str = OWNER) -> str:
-        """What a browser is given that has shown a token; it says nothing of the token."""
+        """The cookie for a browser that has shown a token; it reveals nothing of the token."""
         if name and self.users:
             return f"{name}:{self.users.all()[name].cookie()}"
         return hmac.new((self.token or "").encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
 
     def most(self, path: str) -> int:
-        """Bytes that the body of a request may have."""
+        """Most bytes of a request's body."""
         return self.bodies.get(path, self.most_body)
 
     def check(self, method: str, path: str, headers: Mapping[str, str], client: str) -> str:
-        """In whose name the request is carried out; raises Refused where it is not to be."""
+        """The user of the request; raises Refused if it is not allowed."""
         self._check_host(headers.get("host", ""))
         self._check_origin(path, headers)
         # Users of one machine share its loopback address: who knows the token has a rate apart.
@@ -262,7 +262,7 @@ class Security:
         return self.users.by_cookie(shown) if self.users else None
 
     def _acted(self, headers: Mapping[str, str]) -> str:
-        """In whose name the owner looks: one whom a header names, or the page's choice."""
+        """The user whose data the owner wants: by a header, or the page's choice."""
         users = self.users.all() if self.users else {}
         name = headers.get(AS_HEADER.casefold(), "")
         if name and name not in users:
@@ -273,7 +273,7 @@ class Security:
         return name or (chosen if chosen in users else OWNER)
 
     def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
-        """How uvicorn serves the application; forwarded headers count from a named proxy alone."""
+        """The configuration of uvicorn; forwarded headers count only from a named proxy."""
         most = max(64, raise_descriptors() - RESERVED)
         of_all = Bounds(min(OF_ALL.open, most), min(OF_ALL.awaiting, most // 2))
         connections = Connections(of_all, OF_ONE, self.proxies)
@@ -312,7 +312,7 @@ def too_large(most: int) -> RequestRefused:
 
 
 def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The number that a host is given by; None for a name."""
+    """The IP address if a host is given as one; None for a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -322,16 +322,16 @@ def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 MOST_DIGITS = 18
 """of a body's length"""
 LEAST_RATE = 16_384
-"""bytes of a body that may take a second"""
+"""bytes per second at which a body must arrive"""
 TOO_SLOW = RequestRefused(
     HTTPStatus.REQUEST_TIMEOUT, "The body came too slowly.", "Send it again, all at once."
 )
 DISCARDED = 16
-"""times its limit of a body is read and thrown away before the connection is closed"""
+"""times its limit that a body is read and discarded before the connection is closed"""
 
 
 class Guard:
-    """Lets through what `Security` lets through."""
+    """Passes on the requests that `Security` allows."""
 
     def __init__(self, app: ASGIApp, security: Security) -> None:
         self._app = app
@@ -358,7 +358,7 @@ class Guard:
 
 
 class _Exchange:
-    """One request: receives a body up to its limit, and sends the reply with our headers."""
+    """One request: receives a body up to its limit, and sends the response with our headers."""
 
     def __init__(self, receive: Receive, send: Send, path: str, security: Security) -> None:
         self._receive = receive
@@ -367,7 +367,7 @@ class _Exchange:
         self._most = security.most(path)
         self._seconds = security.body_seconds
         self._whole = False
-        """nothing of the body is to come"""
+        """the body is complete"""
         self._read = 0
         self._begun = False
         self._refused = False
@@ -387,7 +387,7 @@ class _Exchange:
         return {"type": "http.disconnect"}
 
     async def _next(self) -> Message:
-        """The next of the body; TimeoutError where it was waited for too long in all."""
+        """The next part of the body; TimeoutError if it took too long in all."""
         if self._whole:
             return await self._receive()
         begun = time.monotonic()
@@ -411,7 +411,7 @@ class _Exchange:
         await self._send(message)
 
     async def refuse(self, refused: RequestRefused) -> None:
-        """Say why, in the place of whatever the application has to say, if it has not begun."""
+        """Send the refusal instead of the application's response, unless that has begun."""
         if self._begun or self._refused:
             return
         body = json.dumps(reply_of(refused, self._path)[0]).encode()
@@ -425,7 +425,7 @@ class _Exchange:
         self._refused = True
 
     async def discard(self) -> None:
-        """Read on without keeping anything: who is cut off while they send does not hear why."""
+        """Read and discard the rest: a client that is cut off while sending never sees why."""
         with suppress(TimeoutError):
             while self._read < DISCARDED * self._most and not self._whole:
                 await self._next()
@@ -433,23 +433,23 @@ class _Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Connections that may be open, and those of them on which a whole request is awaited."""
+    """Limits on open connections, and on those that wait for a complete request."""
 
     open: int
     awaiting: int
 
 
 class Connections:
-    """The connections of one server, within bounds for each address and for all."""
+    """The connections of one server, limited per address and in all."""
 
     def __init__(self, of_all: Bounds, of_one: Bounds, shared: tuple[str, ...] = ()) -> None:
-        """`shared`: addresses of many, which only the bounds for all hold for."""
+        """`shared`: addresses of many clients, to which only the limits in all apply."""
         self._of_all = of_all
         self._of_one = of_one
         self._shared = shared
         self._open: dict[BoundedProtocol, None] = {}
         self._awaiting: dict[BoundedProtocol, None] = {}
-        """the one that waits longest first"""
+        """the one that has waited longest first"""
         self._counts: Counter[tuple[str, bool]] = Counter()
         """by address, and whether they await a request"""
         self._thinning: asyncio.TimerHandle | None = None
@@ -460,9 +460,9 @@ class Connections:
         self.wait(one)
 
     def wait(self, one: "BoundedProtocol") -> None:
-        """Its next request is awaited; who waits longest goes where too many are open by now.
+        """It awaits its next request; if too many are open, the longest waiting is closed.
 
-        Where too many wait for a request, those go a moment later.
+        If too many wait for a request, those are closed a moment later.
         """
         if one not in self._open:
             return
@@ -479,10 +479,10 @@ class Connections:
             self._thinning = one.loop.call_later(MOMENT, self._thin)
 
     def _thin(self) -> None:
-        """End those that waited longest where more than the bounds await a request.
+        """Close those that waited longest, if more than the limits await a request.
 
-        Not when one more comes: of hundreds that are accepted at once the requests may be here,
-        too, and were not read yet.
+        Not at once when another one comes: if hundreds are accepted together, their requests may
+        have arrived too, and just not been read.
         """
         self._thinning = None
         for address in {each for each, _ in self._counts}.difference(self._shared):
@@ -492,13 +492,13 @@ class Connections:
             self._drop_longest()
 
     def _drop_longest(self, address: str | None = None) -> None:
-        """End the one that awaits a request longest, of an address or of all; none may do so."""
+        """Close the one that has waited longest, of an address or of all; there may be none."""
         of_it = (each for each in self._awaiting if address in (None, each.address))
         if longest := next(of_it, None):
             longest.drop()
 
     def serve(self, one: "BoundedProtocol") -> None:
-        """A whole request came on it."""
+        """A complete request arrived on it."""
         if self._awaiting.pop(one, False) is None:
             self._counts[one.address, True] -= 1
 
@@ -512,11 +512,11 @@ class Connections:
 MOST_HEAD = 65_536
 """bytes of a request before its body"""
 MOST_AT_ONCE, MOST_BEHIND = 16_384, 32
-"""bytes that are parsed at once; requests on a connection that wait for the reply to another"""
+"""bytes that are parsed at once; requests on a connection that wait behind another"""
 
 
 class BoundedProtocol(HTTPProtocol):
-    """uvicorn's own, which knows no bound for what comes before a whole request."""
+    """uvicorn's own, which has no limit before a complete request."""
 
     def __init__(self, connections: Connections, seconds: float, **rest: Any) -> None:
         super().__init__(**rest)
@@ -557,7 +557,7 @@ class BoundedProtocol(HTTPProtocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """End it at once: who never reads what it was sent would hold it open otherwise."""
+        """Close it at once: a client that never reads would keep it open otherwise."""
         self._connections_held.leave(self)
         self.transport.abort()
 
@@ -577,16 +577,16 @@ class BoundedProtocol(HTTPProtocol):
 
 
 GRACE = 3
-"""seconds that connections get to end when a server ends"""
+"""seconds for connections to end when a server ends"""
 OF_ALL, OF_ONE = Bounds(4096, 1024), Bounds(2560, 256)
 MOMENT = 0.5
 """seconds in which a request that came with its connection is read"""
 DESCRIPTORS, RESERVED = 65_536, 256
-"""files that are open at most, and those that connections leave to the rest of the process"""
+"""most open files, and how many of them are reserved for the rest of the process"""
 
 
 def raise_descriptors() -> int:
-    """Have this process open as many files as it may; gives how many."""
+    """Raise this process's limit on open files as far as allowed; returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
