@@ -1,24 +1,24 @@
-"""What a model server is: calls at a time, what its failures mean, what its tokens cost.
+"""A model server's limits: calls at a time, what its failures mean, what its tokens cost.
 
 All clients of a server share its `Limiter`, so that a server which asks for a pause gets it from
 every caller: of many questions in flight only the first runs into the limit. How many calls a
-server bears shows itself: where it limits its callers or falls silent, half as many go on, and
-for every so many that succeed one more is let through again, unless they take far longer than
-they once did (additive increase, multiplicative decrease, as TCP does it).
+server can take is learnt: if it limits its callers or falls silent, the number is halved, and for
+each window of successful calls it grows by one again, unless they take far longer than they once
+did (additive increase, multiplicative decrease, as in TCP).
 
-Calls are tried again here and nowhere else: exponential back-off with jitter, and the server's own
-word on it, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
-`retry-after-ms` that some servers send. A server's own words are quoted only where they help, cut
+Calls are retried here and nowhere else: exponential back-off with jitter, and the server's own
+instructions, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
+`retry-after-ms` that some servers send. A server's own words are quoted only if they help, cut
 short and without the API key, which some servers repeat in their refusals.
 
 Prices are in US dollars per million tokens. The published ones are OpenAI's for its standard tier
 as of March 2026; prices change, so the user's own table goes first. They hold for OpenAI's own
 address alone: the same model name on another server says nothing about that server's price, and a
-server of one's own costs electricity that nobody counted. No price is None, never 0. Models whose
-price depends on the hour or on the length of the prompt are left out.
+self-hosted server costs electricity that nobody counted. An unknown price is None, never 0. Models
+whose price depends on the hour or on the length of the prompt are left out.
 
-It is one module, above 600 lines, since each part decides by the others: a failure says whether to
-wait, the wait holds back all callers, and what a try cost goes along with its failure.
+It is one module, above 600 lines, since its parts depend on each other: a failure says whether to
+wait, the wait holds back all callers, and what a try cost is reported with its failure.
 """
 
 import asyncio
@@ -53,15 +53,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a server is. `url` and `host` are fit to be shown: they carry no credentials."""
+    """Where a server is. `url` and `host` can be shown: they contain no credentials."""
 
     url: str
-    """scheme, host, port and path, without a last slash"""
+    """scheme, host, port and path, without a trailing slash"""
     host: str
     """host and port"""
     loopback: bool
     basic: str | None = field(default=None, repr=False)
-    """the Authorization header that a user name and password in the address ask for"""
+    """the Authorization header for a user name and password in the address"""
 
     @classmethod
     def parse(cls, base_url: str) -> "Endpoint":
@@ -106,8 +106,8 @@ class Retry:
     def wait(self, tried: int, asked: float | None, chance: float) -> float:
         """Seconds before the next try, after `tried` failed ones; `chance` is in [0, 1).
 
-        Half to all of `first * 2 ** (tried - 1)`, at most `longest`; a wait that the server
-        asked for is never shortened, only spread by up to a tenth.
+        Half to all of `first * 2 ** (tried - 1)`, at most `longest`; a wait that the server asked
+        for is never shortened, only extended by up to a tenth.
         """
         if asked is not None:
             return asked * (1 + chance / 10)
@@ -117,34 +117,34 @@ class Retry:
 
 @dataclass(eq=False)
 class AttemptError(Exception):
-    """One failed try: what a person is told if it was the last, and whether to try `again`."""
+    """One failed try: the message if it was the last, and whether to try `again`."""
 
     message: str
     remedy: str
     _: KW_ONLY
     again: bool = False
     asked: float | None = None
-    """seconds that the server wants to be left alone"""
+    """seconds for which the server asked to be left alone"""
     crowded: bool = False
     """the server limits its callers, so all of them should wait"""
     silent: bool = False
-    """the server took the call and never answered it"""
+    """the server accepted the call and never answered it"""
     away: bool = False
-    """the server serves nobody now, whatever it is asked"""
+    """the server is unavailable, whatever the request"""
     usage: Usage = NO_USAGE
-    """what the try cost all the same"""
+    """what the try cost nevertheless"""
 
     def __str__(self) -> str:
         return self.message
 
 
 def note_spent(failed: BaseException, usage: Usage) -> None:
-    """Write down on what ends a call what it has cost all the same."""
+    """Record on an exception what the call had cost nevertheless."""
     failed.usage = usage  # type: ignore[attr-defined]
 
 
 def spent_by(failed: BaseException) -> Usage:
-    """What a call had cost when that ended it, as far as anybody wrote it down."""
+    """The cost of a call that this exception ended, as far as it was recorded."""
     usage = getattr(failed, "usage", None)
     return usage if isinstance(usage, Usage) else NO_USAGE
 
@@ -154,9 +154,9 @@ def is_transient(status: int) -> bool:
 
 
 def asked_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that the response's headers ask to wait, or None where they say nothing usable.
+    """Seconds that the response's headers ask to wait, or None if they say nothing usable.
 
-    A time of day is held against the server's own clock where it tells that, else against `now`.
+    A time of day is compared with the server's own clock if it is given, else with `now`.
     """
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
@@ -187,12 +187,12 @@ def _number(value: str | None) -> float | None:
 
 
 CROWDED = 2.0
-"""times the best median time of a call, above which no more calls are let through"""
+"""times the best median time of a call, above which the number of calls does not grow"""
 
 
 @dataclass(slots=True)
 class Allowance:
-    """How many calls at once a server is known to bear: never below 1 nor above `most`."""
+    """How many simultaneous calls a server can take: never below 1 nor above `most`."""
 
     most: int
     now: int = field(init=False)
@@ -204,9 +204,9 @@ class Allowance:
         self.now = self.most
 
     def failed(self, began: float) -> None:
-        """A call that began then was refused for want of room, or never answered.
+        """A call that began then was refused for lack of capacity, or never answered.
 
-        Many calls in flight hear the same; only one that began after the last cut is news.
+        Many calls in flight get the same refusal; only one that began after the last cut counts.
         """
         if began > self._cut_at:
             self.now = max(1, self.now // 2)
@@ -214,7 +214,7 @@ class Allowance:
             self._seconds.clear()
 
     def succeeded(self, began: float, seconds: float) -> None:
-        """A call took so long; a full window of them may let one more through."""
+        """A call succeeded; a full window of them may allow one more."""
         if began <= self._cut_at:
             return
         self._seconds.append(seconds)
@@ -240,7 +240,7 @@ class Limiter:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """One call's place; waits until one is free and no pause is on."""
+        """A place for one call; waits until one is free and no pause is in force."""
         await self._enter()
         try:
             # A pause may be prolonged while it is waited out.
@@ -259,11 +259,11 @@ class Limiter:
             self._let_in()
 
     def pause(self, seconds: float) -> None:
-        """Begin no call for so long; a pause never shortens one that is on."""
+        """Begin no call for so long; a pause never shortens a current one."""
         self._resumes_at = max(self._resumes_at, time.monotonic() + seconds)
 
     async def _enter(self) -> None:
-        """Take a place, in the order of asking."""
+        """Take a place, in the order of callers."""
         place = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         self._let_in()
@@ -287,10 +287,10 @@ _OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Limiter]] = Wea
 
 
 def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
-    """A server's, for the running event loop: policy and judge of one process share its places.
+    """A server's limiter, for the running event loop: policy and judge of one process share it.
 
-    The first who asks for it sets its limit; spelling, credentials and a last slash of the address
-    do not matter.
+    The first caller sets its limit; spelling, credentials and a trailing slash of the address do
+    not matter.
     """
     limiters = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
     return limiters.setdefault(Endpoint.parse(base_url).url, Limiter(limit))
@@ -310,8 +310,8 @@ _KEPT = WeakKeyDictionary()
 async def shared_client(name: str, opened: Callable[[], C]) -> C:
     """A service's client, for the running event loop: its connections outlive a question.
 
-    The first who asks opens it. What ends the loop's asynchronous generators, as `asyncio.run`
-    does, closes it.
+    The first caller opens it. It is closed when the loop's asynchronous generators end, as by
+    `asyncio.run`.
     """
     held = _KEPT.setdefault(asyncio.get_running_loop(), {})
     if name not in held:
@@ -332,14 +332,14 @@ async def shared_client(name: str, opened: Callable[[], C]) -> C:
 
 
 MOST_HEADS = 16
-"""of one reply: any number of them may announce it"""
+"""most heads of one reply: any number of interim ones may precede it"""
 AT_ONCE = 1 << 14
-"""bytes that are read at once while there are only heads"""
+"""bytes read at once while only heads have arrived"""
 
 
 @cache
 def _wire() -> "Callable[..., ResponseHandler]":
-    """A connection of aiohttp's, which has no bounds for what is no body."""
+    """A connection of aiohttp with limits, which aiohttp has for bodies only."""
     from aiohttp.client_proto import ResponseHandler
 
     class Wire(ResponseHandler):
@@ -378,9 +378,9 @@ def _wire() -> "Callable[..., ResponseHandler]":
 
 
 def connector(most: float = math.inf, **named: Any) -> "aiohttp.TCPConnector":
-    """What makes aiohttp's connections, each ended by a reply that announces itself without end.
+    """A connector for aiohttp whose connections end if a reply has endless heads.
 
-    `most` bounds a reply in bytes, with its head and what parts its body.
+    `most` bounds a reply in bytes, with its headers and chunk boundaries.
     """
     import aiohttp
 
@@ -404,13 +404,13 @@ class Tries:
 
     @property
     def places(self) -> int:
-        """Calls that the server is let have at once now."""
+        """How many simultaneous calls the server is allowed now."""
         return self._limiter.allowance.now
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
-        """What an attempt gives in the end, and what the failed ones before it cost.
+        """The result of an attempt, after retries, and what the failed ones cost.
 
-        Raises PolicyError, with what was paid, where there is no hope left.
+        Raises PolicyError, with the cost, if there is no point in trying again.
         """
         spent, waited, tried = NO_USAGE, 0.0, 0
         try:
@@ -455,7 +455,7 @@ _QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit bala
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as its failures are told: its address, the model asked for, the key's variable."""
+    """A server for messages: its address, the requested model, the key's variable."""
 
     endpoint: Endpoint
     model: str
@@ -463,7 +463,7 @@ class Server:
     key: str = field(default="", repr=False)
 
     def quote(self, words: str) -> str:
-        """The server's words, printable, cut short, key and the address's password blanked."""
+        """The server's words, printable, cut short, without key and address's password."""
         words = one_line(words)
         secrets = [self.key, (self.endpoint.basic or "").removeprefix("Basic ")]
         for secret in filter(None, secrets):
@@ -517,7 +517,7 @@ class Server:
         )
 
     def refused(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
-        """The failure that an HTTP status and the server's words stand for."""
+        """The failure for an HTTP status and the server's words."""
         if status in (401, 403):
             return self._locked(status)
         if _CONTEXT.search(complaint):
@@ -555,7 +555,7 @@ class Server:
         )
 
     def no_model(self, known: list[str]) -> AttemptError:
-        """`known` are the ids that the server lists; empty if it lists none."""
+        """`known`: the ids that the server lists; empty if it lists none."""
         if known:
             listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
             remedy = f"It has: {listed}."
@@ -620,13 +620,13 @@ PUBLISHED: Mapping[str, Mapping[str, Price]] = MappingProxyType(
 )
 
 OwnPrices = Mapping[str, tuple[float, float, float]]
-"""what the user says, by model name: a `Price` each"""
+"""the user's own, by model name: the numbers of a `Price` each"""
 
 _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
 def price_of(model: str, host: str, own: OwnPrices) -> Price | None:
-    """The price of a model on a host; a dated name falls back on the name without date."""
+    """The price of a model on a host; a dated name falls back on the name without a date."""
     published = PUBLISHED.get(host.removesuffix(":443"), {})
     for name in (model, _SNAPSHOT_DATE.sub("", model)):
         if price := own.get(name) or published.get(name):
@@ -635,7 +635,7 @@ def price_of(model: str, host: str, own: OwnPrices) -> Price | None:
 
 
 def cost(usage: Usage, price: Price | None) -> float | None:
-    """Dollars that the usage's tokens cost; None without a price."""
+    """Cost of the tokens in US dollars; None without a price."""
     if price is None:
         return None
     fresh = usage.prompt_tokens - usage.cached_tokens

@@ -1,29 +1,29 @@
-"""A `TokenPolicy` over a server that takes token ids and gives them back, and opening one.
+"""A `TokenPolicy` over a server that takes and returns token ids, and opening one.
 
 Token ids go in and come out, so that what a policy wrote is trained on exactly as it was sampled.
-What comes is checked before it is believed: the ids must decode to the text that came with them.
-Where they do not, or none came, the text is encoded anew and its segments are marked
-`retokenised`, so that no ratio is formed of them; where log-probabilities are missing, the ids
-stand without. Both are counted and logged. What ids are known to write is not decoded again.
+Replies are verified: the ids must decode to the text that came with them. If they do not, or none
+came, the text is encoded again and its segments are marked `retokenised`, so that no ratio is
+formed of them; if log-probabilities are missing, the ids are kept without them. Both cases are
+counted and logged. Ids whose texts are known are not decoded again.
 
 Each kind of server has a dialect, which knows its paths, bodies and events:
 
-- vLLM, `/v1/completions` with `return_token_ids`: sampling parameters that it would otherwise take
-  from the model's `generation_config.json` are all named, as what is not sampled from the model's
-  own distribution forms no ratio. The last id is that of the end of the turn, without text.
-  Weights that were updated in place have a version of their own.
+- vLLM, `/v1/completions` with `return_token_ids`: all sampling parameters that it would otherwise
+  take from the model's `generation_config.json` are given, since a ratio needs samples from the
+  model's own distribution. The last id is that of the end of the turn, without text. Weights that
+  were updated in place have a version of their own.
 - SGLang, `/generate`: a model named `BASE:ADAPTER` is sampled with that adapter. Each event repeats
-  the whole reply so far, or with `--incremental-streaming-output` brings what is new alone; the
-  number of tokens that every event tells says which. The text lags behind the ids, so what each
-  token wrote is asked for as well. In its deterministic mode (`--enable-deterministic-inference`)
-  it writes each reply to one prompt alike unless each has a seed, so there one is sent; others heed
-  none, and old ones refuse it.
+  the whole reply so far, or with `--incremental-streaming-output` has only what is new; the token
+  count in every event tells which. The text lags behind the ids, so the text of each token is
+  requested as well. In its deterministic mode (`--enable-deterministic-inference`) it repeats the
+  same reply to one prompt unless each has a seed, so there one is sent; otherwise it is ignored,
+  and old versions refuse it.
 - llama.cpp, `/completion`: log-probabilities are of the raw model. Of a character that takes
-  several tokens the last one's id alone is streamed, which the check of the ids against the text
+  several tokens only the last id is streamed, which the check of the ids against the text
   finds. `stop` is never sent: its tokens come without probabilities.
 
-A server says what it is in `/v1/models` (`owned_by`), or by answering at a path of its own. One
-that is none of these kinds, or does not tokenise, is asked as a chat server.
+A server is recognised by `/v1/models` (`owned_by`), or by answering at a path of its own. One that
+is none of these kinds, or does not tokenise, is used as a chat server.
 """
 
 import asyncio
@@ -63,21 +63,21 @@ log = logging.getLogger(__name__)
 
 Reader = Callable[[Any], Piece]
 """An event's JSON value -> what it adds. Raises LookupError, TypeError, ValueError or
-AttributeError where the event is not what the dialect says."""
+AttributeError if the event is not as the dialect expects."""
 
 
 class TokenDialect(Protocol):
-    """One kind of server. Methods raise AttemptError where a call fails."""
+    """One kind of server. Methods raise AttemptError if a call fails."""
 
     @property
     def path(self) -> str:
-        """Where completions are asked for."""
+        """The path for completions."""
         ...
 
     def body(self, prefix: Sequence[int], sampling: Sampling) -> Json: ...
 
     def reader(self) -> Reader:
-        """What reads the events of one reply, in their order."""
+        """A reader for the events of one reply, in order."""
         ...
 
     async def facts(self) -> tuple[str, int | None]:
@@ -90,7 +90,7 @@ class TokenDialect(Protocol):
 
 
 def text_in(value: Any) -> str:
-    """Raises ValueError if it is none."""
+    """The value as a string. Raises ValueError if it is none."""
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
@@ -104,7 +104,7 @@ def ids_in(value: Any) -> tuple[int, ...]:
 
 
 def numbers_in(value: Any) -> tuple[float, ...] | None:
-    """Log-probabilities; None where one of them is missing or none."""
+    """Log-probabilities; None if one of them is missing or no number."""
     if not isinstance(value, list):
         return None
     known = [float(one) for one in value if isinstance(one, int | float)]
@@ -112,13 +112,13 @@ def numbers_in(value: Any) -> tuple[float, ...] | None:
 
 
 def context_in(model: Mapping[str, Any]) -> int | None:
-    """The context length of an entry of `/v1/models`, where the server tells it there."""
+    """The context length in an entry of `/v1/models`, if the server states it."""
     length = model.get("max_model_len")
     return length if isinstance(length, int) and length > 0 else None
 
 
 class _Tokenising:
-    """What vLLM and SGLang have in common: `/tokenize`."""
+    """Tokenising through `/tokenize`, as on vLLM and SGLang."""
 
     def __init__(self, http: ModelServer, model: str) -> None:
         self._http, self._model = http, model
@@ -135,7 +135,7 @@ VLLM_FINISHED: dict[Any, StopReason | None] = {None: None, "stop": "eos", "lengt
 
 
 UNVERSIONED = "default"
-"""what engines call weights that were never updated"""
+"""the engines' version of weights that were never updated"""
 
 
 class VLLM(_Tokenising):
@@ -166,9 +166,9 @@ class VLLM(_Tokenising):
         return _piece
 
     async def facts(self) -> tuple[str, int | None]:
-        """The model's or adapter's path, with the version of weights that were updated.
+        """The model's or adapter's path, with the version of updated weights.
 
-        An adapter's is its parent's context.
+        The context length of an adapter is its base model's.
         """
         listed = await self._http.models()
         found = next((m for m in listed if m["id"] == self._model), {})
@@ -247,7 +247,7 @@ class SGLang(_Tokenising):
         return WholeReply().new
 
     async def facts(self) -> tuple[str, int | None]:
-        """The model's path, with the version of its weights where they were updated."""
+        """The model's path, with the version of updated weights."""
         info = await self._http.get(f"{self._http.root}/get_model_info")
         self._seeded = await self._deterministic()
         parts = (info.get("model_path") or self._model, info.get("weight_version"))
@@ -276,14 +276,14 @@ class SGLang(_Tokenising):
 
 
 class WholeReply:
-    """What has come of one reply, so that what is new in an event can be told."""
+    """The reply so far, to find what is new in an event that repeats it."""
 
     def __init__(self) -> None:
         self._text = ""
         self._tokens = 0
 
     def new(self, event: Any) -> Piece:
-        """Raises ValueError where an event takes back what an earlier one said."""
+        """Raises ValueError if an event changes what an earlier one said."""
         told = event["meta_info"]
         reason = told.get("finish_reason")
         ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
@@ -360,24 +360,24 @@ def _llama_piece(event: Any) -> Piece:
 
 
 class TokenTexts:
-    """What the ids of a server write, as its tokeniser has shown it.
+    """The text of each id of a server, as its tokeniser decoded it.
 
-    A reply is believed without being decoded where the server says of each id what was shown of
-    it before, and these texts are the reply's.
+    A reply is accepted without decoding if the server gives for each id the text known of it, and
+    these texts add up to the reply's.
     """
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
 
     def of(self, ids: Sequence[int], parts: Sequence[str]) -> str | None:
-        """What they write, if each is known to write its part."""
+        """The text of the ids, if each is known to have its part."""
         known = self._texts
         if len(ids) == len(parts) and all(map(eq, map(known.get, ids), parts)):
             return "".join(parts)
         return None
 
     def learn(self, ids: Sequence[int], parts: Sequence[str], decoded: str) -> None:
-        """Take up what a tokeniser made of the ids, where that is their parts one by one."""
+        """Record the ids' parts if together they are what the tokeniser decoded."""
         if len(ids) == len(parts) and "".join(parts) == decoded and PART not in decoded:
             self._texts.update(zip(ids, parts, strict=True))
 
@@ -385,12 +385,12 @@ class TokenTexts:
 _TEXTS: dict[str, TokenTexts] = {}
 """by the addresses of servers, since each round opens them anew"""
 BESIDE_AT_ONCE = 64
-"""calls that only count tokens, which say nothing of how many completions a server bears"""
+"""simultaneous calls that only tokenise, which do not count against the limit on completions"""
 T = TypeVar("T")
 
 
 class TokenServer:
-    """One model on one server, spoken with in token ids; close it when done."""
+    """One model on one server, called with token ids; has to be closed."""
 
     def __init__(
         self,
@@ -424,7 +424,7 @@ class TokenServer:
 
     @property
     def places(self) -> int:
-        """Calls that it is let have at once now."""
+        """How many simultaneous calls it is allowed now."""
         return self._tries.places
 
     async def serves(self) -> str:
@@ -435,7 +435,7 @@ class TokenServer:
         return await self._aside(lambda: self._dialect.render(messages))
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of plain text. Servers read special tokens in it as such: neutralise it before."""
+        """Ids of plain text. Servers parse special tokens in it: neutralise it before."""
         return await self._aside(lambda: self._dialect.encode(text)) if text else ()
 
     async def complete(
@@ -445,10 +445,9 @@ class TokenServer:
         stop: StopPredicate | None = None,
         on_text: OnText | None = None,
     ) -> Completion:
-        """What the model writes after the prefix; usage includes the failed tries'.
+        """What the model writes after the prefix; usage includes failed tries.
 
-        `on_text` has already been given the pieces of a try that failed later. Raises
-        PolicyError.
+        `on_text` has by then also received the pieces of tries that failed. Raises PolicyError.
         """
         body = self._dialect.body(prefix, sampling)
 
@@ -489,7 +488,7 @@ class TokenServer:
         return used.model_copy(update={"cost": cost(used, self.price)})
 
     async def _checked(self, reading: TokenReading, usage: Usage) -> Completion:
-        """The reply with ids that are sure to be its text's."""
+        """The reply, with ids that certainly belong to its text."""
         reply = reading.completion(usage)
         if reading.text and not await self._decodes(reply.token_ids or (), reading):
             self.mismatched += 1
@@ -501,7 +500,7 @@ class TokenServer:
         return reply
 
     async def _decodes(self, ids: Sequence[int], reading: TokenReading) -> bool:
-        """Whether the ids are the text's, by the server's tokeniser or what it said of each."""
+        """Whether the ids are the text's, by the server's tokeniser or the texts known of them."""
         if not ids:
             return False
         parts = (reading.parts or [])[: len(ids)]
@@ -522,7 +521,7 @@ class TokenServer:
         return plain.startswith(text) if reading.ended else plain.rstrip(PART) == text.rstrip(PART)
 
     async def _retokenise(self, reply: Completion) -> Completion:
-        """The text with ids of its own; none reaches over a tag, at which stages may end."""
+        """The text encoded again: no id spans the edge of a tag, where stages may end."""
         pieces = [piece for piece in re.split(r"(?=<)|(?<=>)", reply.text) if piece]
         encoded = await asyncio.gather(*(self.encode(piece) for piece in pieces))
         ids: list[int] = []
@@ -565,7 +564,7 @@ SIGNS: Mapping[Kind, tuple[str, str]] = {
 
 
 async def kind_of(http: ModelServer) -> Kind | None:
-    """What the server is, or None. Raises AttemptError where nobody answers."""
+    """The kind of server, or None. Raises AttemptError if nobody answers."""
     try:
         owners = {str(model.get("owned_by", "")) for model in await http.models()}
     except AttemptError as failed:
@@ -596,10 +595,10 @@ async def open_tokens(
     tell: Callable[[str], None] = lambda line: None,
     retry: Retry | None = None,
 ) -> TokenServer | None:
-    """The server as a policy of tokens; None where it is none and no kind was named.
+    """The server as a policy of tokens; None if it is none and `kind` was not given.
 
-    `context_tokens` counts where the server does not tell its own. Raises PolicyError where
-    nobody answers, or the server is not of the kind that was named.
+    `context_tokens` is used if the server does not state its own. Raises PolicyError if nobody
+    answers, or the server is not of the given kind.
     """
     url = http.server.endpoint.url
     try:
@@ -633,6 +632,6 @@ async def open_tokens(
 
 
 def _unless_away(failed: AttemptError) -> None:
-    """A path that a server does not know tells what it is not; one that is away tells nothing."""
+    """An unknown path shows what the server is not; an unavailable server shows nothing."""
     if failed.away:
         raise failed

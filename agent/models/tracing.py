@@ -1,14 +1,14 @@
-"""OpenTelemetry spans of runs, by the GenAI semantic conventions; off unless asked for.
+"""OpenTelemetry spans of runs, by the GenAI semantic conventions; off by default.
 
     invoke_agent rubricem        one question: conversation, model, tokens, status
       execute_tool search        one search or page that was opened
       chat MODEL                 one call of a model: tokens, finish reason
 
-On by the setting `tracing`, or by the standard variables that name an exporter. Spans go to the
-tracer provider of the process; where it has none, one that exports by OTLP is set up, which the
-extra `otel` brings. What was asked and written is in no span, unless
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so. Where tracing is off nothing is
-wrapped, so it costs nothing.
+The setting `tracing` turns it on, or the standard variables that name an exporter. Spans go to the
+tracer provider of the process; if there is none, one that exports by OTLP is set up, with the extra
+`otel`. Prompts and replies are in no span, unless
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT says so. If tracing is off nothing is wrapped, so
+it costs nothing.
 """
 
 import json
@@ -46,7 +46,7 @@ def _is_on(chosen: bool) -> bool:
 
 
 def traced_model(model: Any, chosen: bool) -> Any:
-    """The same model; from now on each of its calls is a span, where spans are wanted."""
+    """The same model; if spans are wanted, each of its calls is one from now on."""
     if _is_on(chosen):
         tracer = _tracer()
         for name in ("chat", "complete"):
@@ -62,9 +62,9 @@ async def traced(
     listener: Listener,
     chosen: bool,
 ) -> Trajectory:
-    """What `answer` gives, in a span of its own with one inside it for each tool it tells of.
+    """The result of `answer`, in a span with one inside it for each tool call in its events.
 
-    Without spans where none are wanted.
+    Without spans if none are wanted.
     """
     if not _is_on(chosen):
         return await answer(listener)
@@ -105,7 +105,7 @@ def _tracer() -> "Tracer":
 
 
 def _export() -> None:
-    """Set up a provider that sends what it gets where the standard variables say."""
+    """Set up a provider that exports to where the standard variables say."""
     needed("opentelemetry.exporter.otlp.proto.http", "otel", "Tracing")
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -130,7 +130,7 @@ def _export() -> None:
 def _span(
     tracer: "Tracer", name: str, kind: "SpanKind", attributes: dict[str, Any]
 ) -> Iterator["Span"]:
-    """A current span; what is raised inside is told by its type alone, as it may quote a prompt."""
+    """A current span; of an exception only the type is recorded, as it may quote a prompt."""
     with tracer.start_as_current_span(
         name,
         kind=kind,
@@ -155,7 +155,7 @@ def _fail(span: "Span", kind: str) -> None:
 def _chat_spans(
     tracer: "Tracer", name: str, call: Callable[..., Awaitable[Completion]]
 ) -> Callable[..., Awaitable[Completion]]:
-    """The `chat` or `complete` of a model, in spans."""
+    """The `chat` or `complete` of a model, with a span for each call."""
     from opentelemetry.trace import SpanKind
 
     told = _model(name)
@@ -209,7 +209,7 @@ def _captures() -> bool:
 
 
 def _told(side: str, messages: Sequence[Message], finished: str = "") -> dict[str, str]:
-    """The messages that went in or came out, where they may be told; token ids are no text."""
+    """Messages that went in or came out, if they may be recorded; token ids are no text."""
     if not messages or not _captures():
         return {}
     end = {"finish_reason": finished} if finished else {}
@@ -220,7 +220,7 @@ def _told(side: str, messages: Sequence[Message], finished: str = "") -> dict[st
 
 
 class _ToolSpans:
-    """A span from each tool's call to its return, by the events of one run."""
+    """A span for each tool call until its return, from the events of one run."""
 
     def __init__(self, tracer: "Tracer", parent: "Span", listener: Listener) -> None:
         self._tracer = tracer
@@ -255,7 +255,7 @@ class _ToolSpans:
         )
 
     def end(self, error: str = "") -> None:
-        """End what is open; `error` says what kind of failure that was."""
+        """End open spans; `error` names the kind of failure."""
         if self._open is not None:
             if error:
                 _fail(self._open, error)

@@ -1,21 +1,20 @@
-"""The scaffold: the tags of the four stages, a parser of what models write, and what it means.
+"""The scaffold: the tags of the four stages, a parser of what models write, and its interpretation.
 
 The tags are those of RubricEM (arXiv:2605.10899), appendix B; the main text's other names are
-read as aliases. One rule makes the parser tolerant and linear: a block runs to its own closing
-tag, and whatever cannot stand inside it until there is text; only where that closing tag is
-missing does the next tag that could stand outside end it. So thinking is free text, tool output
+accepted as aliases. One rule makes the parser tolerant and linear: a block extends to its own
+closing tag, and what cannot be nested in it is text up to there; only if that closing tag is
+missing does the next tag that could follow the block end it. So thinking is free text, tool output
 opaque, and `a < b`, HTML and unknown tags open nothing. The schema is three levels deep, so that
-neither parsing nor walking can run out of stack. Spans are offsets in characters into the text as
+neither parsing nor walking can exhaust the stack. Spans are offsets in characters into the text as
 written; nothing is unescaped.
 
-The parser says where the blocks stand. What they mean to a scorer and to the verifier of citations
-is read out behind it: stages, citations, rubric items.
+The parser finds the blocks. What they mean to a scorer and to the verifier of citations is derived
+from them: stages, citations, rubric items.
 
 Last come the rules by which a trajectory is unfit to be imitated. The first four are those of
 appendix B.2.3; section 3.2 also names citation format and grounding, for which the last two are
-switched on. A round is what the policy wrote between tool outputs, with the tags that the runner
-wrote for it where the decoding was forced. Rules are tried in their order, so the first one broken
-is named.
+optional. A round is what the policy wrote between tool outputs, with the tags that the runner wrote
+for it in forced decoding. Rules are tried in order, so the first violated one is named.
 """
 
 import re
@@ -47,9 +46,9 @@ CHILDREN: Mapping[str, tuple[str, ...]] = {
     "answer": ("cite",),
 }
 ORDER: tuple[str, ...] = ("state_evaluation", "structured_plan", "call_tool", "review", "answer")
-"""of the blocks of a turn; thinking may stand before any of them"""
+"""of the blocks of a turn; thinking may precede any of them"""
 IN_ORDER = ("structured_plan", "review")
-"""whose children have an order, too"""
+"""blocks whose children are ordered, too"""
 STAGE_OF: Mapping[str, Stage | None] = {
     **TOP,
     **{child: TOP[tag] for tag in TOP for child in CHILDREN.get(tag, ())},
@@ -103,7 +102,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the review says of one item of the rubric, and the ids that it rests on."""
+    """The review's mark for one item of the rubric, and the ids on which it rests."""
 
     item: str
     state: Literal["met", "partly", "missing"]
@@ -117,7 +116,7 @@ class ScaffoldDocument:
     text: str
     root: Block
     orphans: tuple[int, ...] = ()
-    """where closing tags stand that close nothing, outside free text"""
+    """positions of closing tags that close nothing, outside free text"""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -127,14 +126,14 @@ class ScaffoldDocument:
         return [block for block in self.root.walk() if block.tag == tag]
 
     def last(self, tag: str) -> str:
-        """What the last block of a tag holds; "" without one."""
+        """The content of the last block of a tag; "" without one."""
         return next((self.inner(block) for block in reversed(self.find(tag))), "")
 
     def inner(self, block: Block) -> str:
         return self.text[block.inner_start : block.inner_end]
 
     def malformed(self, *, cut: bool = False) -> list[str]:
-        """Tags that do not pair. `cut`: a call may end the text, as servers drop stop strings."""
+        """Unpaired tags. `cut`: a call may end the text, as servers drop stop strings."""
         end = len(self.text)
         return [
             f"{block.tag} is not closed."
@@ -143,7 +142,7 @@ class ScaffoldDocument:
         ] + [f"A closing tag at character {at} closes nothing." for at in self.orphans]
 
     def lacks(self, *tags: str) -> list[str]:
-        """A fault for each tag of which no block with text in it exists."""
+        """A fault for each tag without a block that contains text."""
         return [
             f"{tag} is {'empty' if self.find(tag) else 'missing'}."
             for tag in tags
@@ -151,10 +150,10 @@ class ScaffoldDocument:
         ]
 
     def misplaced(self, turn: int) -> list[str]:
-        """Blocks of a turn, counted from 1, and their children, that stand before an earlier one.
+        """Blocks and children of a turn, counted from 1, that are out of order.
 
-        The first turn evaluates nothing yet: what it says of the state may stand anywhere. What a
-        review marks as missing is searched after it.
+        The first turn has nothing to evaluate: its state evaluation may be anywhere. A search for
+        what a review marks as missing may follow that review.
         """
         order = ORDER[1:] if turn == 1 else ORDER
         rows = [(order, self.blocks)]
@@ -169,7 +168,7 @@ class ScaffoldDocument:
         return list(dict.fromkeys(faults))
 
     def review_marks(self) -> list[Mark]:
-        """The marks of the last review, for the items that bear one: `- item [met: S1]`."""
+        """The marks of the last review, for the items that have one: `- item [met: S1]`."""
         marks: list[Mark] = []
         for item in rubric_items(self.last("rubric_review")):
             if found := _MARK.search(item):
@@ -182,7 +181,7 @@ class ScaffoldDocument:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the policy asks of a tool; `name` is "" where it named none."""
+    """A call of a tool by the policy; `name` is "" if it gave none."""
 
     name: str
     query: str
@@ -232,7 +231,7 @@ def _read_opening(stack: list[_Open], tag: re.Match[str], closer: int, i: int) -
 
 
 def _read_closing(stack: list[_Open], tag: re.Match[str], i: int) -> bool:
-    """Whether the i-th tag closes something; what is still open inside it ends there."""
+    """Whether the i-th tag closes a block; open blocks inside that one end there."""
     depth = next((depth for depth, outer in enumerate(stack) if outer.closer == i), 0)
     if not depth:
         return stack[-1].block.tag == "tool_output"
@@ -293,11 +292,11 @@ def _attributes(written: str) -> dict[str, str]:
 
 
 def neutralise(text: str) -> str:
-    """Untrusted text that can stand inside our tags: it opens and closes none, nor a chat turn.
+    """Untrusted text made safe inside our tags: it opens and closes none of them, nor a chat turn.
 
-    Only the first character of our tags and of chat-template markers changes; code stays
-    readable. What nobody sees goes first, since it may hold a tag apart that is whole again
-    wherever the text is shown. Applying it twice changes nothing more.
+    Only the first character of our tags and of chat-template markers changes; code stays readable.
+    Invisible characters are removed first, since they may split a tag that is whole again wherever
+    the text is shown. Applying it twice changes nothing more.
     """
     return without_markers(_UNSAFE.sub("\u2039", printable(text)))
 
@@ -306,15 +305,15 @@ _LIKE_MARKERS = re.compile(r"<[^<>\s]{1,64}>|\[[^\[\]\s]{1,32}\]|[\[\]][^\[\]\s]
 
 
 def own_markers(rendered: str) -> list[str]:
-    """What of a rendered chat may be a special token of its model, and is no tag of ours.
+    """Parts of a rendered chat that may be special tokens of its model, and are no tags of ours.
 
-    Whether it is one its tokeniser says.
+    Its tokeniser knows whether they are.
     """
     return sorted(one for one in set(_LIKE_MARKERS.findall(rendered)) if not _UNSAFE.match(one))
 
 
 def tool_call(text: str) -> ToolCall | None:
-    """The last whole call of a turn, or one cut off at its end; None if it asks nothing."""
+    """The last complete call of a turn, or one cut off at its end; None if there is no call."""
     document = parse(text)
     for block in reversed(document.find("call_tool")):
         attributes = {k: v for k, v in block.attributes.items() if k not in ("name", "query")}
@@ -325,7 +324,7 @@ def tool_call(text: str) -> ToolCall | None:
 
 
 def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]:
-    """What is wrong with one turn of the policy, in sentences it can be shown; [] if valid.
+    """What is wrong with one turn of the policy, in sentences for the policy; [] if valid.
 
     Tags are named without brackets, so that a sentence in the transcript is not read as a tag.
     Turns count from 1, and the first must plan and search. `must_answer`: no call is left.
@@ -372,7 +371,7 @@ _ID = re.compile(r"[^\s,;\[\]]+")
 
 @dataclass(frozen=True, slots=True)
 class Cite:
-    """A claim of the answer and the ids it rests on, in the order written."""
+    """A claim of the answer and the ids on which it rests, in the order written."""
 
     ids: tuple[str, ...]
     claim: str
@@ -380,12 +379,12 @@ class Cite:
 
 
 def stage_spans(source: ScaffoldDocument | str) -> dict[Stage, tuple[int, int]]:
-    """Where each stage stands, as (start, end): contiguous over the text, absent if missing.
+    """The span of each stage as (start, end): contiguous over the text, absent if missing.
 
-    The scorer's boundaries (RubricEM, appendix C.3): the plan ends with the first structured
-    plan, so the first tool call is research; the review begins with the last thinking before
-    it, unless a tool call lies between; the answer runs to the end. An answer that was reviewed
-    and written again is no answer yet.
+    The scorer's boundaries (RubricEM, appendix C.3): the plan ends with the first structured plan,
+    so the first tool call is research; the review begins with the last thinking before it, unless a
+    tool call is between; the answer runs to the end. An answer that was reviewed and rewritten does
+    not count yet.
     """
     document = parse(source) if isinstance(source, str) else source
     text, blocks = document.text, document.blocks
@@ -425,12 +424,12 @@ def missing_items(document: ScaffoldDocument) -> list[str]:
 
 
 def sent_back(document: ScaffoldDocument) -> bool:
-    """Whether a turn ends its research no further than to a review that marks something missing."""
+    """Whether a turn ends with a review that marks something missing, and without an answer."""
     return bool(missing_items(document)) and not answer_text(document)
 
 
 def answer_text(document: ScaffoldDocument) -> str:
-    """What the last answer with text in it says, cite tags and all; "" without one."""
+    """The text of the last non-empty answer, with cite tags; "" without one."""
     answer = _answer(document)
     return document.inner(answer).strip() if answer else ""
 
@@ -438,7 +437,7 @@ def answer_text(document: ScaffoldDocument) -> str:
 def citations(document: ScaffoldDocument) -> list[Cite]:
     """The cites of the answer alone, with all their ids.
 
-    A cite that encloses nothing is taken to mark the sentence before it.
+    An empty cite is taken to mark the sentence before it.
     """
     answer = _answer(document)
     cites: list[Cite] = []
@@ -496,7 +495,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The rule broken, and how, in one sentence."""
+    """The violated rule, and how it was violated, in one sentence."""
 
     rule: Rule
     sentence: str
@@ -592,7 +591,7 @@ INSTRUCTION = {
 }
 
 EXACT_LINE = "Answer: "
-"""what stands before the bare answer where the runner writes the tags"""
+"""what precedes the bare answer if the runner writes the tags"""
 
 
 template = partial(prompt, "agent")
