@@ -1,9 +1,9 @@
-"""`rubricem doctor`: would `rubricem ask` work here? What is configured, answers and is missing.
+"""`rubricem doctor`: would `rubricem ask` work here? What is configured, answers, and is missing.
 
-Each thing that `ask` needs is looked at without asking a question: folders are looked into,
-services are asked to answer. A check is `ok`, a `note` (worth knowing, nothing is in the way), or
-a `fault`: something that `ask` needs and that is not there, with its remedy. Weights not yet
-fetched are a note, since `ask` fetches them.
+Everything that `ask` needs is checked without asking a question: folders are read, services are
+contacted. A check is `ok`, a `note` (worth knowing, but no obstacle), or a `fault`: something that
+`ask` needs and that is missing, with its remedy. Weights not yet fetched are a note, since `ask`
+fetches them.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ from rubricem.memory.text import counted, one_line
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, what was found, and what to do about it."""
+    """What was checked, what was found, and what to do about it."""
 
     name: str
     state: Literal["ok", "note", "fault"]
@@ -78,7 +78,7 @@ Probe = Callable[[str, Settings], Awaitable[Check]]
 
 
 async def check_sources(settings: Settings, probe: Probe | None = None) -> list[Check]:
-    """One check for each named source; `probe` looks at those beyond this machine."""
+    """One check for each named source; `probe` contacts those beyond this machine."""
     ask = probe or check_service
     return [
         await ask(name, settings)
@@ -117,7 +117,7 @@ def check_source(name: str) -> Check:
 
 
 async def check_service(name: str, settings: Settings) -> Check:
-    """A source beyond this machine; nothing is searched for but a word at Semantic Scholar."""
+    """A source beyond this machine; nothing is searched for except a word at Semantic Scholar."""
     if name in (WEB, AUTO):
         return await check_web(name)
     try:
@@ -134,7 +134,7 @@ async def check_service(name: str, settings: Settings) -> Check:
 
 
 async def check_web(name: str, answers: Callable[[], Awaitable[bool]] | None = None) -> Check:
-    """`auto` works either way, so that a web which is silent is no fault of it."""
+    """`auto` works either way, so for it an unreachable web is no fault."""
     began = time.monotonic()
     found = await (answers or web_answers)()
     seconds = f"{time.monotonic() - began:.1f} s"
@@ -162,13 +162,13 @@ async def _check_scholar(settings: Settings) -> Check:
 SERVER_TIMEOUT = 3.0
 """seconds to wait for a server's list of models"""
 _SPARE = 256 << 20
-"""bytes wanted free beyond weights still to be fetched"""
+"""bytes of free space required beyond weights still to be fetched"""
 
 
 async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
     """Everything that `ask` would need under these settings, in the order it would need it.
 
-    `deep`: weights are hashed, whatever is remembered of them.
+    `deep`: weights are hashed, whatever their record says.
     """
     said, remedy = "names no setting and is not read.", "Correct its name, or unset it."
     checks = [
@@ -207,7 +207,7 @@ def check_python() -> Check:
 
 
 def check_version() -> Check:
-    """Ours, and the extras all of whose packages are here."""
+    """Our version, and the extras whose packages are all installed."""
     wanted: dict[str, list[str]] = {}
     for line in requires("rubricem") or ():
         name, extra = _REQUIRED.match(line), _EXTRA.search(line)
@@ -229,11 +229,11 @@ def _installed(name: str) -> bool:
 
 
 RECENT = 5
-"""runs that tell how fast the model is"""
+"""runs from which the model's speed is read"""
 
 
 def check_speed(data_dir: Path) -> Check:
-    """How fast the model wrote in the last runs that ended; nothing is asked of it."""
+    """How fast the model wrote in the last ended runs; the model is not called."""
     store, ended = RunStore(data_dir), list[Trajectory]()
     for thread in reversed(store.threads()[-10 * RECENT :]):
         with suppress(RubricemError):
@@ -278,7 +278,7 @@ def check_llama() -> Check:
 
 
 async def check_weights(choice: EmbeddedChoice, folder: Path, deep: bool = False) -> Check:
-    """Whether the weights are on disk and whole; only `deep` redoes a hash that is known."""
+    """Whether the weights are on disk and complete; only `deep` repeats a recorded hash."""
     from rubricem.agent.weights.store import WeightsStore
 
     name = choice.model_name
@@ -331,7 +331,7 @@ def check_disk(
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown to anyone: a query may hold a key as well."""
+    """The address as it may be shown to anyone: a query may contain a key as well."""
     parsed = httpx.URL(url)
     if parsed.userinfo:
         parsed = parsed.copy_with(username="***", password="")
@@ -374,7 +374,7 @@ def _check_listing(choice: ServerChoice, shown: str, reply: httpx.Response) -> C
 
 
 async def check_bank(settings: Settings) -> tuple[int, Check]:
-    """What earlier runs have taught; how many reflections that is comes first."""
+    """What earlier runs have taught; the number of reflections comes first."""
     from rubricem.memory.bank import RubricBank
 
     try:
@@ -386,7 +386,7 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
 
 
 def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) -> Check:
-    """Whether the embedding model is there, by which so many reflections can be recalled."""
+    """Whether the embedding model is there, which recalls `recallable` reflections."""
     from rubricem.agent.weights.store import WeightsStore
 
     by_words = settings.retrieval == "lexical" or (
@@ -413,7 +413,7 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
 
 
 _SHOWN_SECRET = 12
-"""a secret shorter than this shows no letter of itself"""
+"""characters; a shorter secret shows no letter of itself"""
 
 
 @click.command()
@@ -450,7 +450,7 @@ def _works(checks: list[Check]) -> bool:
 
 
 def shown(value: object) -> object:
-    """A setting's value, fit to be shown to anyone: keys and passwords are left out."""
+    """A setting's value, fit to be shown to anyone: without keys and passwords."""
     if isinstance(value, SecretStr):
         secret = value.get_secret_value()
         return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"

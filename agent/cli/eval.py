@@ -1,7 +1,7 @@
 """`rubricem eval QUESTIONS`: one file of questions, any model and source, measured in one way.
 
-Rows are kept as they come; ^C and a kill lose at most the runs in flight, and the same command goes
-on. Without --out the folder is called after the file and the settings, so that other settings
+Rows are stored as they come; ^C and a kill lose at most the runs in flight, and the same command
+continues. Without --out the folder is named after the file and the settings, so that other settings
 get another one.
 """
 
@@ -39,7 +39,7 @@ OWN = (
 )
 """flags that are no settings"""
 AT_ONCE = 8
-"""runs at once on a server where nobody says how many"""
+"""default for simultaneous runs on a server"""
 
 
 @click.command("eval")
@@ -126,7 +126,7 @@ def _print_answers(
 def _print_claims(
     path: Path, flags: dict[str, Any], as_json: bool, tell: Callable[[str], None]
 ) -> None:
-    """Check the labelled claims and print what that comes to."""
+    """Check the labelled claims and print the result."""
     from rubricem.agent.evaluate import ClaimSet, claim_lines
     from rubricem.memory.runs import write_atomically
 
@@ -149,13 +149,13 @@ def _print_claims(
 
 
 def _folder(settings: "Settings", stem: str, what: object) -> Path:
-    """Where an evaluation goes that was given no folder: another one for anything else."""
+    """The default folder of an evaluation: a different one for different settings."""
     digest = digest_of(json.dumps(what, sort_keys=True), 8)
     return settings.data_dir / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', stem)}-{digest}"
 
 
 def checker_of(settings: "Settings", name: str) -> "PolicyChoice | EntailmentChoice | None":
-    """A classifier (MiniCheck or the like) where the name is that of one, else a model."""
+    """A classifier (MiniCheck or the like) if the name is one's, else a model."""
     from rubricem.agent.reports.entailment import EntailmentChoice
 
     found = EntailmentChoice.named(name, settings.weights_dir) if not settings.base_url else None
@@ -169,7 +169,7 @@ def _at_once(model: "PolicyChoice | EntailmentChoice | None") -> int:
 
 
 def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
-    """What the flags ask for; raises SettingsError for what cannot be."""
+    """The experiment given by the flags; raises SettingsError for an impossible one."""
     from rubricem.agent.evaluate import Arm, Experiment, QuestionSet
     from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.sources.index import PassageCorpus
@@ -232,7 +232,7 @@ def chosen_judge(kind: str | None) -> Any:
 def judge_model_of(
     settings: "Settings", name: str | None, url: str | None
 ) -> "PolicyChoice | None":
-    """The judge's model, or None where it is the one under test."""
+    """The judge's model, or None if it is the one under test."""
     from rubricem.agent.settings.door import model_of
 
     if name is None and url is None:

@@ -1,8 +1,8 @@
-"""What several commands share: their flags, and how they read files and print what they found.
+"""What several commands share: flags, reading files, and printing results.
 
-Each flag is declared once and is a setting of the same name, so that the commands pass what
-they were given on to `load_settings` unread. Nothing but click is imported here: every command
-loads this, also for its help.
+Each flag is declared once and is a setting of the same name, so that the commands pass the given
+flags on to `load_settings` unread. Nothing but click is imported here: every command loads this,
+also for its help.
 """
 
 import json
@@ -36,7 +36,7 @@ WHOLE = 500
 
 
 def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], Command]:
-    """The flag of a choice, of which the first is made where nobody chooses."""
+    """The flag of a choice; the first is the default."""
     kind = click.Choice(kinds)
     return click.option(*names, type=kind, default=kinds[0], show_default=True, help=said)
 
@@ -103,9 +103,9 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ("seed", None, {"type": int}),
 )
 _SETTINGS = {"format": "answer_format", "allow_host": "allow_hosts"}
-"""the settings whose flags have another name"""
+"""settings whose flags have another name"""
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
-"""the flags of what one question may take"""
+"""flags for the budget of one question"""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 ONLY_JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
@@ -164,7 +164,7 @@ _JUDGING = (
     ),
 )
 JUDGE_FLAGS = ("rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated")
-"""how a judge works, whatever its kind; what a kind does not do is refused"""
+"""how a judge works, whatever its kind; flags that do not apply to a kind are refused"""
 
 
 def judge_flags(command: Command) -> Command:
@@ -176,7 +176,7 @@ def judge_flags(command: Command) -> Command:
 
 @contextmanager
 def open_text(file: Path, remedy: str = "Save it as UTF-8.") -> Iterator[TextIO]:
-    """A file that a person named, and its lines; raises SettingsError where it is no text."""
+    """A file that a person named, and its lines; raises SettingsError if it is no text."""
     try:
         if file.is_char_device():  # it has no end
             raise OSError("it is no plain file")
@@ -187,13 +187,13 @@ def open_text(file: Path, remedy: str = "Save it as UTF-8.") -> Iterator[TextIO]
 
 
 def read_text(file: Path) -> str:
-    """All that it holds."""
+    """Its whole content."""
     with open_text(file) as lines:
         return lines.read()
 
 
 def confirmed(question: str, yes: bool) -> bool:
-    """What the person at the terminal says; SettingsError where there is none to ask."""
+    """The answer of the person at the terminal; SettingsError if there is none to ask."""
     if not (yes or sys.stdin.isatty()):
         raise SettingsError(
             f"There is no terminal to ask at: {question}", "Say --yes, if you are sure."
@@ -202,7 +202,7 @@ def confirmed(question: str, yes: bool) -> bool:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """With an escape for whatever a terminal would act on or not show."""
+    """With an escape for whatever a terminal would obey or not show."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
     click.echo("".join(c if c.isprintable() or c in "\n " else _escaped(c) for c in text))
 

@@ -1,4 +1,4 @@
-"""`rubricem runs`: what was asked, how it ended, what it cost; found again, named and deleted."""
+"""`rubricem runs`: questions, outcomes and costs; finding, naming and deleting runs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import counted, one_line
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
-"""of the room to the left, and therefore by its name"""
+"""in the training package, and therefore loaded by its name"""
 FOLDERS = ("manifest.json", "run.json")
-"""the marks of a collected run's folder and of a training's"""
+"""files that identify the folders of a collected run and of a training"""
 RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
-"""states of a run that has no trajectory to say its status"""
+"""states of a run without a trajectory to state its status"""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run in the list; `trajectory` is None where it has not ended."""
+    """One run in the list; `trajectory` is None if it has not ended."""
 
     thread: str
     question: str
@@ -53,7 +53,7 @@ class ListedRun:
 
     @classmethod
     def of(cls, store: RunStore, thread: str) -> "ListedRun":
-        """One run; what of it cannot be read is left out, so that the others are listed."""
+        """One run; unreadable parts are left out, so that the others are listed."""
         question, trajectory, status, asked_at = "", None, UNFINISHED, None
         try:
             asked_at = store.asked_at(thread)
@@ -237,7 +237,7 @@ def _store() -> RunStore:
 
 
 def _line(run: ListedRun) -> str:
-    """One line of the list; money where it cost any, tokens otherwise."""
+    """One line of the list, with the cost in money if there was any, else in tokens."""
     cost = ""
     if run.trajectory is not None:
         usage = run.trajectory.usage

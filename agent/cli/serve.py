@@ -1,4 +1,4 @@
-"""`rubricem serve`, `mcp` and `users`: the page, the tools of programs, and who may use them."""
+"""`rubricem serve`, `mcp` and `users`: the web page, tools for programs, and who may use them."""
 
 import asyncio
 from collections.abc import Callable

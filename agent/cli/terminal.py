@@ -1,12 +1,12 @@
 """The person at the terminal: their ^C, their editor, and what a run asks them.
 
-^C once ends a run with a partial report; where no run goes on, and at the second, the work is
-cancelled. Whatever does not let itself be cancelled in time is left behind: all that finished
-is in the journal, so nothing is lost by it.
+The first ^C ends a run with a partial report; without a run in progress, and at the second, the
+work is cancelled. Work that does not end in time is abandoned: everything finished is in the
+journal, so nothing is lost by it.
 
-A plan or a question back is shown on standard error and answered on standard input, which is
+A plan or a clarifying question is shown on standard error and answered on standard input, which is
 read by the event loop and not by a thread, so that ^C ends the waiting. Text of the model is
-printed as text.
+printed as plain text.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from rubricem.memory.text import one_line, printable
 
 HUNG_UP, INTERRUPTED = 129, 130
 GRACE = 2.0
-"""seconds that cancelled work gets to end by itself"""
+"""seconds for cancelled work to end by itself"""
 
 
 def tell_spent(trajectory: Trajectory) -> None:
-    """With --debug: where its time went, what took longest first."""
+    """With --debug: what the time was spent on, longest first."""
     if not debugging(click.get_current_context()):
         return
     for each in sorted(trajectory.spent, key=lambda spent: -spent.seconds):
@@ -47,22 +47,22 @@ def tell_spent(trajectory: Trajectory) -> None:
 
 @dataclass
 class Interrupts:
-    """What ^C does, for as long as `caught` lasts."""
+    """The effect of ^C, for as long as `caught` lasts."""
 
     tell: Callable[[str], None]
     ending: str = "Ending with what there is"
-    """what the first does, for whoever pressed it"""
+    """what the first ^C does, in a sentence for the person"""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """ends the run with what there is"""
+    """ends the run with what it has found"""
     _running: bool = False
     _ignored: bool = False
     _last_resort: threading.Timer | None = None
 
     @contextmanager
     def caught(self, *also: signal.Signals) -> Iterator[None]:
-        """Hear ^C in the running loop, and other signals that are to do the same.
+        """Handle ^C in the running loop, and other signals with the same effect.
 
-        A loop outside the main thread hears none.
+        A loop outside the main thread receives none.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -81,7 +81,7 @@ class Interrupts:
 
     @contextmanager
     def running(self) -> Iterator[asyncio.Event]:
-        """A run goes on, which the first ^C ends."""
+        """A run is in progress, which the first ^C ends."""
         self._running = True
         try:
             yield self.stop
@@ -99,7 +99,7 @@ class Interrupts:
             self._running, self._ignored = before
 
     def survived(self) -> None:
-        """What was cancelled has ended, and the process goes on."""
+        """The cancelled work has ended, and the process continues."""
         if self._last_resort:
             self._last_resort.cancel()
 
@@ -118,7 +118,7 @@ class Interrupts:
 
 
 def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> threading.Timer:
-    """End the process after some seconds, whatever does not let itself be cancelled."""
+    """End the process after some seconds, even if work cannot be cancelled."""
 
     def leave() -> None:
         tell()
@@ -131,7 +131,7 @@ def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> thre
 
 
 async def edited_in_place(path: Path) -> str:
-    """Open the file and wait for the editor's end; what went wrong in a sentence, or ""."""
+    """Open the file and wait until the editor ends; returns what went wrong, or ""."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or shutil.which("vi")
     if not editor:
         return "There is no editor: set EDITOR."
@@ -148,7 +148,7 @@ async def edited_in_place(path: Path) -> str:
 
 @contextmanager
 def shown_doing(doing: str, *, quiet: bool = False) -> Iterator[Tell]:
-    """Show on a terminal what is being done, and behind it the sentence that was told last."""
+    """Show on a terminal what is being done, followed by the latest progress message."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -164,7 +164,7 @@ NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing
 
 
 def person_here(interrupts: Interrupts) -> tuple[Person, str]:
-    """Whoever sits at the terminal; without one nobody, and the sentence that says so."""
+    """The person at the terminal, or nobody, with a sentence that says so."""
     if sys.stdin.isatty() and sys.stderr.isatty():
         return TerminalPerson(interrupts), ""
     return Nobody(), NOBODY_HERE
@@ -194,7 +194,7 @@ class TerminalPerson:
                 return {"verdict": "edit", "plan": edited.model_dump(mode="json")}
 
     async def _line(self, prompt: str) -> str:
-        """One line without its end; the end of input is taken for ^C."""
+        """One line without its end; the end of input counts as ^C."""
         click.echo(prompt, err=True, nl=False)
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
@@ -209,7 +209,7 @@ class TerminalPerson:
         return line.rstrip("\n")
 
     async def _edited(self, plan: ShownPlan) -> ShownPlan | None:
-        """The plan as the editor left it; None where it cannot be used, which is said."""
+        """The plan as saved by the editor; None if it cannot be used, after saying so."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "plan.md")
             path.write_text(plan.text(), encoding="utf-8")

@@ -1,12 +1,12 @@
-"""`rubricem backup`, `restore`, `uninstall`: the whole data directory kept, brought back, removed.
+"""`rubricem backup`, `restore`, `uninstall`: the whole data directory saved, restored, removed.
 
 A copy is made while others work on the directory. Databases are copied by SQLite's own backup,
-journals up to the last line that was whole, every other file as it was when it was opened, since
-files are replaced and not changed. What refers to something is read before it: threads before the
-runs that they name, an index before the journal that it follows, which may then hold more. The
-bank's vectors are left out, as the bank makes them again.
+journals up to the last complete line, every other file as it was when it was opened, since files
+are replaced and not changed. References are read before what they refer to: threads before their
+runs, an index before its journal, which may then contain more. The bank's vectors are left out, as
+the bank can recompute them.
 
-Nothing is lost by bringing a copy back: what was there is moved aside.
+Restoring a copy loses nothing: the existing files are moved aside.
 
 And `rubricem models`: weights listed, fetched, checked and removed. A fetch is shown on standard
 error: a bar on a terminal, a plain line at each new step elsewhere.
@@ -50,22 +50,22 @@ if TYPE_CHECKING:
 FORMAT, MANIFEST = 1, "rubricem-backup.json"
 LOCK, ASIDE, STAGED = "serve.lock", "before-restore-", ".restoring-"
 FIRST = "threads"
-"""what names other files"""
+"""read first, as it refers to other files"""
 VECTORS = "bank/index"
 KNOWN = (
     "bank", "buffers", "chat_history", "evaluations", "history.sqlite", "history.sqlite-shm",
     "history.sqlite-wal", "indexes", "pages", "replies", "runs", "serve-token", "standards",
     "threads", "trusted", "uploads", "users", "users.json",
 )  # fmt: skip
-"""what rubricem puts into a data directory: no other file in it is ever removed"""
+"""what rubricem writes into a data directory: no other file in it is ever removed"""
 _SQLITE = b"SQLite format 3\0"
 _BESIDE = ("-wal", "-shm", "-journal")
-"""what a database has beside it while it is open; a copy by its backup holds it"""
+"""files beside an open database; a copy made by its backup includes them"""
 
 
 @contextmanager
 def untouched(data_dir: Path) -> Iterator[None]:
-    """Nobody else works on the directory meanwhile; SettingsError where somebody does."""
+    """Nobody else works on the directory meanwhile; SettingsError if somebody does."""
     busy = SettingsError(f"rubricem serve works with {data_dir}.", "End it first.")
     with held_alone(data_dir / LOCK, busy):
         store = RunStore(data_dir)
@@ -93,7 +93,7 @@ def backup(file: Path) -> None:
 
 
 def write_backup(data_dir: Path, file: Path) -> int:
-    """Write the copy of a data directory; how many files are in it."""
+    """Write the copy of a data directory; returns the number of files in it."""
     partial = file.with_name(f".{file.name}.partial")
     hashes = dict[str, str]()
     made = {"format": FORMAT, "version": version("rubricem"), "files": hashes}
@@ -119,7 +119,7 @@ def write_backup(data_dir: Path, file: Path) -> int:
 
 
 def _files(data_dir: Path) -> Iterator[Path]:
-    """Every file to be kept, what refers to others first."""
+    """Every file to save, those that refer to others first."""
     yield from _below(data_dir / FIRST)
     rest = [path for path in _below(data_dir) if path.relative_to(data_dir).parts[0] != FIRST]
     yield from sorted(rest, key=lambda path: (path.suffix == ".jsonl", path))
@@ -163,7 +163,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str, hashes: dict[str, str]
 
 
 def _whole(file: IO[bytes], size: int) -> int:
-    """The size of a journal up to the end of its last whole line."""
+    """The size of a journal up to the end of its last complete line."""
     at = size
     while at > 0:
         begin = max(0, at - 65_536)
@@ -190,7 +190,7 @@ class _Hashed:
 def _put(
     archive: tarfile.TarFile, name: str, size: int, file: Any, when: float | None = None
 ) -> str:
-    """Add so many bytes of a file, and give their hash."""
+    """Add so many bytes of a file; returns their hash."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, 0o600
     entry.mtime = int(when if when is not None else datetime.now(UTC).timestamp())
@@ -238,9 +238,9 @@ def _own(path: Path) -> bool:
 
 
 def exchange(held: list[Path], staged: Path, aside: Path) -> None:
-    """Move the files `held` to `aside`, and those staged into their place, or leave all as it was.
+    """Move the files `held` to `aside`, and those staged into their place, or undo everything.
 
-    By names within one folder, which may be where a disk is mounted.
+    By renaming within one folder, which may be a mount point.
     """
     moved: list[tuple[Path, Path]] = []
     into = aside.parent
@@ -260,22 +260,22 @@ def exchange(held: list[Path], staged: Path, aside: Path) -> None:
 
 
 MOST_FILES, MOST_MANIFEST, MOST_HEAD = 1_000_000, 256_000_000, 1 << 20
-"""files of a copy; bytes of its list of them; bytes of an entry's head, which a stranger may say to
-be of any length"""
+"""files of a copy; bytes of its list of them; bytes of an entry's header, which a stranger may
+declare to be of any length"""
 RATIO, LEAST_BYTES = 250, 100_000_000
-"""times its size that a copy may hold, where that is more than this"""
+"""how often its own size a copy may unpack to, if that is more than this"""
 SPARED = 256_000_000
-"""bytes of the disk that are left to others, whose journals it holds as well"""
+"""bytes of the disk left free for others, whose journals are on it, too"""
 
 
 class _Packed:
-    """The unpacked bytes of a copy for tarfile, which reads the heads of entries whole."""
+    """The uncompressed bytes of a copy for tarfile, which reads the headers of entries whole."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
         self.left = 0
-        """bytes that may be read before this is set anew"""
+        """bytes that may be read before this is reset"""
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= self.left:
@@ -286,10 +286,10 @@ class _Packed:
 
 
 def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
-    """Unpack a copy into an empty folder, checked whole: its files' hashes, and when it was made.
+    """Unpack a copy into an empty folder, verified: its files' hashes, and when it was made.
 
-    It may be a stranger's: what it says of itself is bounded. Raises SettingsError for a file that
-    is no copy, or not a whole one, StoreError for one that the disk has no room for.
+    It may be a stranger's, so whatever it declares is bounded. Raises SettingsError for a file that
+    is no copy, or an incomplete one, StoreError if it does not fit on the disk.
     """
     wrong = SettingsError(f"{file} is no whole backup of rubricem.", "Take another copy.")
     found = dict[str, str]()
@@ -319,11 +319,11 @@ def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
 
 
 MOST_SHOWN = 60
-"""characters of what a copy says of itself"""
+"""characters of a copy's own text in a message"""
 
 
 def _entries(file: Path, wrong: SettingsError) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
-    """Every entry and what it holds, each a plain file within the folder, of a copy's names."""
+    """Every entry and its content, each a plain file within the folder, of a copy's names."""
     most = max(RATIO * file.stat().st_size, LEAST_BYTES)
     with gzip.open(file) as unpacked:
         packed = _Packed(unpacked)
@@ -345,7 +345,7 @@ def _entries(file: Path, wrong: SettingsError) -> Iterator[tuple[tarfile.TarInfo
 
 
 def _may_name(name: PurePosixPath) -> bool:
-    """Whether a copy may hold it: nothing elsewhere, nothing that a copy never has."""
+    """Whether a copy may contain it: nothing elsewhere, nothing that a copy never has."""
     derived = name.is_relative_to(VECTORS)  # the bank's vectors, which are made again
     inside = bool(name.parts) and not name.is_absolute() and ".." not in name.parts
     return inside and not derived and _own(Path(name.parts[0]))
@@ -358,7 +358,7 @@ def _manifest(entry: tarfile.TarInfo, read: IO[bytes], wrong: SettingsError) -> 
 
 
 def _unpacked(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: SettingsError) -> str:
-    """Write one file; gives its hash."""
+    """Write one file; returns its hash."""
     if entry.size > shutil.disk_usage(folder).free - SPARED:
         raise StoreError(
             f"The disk of {folder.parent} has no room for what is in the copy.",
@@ -382,7 +382,7 @@ def _unpacked(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: Sett
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """A file or folder that goes, what it is, and its bytes."""
+    """A file or folder to remove, what it is, and its bytes."""
 
     path: Path
     what: str
@@ -390,7 +390,7 @@ class Removable:
 
 
 def removables(settings: Settings, *, data: bool, weights: bool) -> list[Removable]:
-    """What rubricem has put onto this machine, but for the program itself."""
+    """What rubricem has written on this machine, except the program itself."""
     own = platformdirs.user_data_path("rubricem", appauthor=False)
     found: list[tuple[Path, str]] = []
     if data:
@@ -493,7 +493,7 @@ def remove(name: str) -> None:
 
 @contextmanager
 def shown_fetch(name: str, console: Console | None = None) -> Iterator[OnProgress]:
-    """An `OnProgress` that draws; nothing is drawn when nothing has to be fetched."""
+    """An `OnProgress` that draws; it draws nothing if nothing has to be fetched."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         yield _plain_lines(name, console)

@@ -1,12 +1,12 @@
-"""Grades that code gives: answers by match, evidence by titles, cites by the lexical rules.
+"""Grades by code: answers by match, evidence by titles, cites by the lexical rules.
 
 Exact match and F1 are those of SQuAD (arXiv:1606.05250) after its normalisation (lower case,
 without punctuation and articles), in scripts without spaces by characters as MLQA's
-(arXiv:1910.07475), with the rule of HotpotQA and 2WikiMultihopQA that yes and no
-match nothing but themselves. Where several answers are right the best match counts. Evidence
-recall is the share of the gold passages, by their titles or places, among the sources that the
-run retrieved. A refusal is a run without evidence or an answer that says it was not found: right
-of an unanswerable question, and honest where the answer would have been wrong.
+(arXiv:1910.07475), with the rule of HotpotQA and 2WikiMultihopQA that yes and no match nothing but
+themselves. If several answers are right the best match counts. Evidence recall is the share of the
+gold passages, by their titles or places, among the sources that the run retrieved. A refusal is a
+run without evidence or an answer that says it was not found: right for an unanswerable question,
+and honest if the answer would have been wrong.
 """
 
 import json
@@ -43,36 +43,36 @@ _REFUSAL = re.compile(
     re.I,
 )
 RIGHT = 0.5
-"""F1 from which an answer of several words counts as right where none matches exactly"""
+"""F1 from which an answer of several words counts as right if none matches exactly"""
 
 
 class EvalGrade(Value):
-    """What one answer was found to be; None where the question does not say what it should be."""
+    """The grades of one answer; None if the question has nothing to grade that by."""
 
     em: float | None = None
     f1: float | None = None
     pattern: float | None = None
     """share of the patterns that match"""
     pattern_reason: str = ""
-    """why it is not known what matches"""
+    """why the share is unknown"""
     evidence: float | None = None
     """share of the gold passages that were retrieved"""
     rubric: float | None = None
-    """a judge's score of the question's own rubric"""
+    """a judge's score for the question's own rubric"""
     rubric_reason: str = ""
-    """of the judge, or why there is no score"""
+    """the judge's reason, or why there is no score"""
     refused: bool = False
     right: bool | None = None
     cites: int = 0
-    """claims on sources that were retrieved"""
+    """claims on retrieved sources"""
     supported: int = 0
-    """of them, by the lexical rules"""
+    """how many of them are, by the lexical rules"""
     dropped: int = 0
     """marks that named no retrieved source"""
 
     @property
     def score(self) -> float | None:
-        """The one figure that the arms are compared by."""
+        """The one figure by which the arms are compared."""
         if self.f1 is None and self.pattern is None and self.rubric is None:
             return None if self.right is None else float(self.right)
         return next(v for v in (self.f1, self.pattern, self.rubric) if v is not None)
@@ -83,10 +83,9 @@ class EvalGrade(Value):
 
     @classmethod
     def of(cls, question: EvalQuestion, trajectory: Trajectory) -> "EvalGrade":
-        """All that code can tell of a run's answer; a rubric's score is added by whoever has a
-        judge.
+        """All grades of a run's answer that code can give; a rubric's score is added by a judge.
 
-        A failed run has no answer, so nothing that was asked for is in it. Blocking where the
+        A failed run has no answer, so it contains nothing that was asked for. Blocks if the
         question has patterns.
         """
         answer = cited_answer(trajectory)
@@ -122,10 +121,10 @@ class EvalGrade(Value):
 
 
 def _share_of(patterns: Sequence[str], text: str) -> tuple[float | None, str]:
-    """The share of the patterns that match, or None and why it cannot be told.
+    """The share of the patterns that match, or None and why it is unknown.
 
-    They are whoever's file it is, and one can take longer than anybody waits: so they are matched
-    where what takes too long is ended.
+    Patterns come with the file and one can take longer than anybody waits: so they are matched in a
+    process with a time limit.
     """
     asked, content = {"patterns": [*patterns]}, storable(text).encode()
     job = Job("patterns", "What the patterns match", asked, content)
@@ -137,7 +136,7 @@ def _share_of(patterns: Sequence[str], text: str) -> tuple[float | None, str]:
 
 
 def normal_answer(text: str) -> str:
-    """Of scripts without spaces each character is a word, and their own punctuation goes too."""
+    """In scripts without spaces each character is a word; their punctuation is removed, too."""
     plain = apart(text.lower())
     if PAIRED_RUN.search(plain):
         plain = "".join(" " if category(c)[0] == "P" else c for c in plain)
@@ -163,7 +162,7 @@ def _f1(said: str, wanted: str) -> float:
 
 
 def evidence_recall(gold: Sequence[str], sources: Sequence[Source]) -> float | None:
-    """The share of the titles or places that were retrieved; None where there is none."""
+    """The share of the titles or places that were retrieved; None if there are none."""
     if not gold:
         return None
     held = {

@@ -1,10 +1,9 @@
-"""Questions with what a good answer is known by: our own lines, and public sets as published.
+"""Questions and how their answers are graded: our own lines, and public sets as published.
 
-Our own format is JSON lines: `question`, and any of `id`, `answer` (a text, or a list of which
-each is right), `pattern` (a regular expression, or a list of which each stands for a fact), `gold`
-(titles or places of the passages that hold the evidence), `rubric` (a list of `criterion` and
-`points`), `type` (told apart in the results) and `unanswerable`. Without an id a question is called
-by its hash.
+Our own format is JSON lines: `question`, and any of `id`, `answer` (a text, or a list of
+alternatives), `pattern` (a regular expression, or a list with one for each fact), `gold` (titles or
+places of the passages with the evidence), `rubric` (a list of `criterion` and `points`), `type`
+(groups the results) and `unanswerable`. Without an id a question is named by its hash.
 
 Public sets are recognised by the fields of their first row:
 
@@ -16,10 +15,10 @@ Public sets are recognised by the fields of their first row:
 - deepresearch: DeepResearch Bench (arXiv:2506.11763), the queries, or the criteria with weights.
 
 The last three are graded upstream by a large model. Graded here, by code or by a judge of another
-size, their figures do not compare with the published ones, and `incomparable` says so.
+size, their figures are not comparable with the published ones, and `incomparable` says so.
 
 The first three come with passages for each question. All of them together are a closed corpus,
-which can be searched in place of a source.
+which can be searched instead of a source.
 """
 
 import csv
@@ -42,7 +41,7 @@ from rubricem.memory.schema import Passage, Value
 from rubricem.memory.text import digest_of
 
 POINTS = 10
-"""that the heaviest possible criterion of DeepResearch Bench is worth"""
+"""points of the heaviest possible criterion of DeepResearch Bench"""
 
 
 class EvalQuestion(Value):
@@ -51,15 +50,15 @@ class EvalQuestion(Value):
     id: str
     question: str
     answers: tuple[str, ...] = ()
-    """each of them is right"""
+    """each alternative is right"""
     patterns: tuple[str, ...] = ()
-    """each stands for a fact that the answer should state"""
+    """one for each fact that the answer should state"""
     gold: tuple[str, ...] = ()
-    """titles or places of the passages that hold the evidence"""
+    """titles or places of the passages with the evidence"""
     rubric: tuple[ChecklistItem, ...] = ()
     type: str = ""
     unanswerable: bool = False
-    """the right thing is to say that the answer was not found"""
+    """the right answer is that none was found"""
 
     @property
     def gradable(self) -> bool:
@@ -74,16 +73,16 @@ class QuestionSet:
     format: str
     questions: tuple[EvalQuestion, ...]
     passages: tuple[Passage, ...] = ()
-    """those that came with the questions, each once"""
+    """passages that came with the questions, without duplicates"""
 
     @property
     def incomparable(self) -> str:
-        """Why its figures do not compare with published ones; "" where they do."""
+        """Why its figures are not comparable with published ones; "" if they are."""
         return INCOMPARABLE.get(self.format, "")
 
     @property
     def types(self) -> list[str]:
-        """The questions' types in their order; none where there are fewer than two."""
+        """The questions' types in order; empty if there are fewer than two."""
         found = list(dict.fromkeys(question.type for question in self.questions))
         return found if len(found) > 1 else []
 
@@ -98,8 +97,8 @@ class QuestionSet:
     def read(cls, path: Path, form: str | None = None) -> "QuestionSet":
         """The questions of a file, in a format of `FORMATS`; None: as its first row shows.
 
-        Raises SettingsError for an empty file, an unknown format and ids that stand twice,
-        StoreError for a file or row that cannot be read.
+        Raises SettingsError for an empty file, an unknown format and repeated ids, StoreError for a
+        file or row that cannot be read.
         """
         rows = rows_of(path, "question", _OWN)
         fields = rows[0] if isinstance(rows[0], dict) else {}
@@ -130,7 +129,7 @@ class QuestionSet:
 
 
 class AskedRow(BaseModel, coerce_numbers_to_str=True):
-    """What a row of every format can do."""
+    """The interface of a row in any format."""
 
     def asked(self) -> EvalQuestion:
         raise NotImplementedError
@@ -154,7 +153,7 @@ class OwnRow(AskedRow):
     @field_validator("answers", "patterns", "gold", "rubric", mode="before")
     @classmethod
     def _list(cls, value: Any) -> Any:
-        """A lone text is a list of one; what is not given is empty."""
+        """A single text becomes a list of one; a missing value becomes empty."""
         if value is None:
             return ()
         return (value,) if isinstance(value, str | int | float) else value
@@ -215,7 +214,7 @@ class MusiqueParagraph(BaseModel):
 
 
 class MusiqueRow(AskedRow):
-    """A row of MuSiQue; the type is the number of hops, which its id begins with."""
+    """A row of MuSiQue; its type is the number of hops, with which its id begins."""
 
     id: str
     question: str
@@ -240,7 +239,7 @@ class MusiqueRow(AskedRow):
 
 
 class SimpleQARow(AskedRow):
-    """A row of SimpleQA; its metadata is a literal of Python, of which the topic is read."""
+    """A row of SimpleQA; its metadata is a Python literal, of which the topic is used."""
 
     problem: str
     answer: str
@@ -277,7 +276,7 @@ class WeighedCriterion(BaseModel):
 
 
 class DeepResearchRow(AskedRow):
-    """A query of DeepResearch Bench, with its criteria where the row is of the criteria file."""
+    """A query of DeepResearch Bench, with its criteria if the row is from the criteria file."""
 
     id: str
     prompt: str
@@ -315,7 +314,7 @@ _FORMATS: dict[str, tuple[set[str], type[QuestionRow]]] = {
     "deepresearch": ({"prompt", "id"}, DeepResearchRow),
     "rubricem": ({"question"}, OwnRow),
 }
-"""by name: the fields that show a format, the first of which fits, and what reads it"""
+"""by name: the fields that identify a format (the first match counts), and the row's class"""
 FORMATS = tuple(_FORMATS)
 INCOMPARABLE = {
     "simpleqa": "SimpleQA is graded upstream by a large model, here by exact match and F1",
@@ -357,7 +356,7 @@ def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) 
 
 
 def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
-    """The row's question with an id; raises StoreError where it cannot be asked."""
+    """The row's question with an id; raises StoreError if it cannot be asked."""
     try:
         question = row.asked()
         text = checked(question.question)
@@ -370,7 +369,7 @@ def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
 
 
 def ungraded(questions: Sequence[EvalQuestion]) -> str:
-    """A sentence where questions say nothing that an answer could be graded by; "" where all do."""
+    """A sentence if questions have nothing to grade an answer by; "" if all do."""
     missing = sum(not question.gradable for question in questions)
     if not missing:
         return ""
