@@ -25,8 +25,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.research.conversations import background_in, in_conversation
-from rubricem.agent.research.recall import Stores
-from rubricem.agent.research.setup import Setup
+from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
 from rubricem.judge.build import Wanted, group_judge
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView

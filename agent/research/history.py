@@ -23,16 +23,18 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.conversations import ConversationStore
-from rubricem.agent.research.recall import Stores
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import LONGEST_NAME, RunStore, labels_of, writable
 from rubricem.memory.schema import Status
 from rubricem.memory.text import one_line, storable
+
+if TYPE_CHECKING:
+    from rubricem.agent.research.setup import Stores
 
 FILE_NAME = "history.sqlite"
 VERSION = 3
@@ -351,7 +353,7 @@ class Dependents:
         return said
 
 
-async def dependents(stores: Stores, thread: str) -> Dependents:
+async def dependents(stores: "Stores", thread: str) -> Dependents:
     """What depends on a run; raises SettingsError where there is none of this name."""
     store = stores.runs
     store.request(thread)
@@ -371,7 +373,7 @@ async def dependents(stores: Stores, thread: str) -> Dependents:
     return Dependents(named, tuple(history.later(thread)), learnt)
 
 
-def remove(stores: Stores, thread: str) -> None:
+def remove(stores: "Stores", thread: str) -> None:
     """Delete a run for good: its folder, its place in conversations, its words in the index.
 
     Raises SettingsError where there is none, or somebody works on it.

@@ -4,33 +4,26 @@ The question's own reflection comes first, then those of the most similar questi
 (RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance written by a
 model: neutralised, capped in length, and labelled as no evidence. What was recalled is journaled,
 so that a resumed run reads the same, whatever the bank has come to hold. The bank records which
-runs were given what. Nothing of episodes is put before a question; `episodes` says how they are
-used. `Stores` says where bank and runs are, and opens them.
+runs were given what. Of episodes nothing is put before a question; see `episodes`.
 """
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.episodes import episode_of, plan_for, supported
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import folded
 from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, ItemUse, RubricBank
 from rubricem.memory.bank.events import Recalled, RecalledEpisodes
-from rubricem.memory.embedder import MEANING, CountedEmbedder
-from rubricem.memory.errors import RubricemError, needed
-from rubricem.memory.parts import offered
-from rubricem.memory.runs import RunStore
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     Basis,
     Contribution,
-    Embedder,
     Recollection,
     Reflection,
     Source,
@@ -406,58 +399,3 @@ async def own_lessons(bank: RubricBank, run: Trajectory, scores: StageScores) ->
     found = [await bank.item(identifier) for identifier in own]
     told = [held_up(item.reflection, run, scores) for item in found if item is not None]
     return [use for use in told if use is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """The folders that everything is kept in, and how what lies in them is opened."""
-
-    data_dir: Path
-    """runs, threads, bank, rubrics, indexes, pages and uploads"""
-    weights_dir: Path
-    embedder: str
-    """of the bank and of hybrid retrieval"""
-    bank_server: str | None = None
-    """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
-
-    @property
-    def runs(self) -> RunStore:
-        return RunStore(self.data_dir)
-
-    async def open_embedder(self, tell: Tell = hush) -> Embedder:
-        if self.embedder not in offered("embedders"):
-            needed("tokenizers", "memory", MEANING)  # before anything is fetched
-        return await embedder_in(self.weights_dir, tell, self.embedder)
-
-    def open_bank(
-        self, tell: Tell = hush, on_embedded: Callable[[int], None] | None = None
-    ) -> RubricBank:
-        """The bank; its embedding model is fetched when it is first needed.
-
-        `on_embedded` is called with the number of texts that were embedded so far.
-        """
-
-        async def open_embedder() -> Embedder:
-            embedder = await self.open_embedder(tell)
-            return CountedEmbedder(embedder, on_embedded) if on_embedded else embedder
-
-        return RubricBank(self.data_dir, open_embedder, self.bank_server)
-
-    def open_recaller(
-        self,
-        floor: float | None,
-        context_tokens: int | None,
-        tell: Tell = hush,
-        *,
-        kinds: RecalledKinds = "both",
-        keeps: bool = False,
-    ) -> BankRecaller:
-        """What puts the bank's lessons before a question; see `BankRecaller`."""
-        return BankRecaller(
-            self.open_bank(tell),
-            floor=floor,
-            context_tokens=context_tokens,
-            kinds=kinds,
-            keeps=keeps,
-            tell=tell,
-        )

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
-from rubricem.agent.research.recall import RecalledKinds, Stores
-from rubricem.agent.research.setup import Setup
+from rubricem.agent.research.recall import RecalledKinds
+from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
 from rubricem.agent.transcript.question import Ask, Budgets

@@ -52,7 +52,8 @@ from benchmarks.learns.replicates import (
 )
 from benchmarks.loopback import MODEL, Loopback
 from rubricem.agent.evaluate.questions import EvalQuestion
-from rubricem.agent.research.recall import BankRecaller, Stores
+from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.research.setup import Stores
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically

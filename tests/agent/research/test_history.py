@@ -17,7 +17,7 @@ from rubricem.agent.research.history import (
     dependents,
     remove,
 )
-from rubricem.agent.research.recall import Stores
+from rubricem.agent.research.setup import Stores
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore, labels_of, set_labels
 from tests.support.banks import bank_in, reflection

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rubricem.agent.research.recall import Stores
+from rubricem.agent.research.setup import Stores
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.agent.sources.choice import (
