@@ -1,10 +1,10 @@
 """Sentence vectors of BERT encoders by onnxruntime, straight from their safetensors.
 
-What sentence-transformers computes of such a model (Devlin et al. 2019; mean pooling, Reimers and
-Gurevych 2019) without torch: the graph is written here and handed to the runtime in memory, so
-that a folder holds nothing but what its publisher put there. Its nodes are onnxruntime's fused
-ones for BERT, of the domain `com.microsoft`. Only models of exactly this kind are read; of all
-others `BertEncoder.can_read` says no.
+The same vectors as sentence-transformers gives for such a model (Devlin et al. 2019; mean pooling,
+Reimers and Gurevych 2019) without torch: the graph is built here and passed to the runtime in
+memory, so that a folder contains only its publisher's files. Its nodes are onnxruntime's fused ones
+for BERT, of the domain `com.microsoft`. Only models of exactly this kind are read; for all others
+`BertEncoder.can_read` is false.
 
 An ONNX file is a protocol buffer, of which so little is used that it is encoded here: a field is a
 key, `number << 3 | wire type`, and its value; the numbers are those of onnx.proto3.
@@ -31,10 +31,10 @@ _WHAT = "The embedding model"
 
 
 class BertEncoder:
-    """A model that is loaded. Not safe to share between threads."""
+    """A loaded model. Not safe to share between threads."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises SettingsError where a package is missing, and whatever a damaged file leads to."""
+        """Raises SettingsError if a package is missing, and whatever a damaged file causes."""
         ort, tokenizers = (needed(name, "memory", _WHAT) for name in ("onnxruntime", "tokenizers"))
         held = needed("safetensors.numpy", "memory", _WHAT).load_file(folder / WEIGHTS)
         weights = {name.removeprefix("bert."): held[name].astype(np.float32) for name in held}
@@ -86,7 +86,7 @@ class BertEncoder:
         return int(self._words.shape[1])
 
     def encode(self, texts: Sequence[str], batch: int) -> Floats:
-        """(n, d): the mean of each text's tokens, at length 1. Like lengths share a batch."""
+        """(n, d): the mean of each text's tokens, at length 1. Similar lengths share a batch."""
         ids = [found.ids for found in self._tokenizer.encode_batch(list(texts))]
         order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
         vectors = np.empty((len(ids), self.size), dtype=np.float32)
@@ -115,7 +115,7 @@ def _read(file: Path) -> Any:
 
 
 def _read_if(file: Path) -> dict[str, Any]:
-    """What a file says that a model may lack."""
+    """A file's JSON value, or {} if a model lacks the file."""
     return dict(_read(file)) if file.exists() else {}
 
 
@@ -193,7 +193,7 @@ def _attribute(name: str, kind: int, value: bytes) -> bytes:
 
 
 def _value(field: int, name: str, element: int, axes: Sequence[int | str]) -> bytes:
-    """A graph's input or output; an axis that is a name has any size."""
+    """A graph's input or output; a named axis has any size."""
     dims = b"".join(
         _field(1, _field(2, axis) if isinstance(axis, str) else _number(1, axis)) for axis in axes
     )

@@ -1,9 +1,9 @@
 """Embeddings by a sentence-transformers model, from its folder, without a network.
 
 Models of MiniLM's kind run on onnxruntime (`bert`), all others on sentence-transformers and torch.
-Code that a model brings is never run (`trust_remote_code` stays off). The model is loaded by
-the first call that embeds something, as loading it takes seconds and most runs of the program
-never need it.
+Code that a model brings is never run (`trust_remote_code` stays off). The model is loaded by the
+first call that embeds something, as loading takes seconds and most runs of the program never need
+it.
 """
 
 import threading
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 MEANING = "What searches and recalls by meaning"
 
 _BATCH = 32
-"""Texts of like length per batch; larger ones gain nothing on a processor."""
+"""Texts of similar length per batch; larger batches gain nothing on a CPU."""
 
 
 class SentenceEmbedder:
-    """Unit vectors of texts. Safe to share between threads, which then take turns."""
+    """Unit vectors of texts. Threads may share it; they take turns."""
 
     def __init__(self, folder: Path, name: str = "") -> None:
-        """`name` tells its vectors from those of any other model; by default the folder's."""
+        """`name` distinguishes its vectors from any other model's; by default the folder's name."""
         self._folder = folder
         self._name = name or folder.name
         self._loaded: bert.BertEncoder | SentenceTransformer | None = None
@@ -42,9 +42,9 @@ class SentenceEmbedder:
         return self._name
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        """(n, d) float32, each row of length 1; a text beyond the model's window is cut.
+        """(n, d) float32, each row of length 1; a text beyond the model's window is truncated.
 
-        Queries and kept texts get the prompts that the model itself names for them, if any.
+        Queries and stored texts get the prompts that the model defines for them, if any.
         """
         with self._lock:
             model = self._loaded = self._loaded or self._load()
@@ -91,7 +91,7 @@ class SentenceEmbedder:
 
 
 class CountedEmbedder:
-    """Another embedder, which tells how many texts it has embedded so far."""
+    """Another embedder, which also reports how many texts it has embedded so far."""
 
     def __init__(self, embedder: Embedder, on_embedded: Callable[[int], None]) -> None:
         self._embedder = embedder

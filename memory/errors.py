@@ -1,15 +1,15 @@
 """The errors of the system, one class for each boundary that can break.
 
     RubricemError
-    ├── SettingsError      the user asked for something that cannot be (also a ValueError)
-    ├── WeightsError       model weights are missing, cut short or altered
+    ├── SettingsError      the user asked for something impossible (also a ValueError)
+    ├── WeightsError       model weights are missing, incomplete or altered
     ├── PolicyError        the policy's model or server failed
     ├── SourceError        a search source or document failed
     ├── StoreError         the data directory or the journal failed (also an OSError)
     └── JudgeError         a judge failed; what it judged is unscored, never zero
 
-Each message is one sentence for a person; `remedy` is the sentence that says what to do.
-Extension code raises plain errors; `boundary` names the boundary they crossed, once.
+Each message is one sentence for a person; `remedy` is a sentence that says what to do. Extension
+code raises plain errors; `boundary` names the boundary they crossed, once.
 """
 
 import sys
@@ -22,7 +22,7 @@ from typing import Any
 class RubricemError(Exception):
     """What went wrong in one sentence, and the remedy in another.
 
-    `usage` is the `Usage` of calls to a model when it went wrong, where there were any.
+    `usage` is the `Usage` of the failed calls to a model, if there were any.
     """
 
     # Not typed as Usage: who only raises and tells errors need not load pydantic.
@@ -34,7 +34,7 @@ class RubricemError(Exception):
             self.add_note(remedy)
 
     def told(self) -> str:
-        """What went wrong and what to do, as one text of sentences."""
+        """The message and the remedy as one text."""
         message = str(self)
         stop = "." if message and message[-1] not in ".!?" else ""
         return f"{message}{stop} {self.remedy}".strip()
@@ -52,7 +52,7 @@ class PolicyError(RubricemError):
     """The model or server that writes the policy's text failed."""
 
     away = False
-    """it serves nobody now: the same call can succeed later"""
+    """it is unavailable: the same call can succeed later"""
 
 
 class SourceError(RubricemError):
@@ -67,13 +67,13 @@ class JudgeError(RubricemError):
     """A judge gave no usable score."""
 
     away = False
-    """the model that it asks serves nobody now: the same call can succeed later"""
+    """its model is unavailable: the same call can succeed later"""
 
 
 def needed(module: str, extra: str, what: str = "This", instead: str = "") -> Any:
-    """The module. Raises SettingsError that names the extra where it is not installed.
+    """The module. Raises SettingsError with the name of the extra if it is not installed.
 
-    `what` needs it; `instead` is what else can be done.
+    `what` needs it; `instead` is an alternative.
     """
     try:
         return import_module(module)
@@ -86,7 +86,7 @@ def needed(module: str, extra: str, what: str = "This", instead: str = "") -> An
 
 
 def install_of(extra: str) -> str:
-    """The command that adds an extra to this installation; of a checkout it names the folder."""
+    """The command that adds an extra to this installation; for a checkout it names the folder."""
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
@@ -105,7 +105,7 @@ def install_of(extra: str) -> str:
 def boundary(error: type[RubricemError], what: str) -> Iterator[None]:
     """Turn any plain exception inside into `error`, saying which boundary broke.
 
-    An error that already names its boundary passes through unchanged.
+    An error that already names its boundary passes unchanged.
     """
     try:
         yield

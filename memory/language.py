@@ -1,13 +1,13 @@
 """What a word, a sentence and a text's length are, in the languages that people write.
 
-Which language a text is in is guessed from its script and, among Latin ones, from the words that
-bind: those of another language must be twice as many as the English ones, so that an English text
-with foreign titles stays English. Words meet in a common form: English ones by a light stem, those
-of other languages by Snowball's (Porter, 2001), without accents and without the article that French
-and Italian write to them; what denies is "not" in all of them. Scripts without spaces, and those
-whose vowel signs break what a pattern takes for a word, are read as overlapping pairs of
-characters, which needs no dictionary (McNamee and Mayfield, 2004). A language that is not known
-here is read by the English rules, on both sides alike.
+The language of a text is guessed from its script and, among Latin ones, from its function words:
+those of another language must be twice as many as the English ones, so that an English text with
+foreign titles stays English. Words are compared in a common form: English ones by a light stem,
+those of other languages by Snowball's (Porter, 2001), without accents and without the article that
+French and Italian attach; negations are "not" in all of them. Scripts without spaces, and those
+whose vowel signs break a pattern for words, are read as overlapping pairs of characters, which
+needs no dictionary (McNamee and Mayfield, 2004). An unknown language is read by the English rules,
+on both sides of a comparison.
 """
 
 import re
@@ -36,7 +36,7 @@ NAMES: Final = {
     "ja": "Japanese",
     "zh": "Chinese",
 }
-"""the languages that can be told, in English; a script may be shared, as Cyrillic is, by others"""
+"""the languages that can be recognised, in English; others may share a script such as Cyrillic"""
 _SNOWBALL = {code: NAMES[code].lower() for code in (*LATIN, "ru", "el", "ar")}
 
 _ENGLISH = """
@@ -135,14 +135,13 @@ _TITLES = """
 """
 _IN_TITLES = frozenset(_TITLES.split())
 _ENGLISH_IN_TITLES = frozenset(("and", "of", "the"))
-"""what also stands in titles and names in a text of another language; three of them
-count twice"""
+"""also found in titles and names in a text of another language; three of them count twice"""
 _DOUBTFUL = """
     ad am bin car com come comment con dans dei die door due era hat man mas me men met mon na non
     pas per plus pour sans sea sei sin sob son sous sui sur te ten ter tot tout want war was we
 """
 _AMBIGUOUS = frozenset(_DOUBTFUL.split())
-"""ordinary English words, or names, which tell no other language"""
+"""ordinary English words, or names, which are no sign of another language"""
 _TABLES = {code: frozenset(f"{said} {_DENYING[code]}".split()) for code, said in _BINDING.items()}
 _MARKS = {code: _TABLES[code] - STOP_WORDS - _AMBIGUOUS - {*"acdlnos"} for code in LATIN}
 _AGAINST = {code: STOP_WORDS - _TABLES[code] - _ENGLISH_IN_TITLES for code in LATIN}
@@ -155,9 +154,9 @@ PAIRED = (
     "\u0900-\u0963\u0971-\u0dff\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ecf\u1000-\u103f\u1780-\u17d3"
     "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 )
-"""characters, as they stand in a pattern's brackets, of scripts that are read in pairs"""
+"""characters of scripts that are read in pairs, for the brackets of a pattern"""
 LETTER = rf"[^\W{PAIRED}]"
-"""a character of a word of the other scripts, in a pattern: what `\\w` is in English"""
+"""a character of a word of the other scripts, in a pattern: what `\w` is for English"""
 WORD: Final = re.compile(
     rf"\d+(?:[.,]\d+)*+(?![^\W_{PAIRED}])|[{PAIRED}]+"
     rf"|[^\W_{PAIRED}]+(?:['\u2019][^\W_{PAIRED}]+)?+"
@@ -185,14 +184,14 @@ _SCRIPTS = {
 }
 _LATIN_LETTER = re.compile("[A-Za-z\u00c0-\u024f]")
 _WORTH = 3
-"""letters that a character of Chinese, Japanese or Korean says as much as"""
+"""letters that convey as much as a character of Chinese, Japanese or Korean"""
 
 
 @lru_cache(1024)
 def language_of(text: str) -> str:
-    """The code of a text's language; "en" where English words bind it, "" where nothing tells.
+    """The code of a text's language; "en" by English function words, "" if there is no sign.
 
-    By the script of most of its letters; Chinese and Japanese may hold more of another one.
+    By the script of most of its letters; Chinese and Japanese may contain more of another one.
     """
     if not text.isascii():
         told = {code: len(script.findall(text)) for code, script in _SCRIPTS.items()}
@@ -214,7 +213,7 @@ def _written(text: str) -> list[str]:
 
 
 def foreign(words: AbstractSet[str], first: str, text: str) -> str:
-    """Which of `LATIN` binds the distinct words of a text; "" for English and unknown.
+    """Which of `LATIN` has most function words in a text; "" for English and unknown.
 
     The `first` word of a question counts twice, since questions are short.
     """
@@ -239,14 +238,14 @@ def foreign(words: AbstractSet[str], first: str, text: str) -> str:
 
 
 def plain_letters(text: str) -> str:
-    """The text with each letter in its one form, and without what a script may leave out."""
+    """The text with each letter in a canonical form, and without what a script may leave out."""
     return _POINTS.sub("", unicodedata.normalize("NFC", text))
 
 
 def apart(text: str) -> str:
-    """The text with each character of the scripts that are read in pairs as a word of its own.
+    """The text with each character of the scripts that are read in pairs as a separate word.
 
-    For what counts or compares words in their order; a text of other scripts stays as it is.
+    For counting words or comparing them in order; a text of other scripts stays as it is.
     """
     if text.isascii() or not _FAR.search(text):
         return text
@@ -254,17 +253,17 @@ def apart(text: str) -> str:
 
 
 def stands(word: str, text: str) -> bool:
-    """Whether a word stands whole in a text; 12 does not in 128, but in a date in Chinese."""
+    """Whether a text has the whole word; 12 is not in 128, but is in a date in Chinese."""
     return bool(re.search(rf"(?<!{LETTER}){re.escape(word)}(?!{LETTER})", text, re.I))
 
 
 def is_foreign(text: str, *wholes: str) -> bool:
-    """Whether a text is told to be in another language than English; see `language_with`."""
+    """Whether a text is recognised as not English; see `language_with`."""
     return language_with(text, *wholes) not in ("", "en")
 
 
 def language_with(text: str, *wholes: str) -> str:
-    """The language of a text, or of what it is a part of or held against, where it tells none."""
+    """The language of a text; if unknown, of its context or of the text it is compared with."""
     return next(filter(None, map(language_of, (text, *wholes))), "")
 
 
@@ -272,9 +271,9 @@ _NO_FORM = frozenset(("",))
 
 
 def words_in(text: str, language: str = "") -> frozenset[str]:
-    """The distinct words that carry the text's content, each in its common form.
+    """The distinct content words of a text, each in its common form.
 
-    `language`: of the whole that the text is a part of, or is held against; "": its own.
+    `language`: that of its context, or of the text it is compared with; "": its own.
     """
     far = not text.isascii() and _FAR.search(text)
     text = plain_letters(text) if far else text
@@ -293,7 +292,7 @@ def words_in(text: str, language: str = "") -> frozenset[str]:
 
 
 def form(written: str, language: str) -> str:
-    """The common form of a word in a text of this language; "" for one without content."""
+    """The common form of a word in a text of this language; "" for a function word."""
     return _form(written, language) if language in LATIN else _english(written)
 
 
@@ -334,14 +333,14 @@ def _form(written: str, language: str) -> str:
 
 
 def _number(word: str) -> str:
-    """The number without separators of thousands, in Western digits."""
+    """The number without thousands separators, in Western digits."""
     word = word.replace(",", "")
     return word if word.isascii() else "".join(str(unicodedata.digit(c, c)) for c in word)
 
 
 @lru_cache
 def stop_words(language: str) -> frozenset[str]:
-    """The words that bind a text of this language, without case; the English ones for others."""
+    """The function words of a language in lower case; the English ones for unknown ones."""
     return frozenset(_ALEF.sub("ا", _BINDING.get(language, _ENGLISH)).split())
 
 
@@ -380,7 +379,7 @@ _KEEP_DOUBLE = frozenset("lsz")
 
 
 def stem(word: str) -> str:
-    """A light English stem of a lower-case word: plural, -ing, -ed and a last -e go."""
+    """A light English stem of a lower-case word: without plural, -ing, -ed and a final -e."""
     word = _singular(word)
     for ending, shortest in (("ing", 6), ("ed", 6)):
         if word.endswith(ending) and len(word) >= shortest:
@@ -424,9 +423,9 @@ _HANGUL_ENDS = re.compile(
 
 
 def pairs(run: str) -> Iterator[str]:
-    """What a run of such a script is met by: pairs of neighbouring characters, or a lone one.
+    """The terms of a run of such a script: pairs of neighbouring characters, or a single one.
 
-    Left out are words that bind, as far as their characters say so, and endings.
+    Function words are left out, as far as their characters show them, and endings.
     """
     for piece in _KINDS.finditer(run):
         said = piece[0]
@@ -464,11 +463,11 @@ _ABROAD_GOES_ON = re.compile(
 
 
 MOST_KEPT = 8000
-"""characters of a text whose sentences are kept: who cites, checks and reports a source reads it"""
+"""characters of a text whose sentences are cached: citing, checking and reporting all need them"""
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences, list items and paragraphs of a text, without the space around them."""
+    """The sentences, list items and paragraphs of a text, without surrounding space."""
     return iter(_read_again(text)) if len(text) <= MOST_KEPT else _sentences(text)
 
 
@@ -500,11 +499,11 @@ def _goes_on(end: str, text: str) -> bool:
 
 
 PAIR = 2
-"""characters, of those that are read in pairs, that are about as long as a word"""
+"""characters, in scripts that are read in pairs, of about one word"""
 
 
 def length(text: str) -> int:
-    """How many words a text has; of scripts without spaces `PAIR` characters count as one."""
+    """Number of words in a text; in scripts without spaces `PAIR` characters count as one."""
     if text.isascii():
         return len(text.split())
     spaced, count = PAIRED_RUN.subn(" ", text)
@@ -512,7 +511,7 @@ def length(text: str) -> int:
 
 
 def beginning(text: str, words: int, at: int = 0) -> str:
-    """The text from a place to the end of so many words, as `length` counts them.
+    """The text from an offset, up to this many words as counted by `length`.
 
     Its white space is kept.
     """
@@ -523,11 +522,11 @@ def beginning(text: str, words: int, at: int = 0) -> str:
 
 
 LONGEST_HEADING = 6
-"""characters of a run that are read in pairs, above which it says something"""
+"""characters of a run that are read in pairs, above which it is a statement"""
 
 
 def is_prose(text: str) -> bool:
-    """Whether a text has words that bind, as code and headings have not."""
+    """Whether a text has function words, which code and headings lack."""
     if any(word in STOP_WORDS for word in text.casefold().split()):
         return True
     runs = "".join(PAIRED_RUN.findall(text))

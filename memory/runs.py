@@ -3,27 +3,27 @@
     runs/THREAD/request.json      the question and the settings that shape the answer, no keys
     runs/THREAD/journal.jsonl     every finished model and tool call
     runs/THREAD/trajectory.json   the whole run, once it ended
-    runs/THREAD/rating.json       what people said of it, every rating with its time
+    runs/THREAD/rating.json       people's ratings of it, each with its time
     runs/THREAD/earlier.json      reports and passages of its conversation that it began with
-    runs/THREAD/judgement.json    what judges made of it
-    runs/THREAD/learn.json        what was learnt of it, beside its reflections.json
-    runs/THREAD/events.jsonl      what a server told of it, numbered
+    runs/THREAD/judgement.json    the judges' scores
+    runs/THREAD/learn.json        what was learnt from it, beside its reflections.json
+    runs/THREAD/events.jsonl      what a server reported of it, numbered
     runs/THREAD/labels.json       the name and the tags that a person gave it
 
-Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used. A
-run's journal is one fsynced JSON line per finished call. A call is finished when its reply is on
-disk there; only calls in flight at a kill can happen again. Records are found by (thread, turn,
-attempt, digest of the call), so a resumed run walks the same way and gets every finished reply
-without asking for it. Appends to one journal are committed in groups: one write and one fsync for
-all that waited; collected rollouts share one. The file is append-only and locked by its process. A
-last line cut by a crash was never acknowledged to anybody and is removed when the file is opened.
+Files are replaced atomically. Raises StoreError if the directory cannot be used. A run's journal is
+one fsynced JSON line per finished call. A call is finished when its reply is on disk there; only
+calls in flight at a kill can happen again. Records are found by (thread, turn, attempt, digest of
+the call), so a resumed run takes the same path and gets every finished reply without a new call.
+Appends to one journal are committed in groups: one write and one fsync for all that waited;
+collected rollouts share one. The file is append-only and locked by its process. A last line cut by
+a crash was never acknowledged to anybody and is removed when the file is opened.
 
-The last rating counts. It is evidence for whoever judges reflections on the run, and for nobody
-else: the policy that writes them is to find out from the run itself how good it was.
+The last rating counts. It is evidence for the judge of reflections on the run, and for nobody else:
+the policy that writes them is to find out from the run itself how good it was.
 
-A `ReplyStore` keeps replies of models, each under the hash of all that it was a reply to: one small
-file a reply, so that several processes can share a folder, and a file that cannot be read counts
-as not there. What it holds may be deleted at any time.
+A `ReplyStore` keeps replies of models, each under the hash of everything it depends on: one small
+file per reply, so that several processes can share a folder, and an unreadable file counts as
+missing. Its contents may be deleted at any time.
 """
 
 import asyncio
@@ -64,16 +64,16 @@ Reply = dict[str, Any]
 
 
 def identity(model: str) -> str:
-    """What of a model's name stays when its server moves: `qwen@host:8000` -> `qwen@`.
+    """The part of a model's name that stays if its server moves: `qwen@host:8000` -> `qwen@`.
 
-    Replies are found under it, so that they are found at another address too.
+    Replies are stored under it, so that they are also found for another address.
     """
     name, served, _ = model.rpartition("@")
     return f"{name}{served}" or model
 
 
 class CallJournal(Protocol):
-    """Finished calls of runs: a `Journal`, or what asks for them elsewhere."""
+    """Finished calls of runs: a `Journal`, or a proxy for one elsewhere."""
 
     def find(self, key: CallKey) -> Reply | None: ...
     async def append(self, key: CallKey, reply: Reply) -> None: ...
@@ -82,7 +82,7 @@ class CallJournal(Protocol):
 
 
 class Journal:
-    """An open journal file. Raises StoreError where it cannot be read or written."""
+    """An open journal file. Raises StoreError if it cannot be read or written."""
 
     def __init__(
         self,
@@ -90,15 +90,15 @@ class Journal:
         hear: Callable[[Reply], None] = lambda reply: None,
         wanted: Callable[[str], bool] = lambda thread: True,
     ) -> None:
-        """`hear` is told every reply that is in the file now.
+        """`hear` is called with every reply once it is in the file.
 
-        Only those of `wanted` threads are held, to be found again.
+        Only replies of `wanted` threads are kept in memory, to be found again.
         """
         self.path = path
         self._replies: dict[str, dict[CallKey, Reply]] = {}
         self._pending: list[tuple[str, asyncio.Future[None]]] = []
         self._batch: list[tuple[str, asyncio.Future[None]]] = []
-        """what is being written"""
+        """records that are being written"""
         self._flushing: asyncio.Task[None] | None = None
         self._writing, self._closed = threading.Lock(), False
         with writable(path):
@@ -112,7 +112,7 @@ class Journal:
             raise
 
     def find(self, key: CallKey) -> Reply | None:
-        """The reply of a finished call, or None if it is still to be made."""
+        """The reply of a finished call, or None if it is not finished."""
         return self._replies.get(key.thread, {}).get(key)
 
     def held(self, thread: str) -> dict[CallKey, Reply]:
@@ -131,7 +131,7 @@ class Journal:
         self._replies.setdefault(key.thread, {})[key] = reply
 
     def close(self) -> None:
-        """Release the lock, once what is being written is on disk; not to be used afterwards."""
+        """Release the lock, once pending records are on disk; not to be used afterwards."""
         flushing, going = self._flushing, None
         with suppress(RuntimeError):
             going = asyncio.get_running_loop()
@@ -161,7 +161,7 @@ class Journal:
         self._flushing = None
 
     def _flushed(self, flushing: "asyncio.Task[None]") -> None:
-        """Of one that was cancelled, maybe before it began, nobody is told otherwise."""
+        """Cancel those who wait for a commit that was cancelled: nobody else would tell them."""
         if flushing.cancelled():
             self._flushing = None
             lost, self._pending = [*self._batch, *self._pending], []
@@ -211,11 +211,11 @@ class Journal:
 
 
 LOOKED_AT = 0.2
-"""seconds in which whoever looks whether a file is in use, and holds it for that, is done"""
+"""seconds in which a process that briefly locks a file to see whether it is in use is done"""
 
 
 def _held(descriptor: int) -> bool:
-    """Lock a file for this process alone; False where another one has it."""
+    """Lock a file for this process alone; False if another one has it."""
     until = time.monotonic() + LOOKED_AT
     while True:
         try:
@@ -240,7 +240,7 @@ def in_use(path: Path) -> bool:
 
 
 def append_whole(descriptor: int, block: bytes) -> None:
-    """Write lines at the end of a file, all or none; they are on disk on return."""
+    """Append lines to a file, all or none; they are on disk on return."""
     view, end = memoryview(block), os.fstat(descriptor).st_size
     try:
         while view:
@@ -254,7 +254,7 @@ def append_whole(descriptor: int, block: bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, on disk."""
+    """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -266,7 +266,7 @@ _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 class Runs(Protocol):
-    """Where a run is kept: a `RunStore`, or nowhere here, as another process keeps it."""
+    """Where runs are stored: a `RunStore`, or a stand-in if another process stores them."""
 
     def create(self, thread: str, request: Mapping[str, Any]) -> None: ...
     def request(self, thread: str) -> dict[str, Any]: ...
@@ -281,7 +281,7 @@ class RunStore:
         self.folder = data_dir / "runs"
 
     def create(self, thread: str, request: Mapping[str, Any]) -> None:
-        """Write down what is asked; asking the same again under the same name is a resume.
+        """Store the question; the same question under the same name resumes the run.
 
         A name is taken once a call has finished under it.
         """
@@ -310,18 +310,18 @@ class RunStore:
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 
     def holds(self, thread: str) -> bool:
-        """Whether something was asked under this name."""
+        """Whether a question is stored under this name."""
         path = self._folder_of(thread) / "request.json"
         with writable(path):
             return path.exists()
 
     def request(self, thread: str) -> dict[str, Any]:
-        """What was asked under this name."""
+        """The request stored under this name."""
         remedy = "Ask again under another thread name; nothing was overwritten."
         return self._read(thread, "request", dict[str, Any], remedy)
 
     def question(self, thread: str) -> str:
-        """The question that was asked; "" where that cannot be read."""
+        """The question stored under this name; "" if it cannot be read."""
         with suppress(RubricemError, LookupError, TypeError):
             return str(self.request(thread)["ask"]["question"])
         return ""
@@ -334,11 +334,11 @@ class RunStore:
         write_atomically(path, trajectory.model_dump_json())
 
     def ended(self, thread: str) -> bool:
-        """Whether the run of this name came to an end, well or not."""
+        """Whether the run of this name has ended, successfully or not."""
         return (self._folder_of(thread) / "trajectory.json").exists()
 
     def whole(self, thread: str) -> bool:
-        """Whether it came to an end after which nothing is left to go on with."""
+        """Whether it ended in such a way that nothing is left to continue."""
         return self.ended(thread) and self.load(thread).status.whole
 
     def load(self, thread: str) -> Trajectory:
@@ -347,7 +347,7 @@ class RunStore:
         return self._read(thread, "trajectory", Trajectory, remedy)
 
     def discard(self, thread: str) -> None:
-        """Remove the run with all that is in its folder."""
+        """Delete the run with its whole folder."""
         path = self._folder_of(thread)
         with writable(path), suppress(FileNotFoundError):
             shutil.rmtree(path)
@@ -372,7 +372,7 @@ class RunStore:
     def states(self) -> dict[str, int]:
         """The time at which each run's folder changed, in nanoseconds.
 
-        A file that is put into it, replaced or removed changes it; one that grows does not.
+        Adding, replacing or removing a file changes it; growth of a file does not.
         """
         found, runs = dict[str, int](), list[os.DirEntry[str]]()
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
@@ -402,9 +402,9 @@ class RunStore:
 
 
 def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
-    """Replace a file whole, on disk before it takes the old one's place; pieces as they come.
+    """Replace a file atomically: pieces are written as they come, and synced before the rename.
 
-    A device or a pipe is written to: replaced, it would be gone for whoever else has it.
+    A device or a pipe is written to: replaced, it would be gone for its other users.
     """
     pieces = [text] if isinstance(text, str | bytes) else text
     blocks = (p if isinstance(p, bytes) else p.encode() for p in pieces)
@@ -426,9 +426,9 @@ def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
 
 
 def _is_device(path: str) -> bool:
-    """Whether a whole path is a device's or a pipe's, or stands for a descriptor as /dev/fd/1 does.
+    """Whether an absolute path is a device or a pipe, or a descriptor such as /dev/fd/1.
 
-    What lies in memory under /dev/shm are files as elsewhere.
+    Files in memory under /dev/shm are ordinary files.
     """
     if path.startswith(("/dev/", "/proc/")) and not path.startswith("/dev/shm/"):
         return True
@@ -439,7 +439,7 @@ def _is_device(path: str) -> bool:
 
 
 def _beside(path: Path) -> tuple[int, str]:
-    """A new file, open, and its name; in the folder of another, made where there is none."""
+    """A new open file and its name, in the folder of another, which is made if missing."""
     try:
         return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except FileNotFoundError:
@@ -449,7 +449,7 @@ def _beside(path: Path) -> tuple[int, str]:
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """Say in a sentence that a path cannot be read or written, whatever the reason."""
+    """Turn an OSError inside into a StoreError about this path, in one sentence."""
     try:
         yield
     except StoreError:
@@ -462,13 +462,13 @@ ALTERED = "It was altered after it was written; take it from a copy."
 
 
 def plain_bytes(path: Path, most: int = -1) -> bytes:
-    """What a file holds, its first `most` bytes; OSError for a pipe or device, which has no end."""
+    """The first `most` bytes of a file; OSError for a pipe or device, which has no end."""
     with opened_plain(path) as file:
         return file.read(most)
 
 
 def opened_plain(path: Path) -> BinaryIO:
-    """A file open for reading; without waiting OSError for what is none."""
+    """A regular file open for reading; OSError, without waiting, for anything else."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -477,10 +477,10 @@ def opened_plain(path: Path) -> BinaryIO:
 
 
 def value_in(path: Path, kind: type[V], remedy: str = ALTERED, what: str = "") -> V | None:
-    """What a JSON file holds, as today's schema has it; None where there is no file.
+    """The value of a JSON file, validated by today's schema; None if there is no file.
 
-    Raises StoreError where it cannot be read or holds no such value: the remedy is for that, and
-    `what` names it where its path says too little, or too much.
+    Raises StoreError with this remedy if it cannot be read or is invalid; `what` names it if its
+    path says too little, or too much.
     """
     with writable(path):
         try:
@@ -491,7 +491,7 @@ def value_in(path: Path, kind: type[V], remedy: str = ALTERED, what: str = "") -
 
 
 def value_of(text: str | bytes, kind: type[V], remedy: str, what: str) -> V:
-    """The same of a text that `what` names."""
+    """The same for a text that `what` names."""
     try:
         return read(text, kind)
     except ValidationError as error:
@@ -499,7 +499,7 @@ def value_of(text: str | bytes, kind: type[V], remedy: str, what: str) -> V:
 
 
 def keep_private(folder: Path) -> None:
-    """Have a folder that its owner alone can enter, and its group if that may write in it."""
+    """Make a folder that only its owner can enter, and its group if that may write in it."""
     with writable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_strangers(folder)
@@ -512,8 +512,8 @@ def keep_private(folder: Path) -> None:
 def refuse_strangers(folder: Path) -> None:
     """Raise StoreError for a data directory in which another user could read and plant things.
 
-    One that is shared with a group of ours is not, nor root's, unless it is for everybody as /tmp
-    is. Nothing is said of what is not there or cannot be looked at: who uses it will.
+    A directory shared with a group of ours is accepted, as is root's, unless it is for everybody
+    like /tmp. One that is missing or cannot be inspected is accepted: using it will fail.
     """
     try:
         state = folder.stat()
@@ -533,7 +533,7 @@ def refuse_strangers(folder: Path) -> None:
 
 @contextmanager
 def folder_locked(folder: Path) -> Iterator[None]:
-    """Nobody else changes a folder meanwhile; the lock is on itself and leaves no file behind."""
+    """Hold a lock on the folder itself, which leaves no file behind."""
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
@@ -546,7 +546,7 @@ def folder_locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
-    """Hold a lock's file meanwhile; raises `busy` where another process holds it."""
+    """Hold a lock file; raises `busy` if another process holds it."""
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
@@ -557,7 +557,7 @@ def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
 
 
 def unusable(path: Path, error: OSError) -> StoreError:
-    """The sentence for a file that the system refuses."""
+    """The sentence about a file that the system refuses to open."""
     return StoreError(
         f"{path} cannot be used: {error.strerror or error}",
         f"Make {path.parent} writable and see that its disk is not full, "
@@ -572,7 +572,7 @@ MOST_CHARACTERS = 2000
 
 
 class Rating(Value):
-    """One person's word on an answer: 1, of no use, to 5, just what was asked for."""
+    """One person's rating of an answer: 1, of no use, to 5, just what was asked for."""
 
     score: int = Field(ge=1, le=BEST)
     comment: str = ""
@@ -582,7 +582,7 @@ class Rating(Value):
 def rate(folder: Path, score: int, comment: str = "") -> Rating:
     """Add a rating to those of the run in this folder; earlier ones are kept.
 
-    Raises SettingsError for a comment that is too long, StoreError where it cannot be kept.
+    Raises SettingsError for a comment that is too long, StoreError if it cannot be stored.
     """
     if len(comment) > MOST_CHARACTERS:
         raise SettingsError(
@@ -597,7 +597,7 @@ def rate(folder: Path, score: int, comment: str = "") -> Rating:
 
 
 def ratings_in(folder: Path) -> tuple[Rating, ...]:
-    """All ratings of the run in this folder, the last one, which counts, at the end."""
+    """All ratings of the run in this folder; the last one counts."""
     remedy = "Remove it, and rate the run again."
     return value_in(folder / FILE, tuple[Rating, ...], remedy) or ()
 
@@ -607,14 +607,14 @@ LONGEST_NAME, LONGEST_TAG, MOST_TAGS = 120, 40, 20
 
 
 class Labels(Value):
-    """What a person calls a run; a run without them is called by its question."""
+    """A person's name for a run, and its tags; an unnamed run is called by its question."""
 
     title: str = ""
     tags: tuple[str, ...] = Field(default=(), max_length=MOST_TAGS)
 
 
 def labels_of(store: RunStore, thread: str) -> Labels:
-    """Those of a run; none where their file cannot be read."""
+    """The labels of a run; empty if their file cannot be read."""
     with suppress(RubricemError):
         return value_in(store.folder / thread / LABELS_FILE, Labels) or Labels()
     return Labels()
@@ -623,7 +623,7 @@ def labels_of(store: RunStore, thread: str) -> Labels:
 def set_labels(
     store: RunStore, thread: str, title: str | None = None, tags: Sequence[str] | None = None
 ) -> Labels:
-    """Name a run, or set its tags; None leaves what there is. SettingsError for an unknown run."""
+    """Name a run, or set its tags; None leaves them. SettingsError for an unknown run."""
     store.request(thread)
     kept = labels_of(store, thread)
     if title is not None:
@@ -660,13 +660,13 @@ class ReplyStore:
         self.folder = folder
 
     def path(self, asked: Any) -> Path:
-        """Where the reply to a JSON value lies: two of them share a file only if they are equal."""
+        """The file of the reply to a JSON value: two values share one only if they are equal."""
         text = json.dumps(asked, ensure_ascii=True, sort_keys=True)
         name = digest_of(text)
         return self.folder / name[:2] / f"{name[2:]}.json"
 
     def load(self, asked: Any) -> dict[str, Any] | None:
-        """The reply kept for this, or None."""
+        """The stored reply, or None."""
         try:
             value = json.loads(self.path(asked).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -674,7 +674,7 @@ class ReplyStore:
         return value if isinstance(value, dict) else None
 
     def save(self, asked: Any, reply: Mapping[str, Any]) -> None:
-        """Keep a reply; raises StoreError if it cannot be written."""
+        """Store a reply; raises StoreError if it cannot be written."""
         write_atomically(self.path(asked), json.dumps(dict(reply), ensure_ascii=True))
 
     def forget(self, asked: Any) -> None:

@@ -1,33 +1,34 @@
 """The bank's index: a vector for each question, in Chroma.
 
 It is derived from the bank's journal and may be deleted at any time. It has a vector for each
-question, whatever became of the reflections on it, and no text. The collection's metadata say how
-far it has followed the bank (generation), the digest of the questions up to there, and whose
-vectors it holds. It stays open between queries; who is behind catches up under a lock. Similarity
-is the inner product of unit vectors: the cosine, in [-1, 1].
+question, whatever became of the reflections on it, and no text. The collection's metadata record
+how far it has followed the bank (generation), the digest of the questions up to there, and the
+embedder of its vectors. It stays open between queries; a process that is behind catches up under a
+lock. Similarity is the inner product of unit vectors: the cosine, in [-1, 1].
 
-It knows nothing of generations: more is asked of it than is wanted, the catalogue says what of it
-is live, and where too little is left more is asked. What is recalled together teaches once: of two
-items about the same question the second is passed over, and each next one is near the question
-and unlike what is chosen (maximal marginal relevance, Carbonell and Goldstein, SIGIR 1998).
+It knows nothing of generations: it is asked for more than is wanted, the catalogue says which of
+those are live, and if too few are left it is asked for more. Items that are recalled together
+should teach different things: of two items about the same question the second is skipped, and each
+next one is near the question and unlike those chosen (maximal marginal relevance, Carbonell and
+Goldstein, SIGIR 1998).
 
-In a folder it is a persistent Chroma and a mark beside it, which says where the vectors are, and
-whose. Chroma does not show an open client what another process has written, so the mark changes
-with every writing, and who sees another mark opens the folder again. Within one process Chroma
-shares what it has open by path; so do we, once for each folder. Chroma's native code may crash on
-damaged files and take the process with it: it is written down that a folder is being opened, and
-where that was not undone twice, the folder is given up. A collection that is made anew gets a
-folder of its own, and the mark then names that one: Chroma remembers a folder that it failed to
-open for as long as the process lives.
+In a folder it is a persistent Chroma and a mark beside it, which says where the vectors are, and of
+which embedder. Chroma does not show an open client what another process has written, so the mark
+changes with every write, and a process that sees a new mark opens the folder again. Within one
+process Chroma shares what it has open by path; so do we, once for each folder. Chroma's native code
+may crash on damaged files and take the process with it: opening a folder is recorded beforehand,
+and if that record was left behind twice, the folder is given up. A new collection gets a folder of
+its own, named by the mark: Chroma remembers a folder that it failed to open for as long as the
+process lives.
 
-Beside a folder's collection lies a copy of its vectors, mapped into memory by whoever asks. All of
-them are compared, which is exact, and a process that asks a little opens neither Chroma nor its
-graph; of a large bank the graph is opened by who asks much. The copy is written after the
-collection, and where it is missing, damaged or behind, it is made again from there. The mark says
-which file it is and how far it reaches.
+Beside a folder's collection is a copy of its vectors, memory-mapped by its readers. All vectors are
+compared, which is exact, and a process with few queries opens neither Chroma nor its graph; for a
+large bank a process with many queries opens the graph. The copy is written after the collection,
+and if it is missing, damaged or behind, it is rebuilt from the collection. The mark names its file
+and how far it reaches.
 
-On a Chroma server it is a collection with the bank's own name. Both ways stand in this one module,
-since what the index asks of them is made to the measure of what they can break.
+On a Chroma server it is a collection with the bank's own name. Both are in this module, since the
+index's demands on them follow from what can go wrong in each.
 """
 
 import fcntl
@@ -64,29 +65,28 @@ HNSW: dict[str, str | int] = {
     "sync_threshold": 100,
     "batch_size": 100,
 }
-"""Measured with 100,000 items (4,000 MiniLM vectors, the others within noise of them), 200 further
-questions and an ef_construction of 100: of the two exact nearest, ef_search 100 found 0.988, 200
-0.995 and 300 all, in 1.0, 1.1 and 1.5 ms; of the 16 nearest 0.983, 0.991 and 0.998. What was not
-synced is added to the graph again by whoever opens it, at 0.5 ms each: with Chroma's threshold of
-1,000 the first query took 0.7 s of a processor, without any 0.25 s.
-"""
+"""Measured with 100,000 items (4,000 MiniLM vectors, the others within noise of them), 200
+additional questions and an ef_construction of 100: of the two exact nearest, ef_search 100 found
+0.988, 200 0.995 and 300 all, in 1.0, 1.1 and 1.5 ms; of the 16 nearest 0.983, 0.991 and 0.998.
+Vectors that were not synced are added to the graph again at each opening, at 0.5 ms each: with
+Chroma's threshold of 1,000 the first query took 0.7 s of a processor, without any 0.25 s."""
 
 
 _MARK = "current.json"
 
 
 class IndexMark(Value):
-    """What lies beside an index; it is another one after every writing."""
+    """A small file beside an index, which changes with every write."""
 
     place: str = ""
-    """the folder or the server where the vectors are; "": not known"""
+    """the folder or the server of the vectors; "": unknown"""
     embedder: str = ""
-    """whose they are; "": there are none"""
+    """whose vectors they are; "": there are none"""
     mark: str = ""
     file: str = ""
     """the copy of the vectors, beside the mark; "": there is none"""
     rows: int = 0
-    """of the file; what lies behind them was not finished"""
+    """of the file; later ones are incomplete"""
     dimensions: int = 0
     generation: int = -1
     """of the bank, up to which the file has followed it"""
@@ -95,7 +95,7 @@ class IndexMark(Value):
 
     @classmethod
     def read(cls, folder: Path) -> "IndexMark":
-        """One that names nothing where there is none, or none that can be read."""
+        """An empty mark if there is none, or none that can be read."""
         path, unknown = folder / _MARK, (FileNotFoundError, NotADirectoryError, ValidationError)
         with writable(path), suppress(*unknown):
             return cls.model_validate_json(path.read_bytes())
@@ -109,20 +109,20 @@ class IndexMark(Value):
 
 
 COMPARED = 131_072
-"""questions up to which a copy of the vectors is kept, so that all of them can be compared"""
+"""most questions for which a copy of the vectors is kept, so that all of them can be compared"""
 QUICK, ASKED = 16_384, 64
 """questions up to which that costs no more than the graph; and how often one process compares more,
 until opening the graph would have cost as much
 
 Measured with 100,000 of 384 dimensions, CPU: opening and the first question take 0.03 s by the
-copy, 0.3 to 0.6 s by Chroma and half a second more where it is not imported; each further one
-17 ms by the copy, 4.4 ms by Chroma. With 1,000 it is 1.3 and 3.4 ms.
+copy, 0.3 to 0.6 s by Chroma and half a second more if it is not imported; each additional one 17 ms
+by the copy, 4.4 ms by Chroma. With 1,000 it is 1.3 and 3.4 ms.
 """
 _FILE = "vectors-"
 
 
 def vector_rows(numbers: Sequence[int], vectors: NDArray[np.float32]) -> NDArray[Any]:
-    """Questions with their vectors (n, d), as a `VectorFile` holds them."""
+    """Questions with their vectors (n, d), in the format of `VectorFile`."""
     kind = [("number", "<i8"), ("vector", "<f4", (vectors.shape[1],))]
     rows: NDArray[Any] = np.zeros(len(numbers), kind)
     rows["number"], rows["vector"] = numbers, vectors
@@ -130,13 +130,13 @@ def vector_rows(numbers: Sequence[int], vectors: NDArray[np.float32]) -> NDArray
 
 
 class VectorFile:
-    """Unit vectors of questions, in a file that is only appended to.
+    """Unit vectors of questions, in an append-only file.
 
-    Raises OSError where it cannot be used, ValueError where it does not hold what it should.
+    Raises OSError if it cannot be used, ValueError if its contents are inconsistent.
     """
 
     def __init__(self, path: Path, count: int, dimensions: int) -> None:
-        """`count`: how many of its rows are finished, at least one."""
+        """`count`: number of its complete rows, at least one."""
         self.path, self.count, self.dimensions = path, count, dimensions
         kind = vector_rows((), np.zeros((0, dimensions), np.float32)).dtype
         self.rows: NDArray[Any] = np.asarray(np.memmap(path, kind, "r", shape=(count,)))
@@ -146,9 +146,9 @@ class VectorFile:
             raise ValueError("its vectors are damaged")
 
     def nearest(self, vector: NDArray[np.float32], most: int) -> "list[Near]":
-        """Those most like a unit vector (d,), the nearest first; of equal ones the lowest number.
+        """Those most similar to a unit vector (d,), the nearest first; ties by the lowest number.
 
-        All of it is read, at 100,000 questions of MiniLM 154 MB.
+        All of it is read: at 100,000 questions of MiniLM 154 MB.
         """
         numbers, vectors = self.rows["number"], self.rows["vector"]
         similar = vectors @ vector
@@ -162,7 +162,7 @@ class VectorFile:
         return [Near(int(numbers[at]), float(similar[at]), vectors[at].copy()) for at in best]
 
     def more(self, rows: NDArray[Any]) -> "VectorFile":
-        """The file with further rows, on disk."""
+        """The file with more rows, on disk."""
         with self.path.open("r+b") as file:
             file.truncate(self.rows.nbytes)  # what a kill left is none of it
             file.seek(0, os.SEEK_END)
@@ -184,9 +184,9 @@ class Chroma(ABC):
     def __init__(self, folder: Path) -> None:
         self.lock = threading.RLock()
         self.at = -1
-        """the generation up to which what is open has followed the bank; -1: not known"""
+        """the generation up to which the open collection has followed the bank; -1: unknown"""
         self.embedder = ""
-        """whose vectors are in what is open; "": not known"""
+        """the embedder of the open collection's vectors; "": unknown"""
         self.compared = 0
         """how often all vectors of the copy were compared"""
         self._folder = folder
@@ -202,33 +202,33 @@ class Chroma(ABC):
 
     @abstractmethod
     def collection(self) -> Any:
-        """The collection, opened where it is stale; None where there is none."""
+        """The collection, opened again if stale; None if there is none."""
 
     @abstractmethod
     def create(self, metadata: dict[str, Any]) -> Any:
-        """An empty collection in the place of what there is."""
+        """An empty collection, which replaces the current one."""
 
     @abstractmethod
     def writing(self, embedder: str) -> None:
         """To be called before anything is written: others will open it again."""
 
     def proved(self) -> None:
-        """To be called when what was opened was read without harm."""
+        """To be called when the opened collection was read without harm."""
         return
 
     copies: Path | None = None
-    """the folder where a copy of the vectors is kept; None: nowhere"""
+    """the folder for a copy of the vectors; None: no copy"""
 
     def copied(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
-        """The copy of this embedder's vectors and how far it goes; None where there is none."""
+        """The copy of this embedder's vectors and how far it goes; None if there is none."""
         return None
 
     def keep_copy(self, file: VectorFile | None, position: dict[str, Any]) -> None:
-        """Have this file be the copy from now on, as of a position; None: have none."""
+        """Make this file the copy from now on, as of a position; None: there is no copy."""
         return
 
     def spoil_copy(self) -> None:
-        """Pass the copy over: it cannot be used."""
+        """Ignore the copy from now on: it cannot be used."""
         return
 
     def close(self) -> None:
@@ -238,18 +238,18 @@ class Chroma(ABC):
             self._shut(client)
 
     def give_up(self) -> None:
-        """What there is cannot be used: have it made anew, if nothing else can be the cause."""
+        """The collection cannot be used: have it rebuilt, if nothing else can be the cause."""
         self.close()
 
     @abstractmethod
     def fault(self, error: Exception) -> StoreError:
-        """The sentence for an error that did not go away."""
+        """The sentence for a persistent error."""
 
     def _shut(self, client: Any) -> None:
         client.close()
 
     def _stored(self, name: str) -> Any:
-        """The collection of a name; None where there is none."""
+        """The collection of a name; None if there is none."""
         from chromadb.errors import NotFoundError
 
         try:
@@ -264,10 +264,10 @@ class Chroma(ABC):
 
 
 def settings() -> Any:
-    """Chroma's own settings; it tells nobody of its use.
+    """Chroma's own settings, with its telemetry off.
 
-    By itself it would read the `.env` of the working directory, and a folder from elsewhere could
-    have the bank's vectors kept by a server of its choice.
+    By default it would read the `.env` of the working directory, and a folder from elsewhere could
+    send the bank's vectors to a server of its choice.
     """
     from chromadb.config import Settings
 
@@ -277,18 +277,18 @@ def settings() -> Any:
 SAME = 0.95
 """similarity from which two questions are the same in nearly the same words"""
 RELEVANCE = 0.8
-"""weight of being near the question against being like what is chosen
+"""weight of similarity to the question against dissimilarity to those chosen
 
-Measured with MiniLM on 4,000 sentences of the standard library's documentation and 199 others
-that have two neighbours: at 1 (no diversity) the second that is chosen has the mean similarity
-0.705 to the question and 0.689 to the first; at 0.9 0.703 and 0.661, at 0.8 0.698 and 0.628, at 0.7
-0.682 and 0.581, at 0.5 0.594 and 0.463.
+Measured with MiniLM on 4,000 sentences of the standard library's documentation and 199 others that
+have two neighbours: at 1 (no diversity) the second that is chosen has the mean similarity 0.705 to
+the question and 0.689 to the first; at 0.9 0.703 and 0.661, at 0.8 0.698 and 0.628, at 0.7 0.682
+and 0.581, at 0.5 0.594 and 0.463.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Near:
-    """A question by its number, its similarity to the one that is asked, its unit vector."""
+    """A question by its number, its similarity to the query, its unit vector."""
 
     number: int
     similarity: float
@@ -296,7 +296,7 @@ class Near:
 
 
 def diverse(near: Sequence[Near], k: int, taken: Sequence[NDArray[np.float32]] = ()) -> list[Near]:
-    """At most k of them, the first the nearest; `taken`: vectors of what is chosen already."""
+    """At most k of them, the nearest first; `taken`: vectors of those chosen already."""
     chosen: list[Near] = []
     held = list(taken)
     while len(chosen) < k:
@@ -314,24 +314,24 @@ def diverse(near: Sequence[Near], k: int, taken: Sequence[NDArray[np.float32]] =
 
 
 _BATCH = 2048
-"""questions that are added before the progress is written down; Chroma syncs once for each"""
+"""questions added before the progress is recorded; Chroma syncs once for each batch"""
 _EMBEDDED = 256
-"""questions that are embedded at once"""
+"""questions embedded at once"""
 _PROBES = 16
-"""vectors that are looked at when an index is opened"""
+"""vectors checked when an index is opened"""
 
 
 FETCHED = 16
-"""candidates for what is recalled; also the least that is asked of the index"""
+"""candidates for recall; also the least number that the index is asked for"""
 _WIDER = 4
-"""how many times more is asked where too little was left"""
+"""factor on the number asked for if too few were left"""
 
 
 class BankIndex:
     """Searches one bank with one embedder. Blocking: call it from a worker thread.
 
-    Raises SettingsError where the vectors are another embedder's, StoreError where they cannot
-    be had, and what the embedder raises.
+    Raises SettingsError if the vectors are another embedder's, StoreError if they cannot be read,
+    and whatever the embedder raises.
     """
 
     def __init__(self, store: BankStore, embedder: Embedder, chroma: Chroma) -> None:
@@ -417,7 +417,7 @@ class BankIndex:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Say Chroma's errors in a sentence."""
+        """Turn Chroma's errors into one sentence."""
         try:
             yield
         except RubricemError:
@@ -447,7 +447,7 @@ class BankIndex:
             return self._found(vector, count) if near is None else near
 
     def _near_in_copy(self, vector: NDArray[np.float32], count: int) -> list[Near] | None:
-        """By comparing all; None where there is no copy that has followed the bank."""
+        """By comparing all; None if there is no copy that has followed the bank."""
         copy = self._copy(lambda at: at >= self._store.catalogue.changed())
         if copy is None or (copy.count > QUICK and self._chroma.compared >= ASKED):
             return None
@@ -459,7 +459,7 @@ class BankIndex:
             return None
 
     def _copy(self, reaches: Callable[[int], bool]) -> VectorFile | None:
-        """The copy of this bank's vectors, where the generation that it stands at will do."""
+        """The copy of this bank's vectors, if its generation suffices."""
         found = self._chroma.copied(self.embedder.name)
         if found is None:
             return None
@@ -491,7 +491,7 @@ class BankIndex:
         return near
 
     def _stored(self, collection: Any) -> Iterator[NDArray[Any]]:
-        """All that a collection holds."""
+        """Everything in a collection."""
         got = 0
         while (batch := collection.get(limit=_BATCH, offset=got, include=["embeddings"]))["ids"]:
             got += len(batch["ids"])
@@ -499,7 +499,7 @@ class BankIndex:
             yield vector_rows(list(map(int, batch["ids"])), vectors)
 
     def _prove(self, collection: Any) -> None:
-        """See that vectors of some questions are there and whole: damaged files may say nothing."""
+        """Check that some questions' vectors are there and complete: damage may cause no error."""
         numbers = self._store.catalogue.some_questions(collection.metadata["generation"], _PROBES)
         if numbers:
             ids = [str(number) for number in numbers]
@@ -510,7 +510,7 @@ class BankIndex:
         self._chroma.proved()
 
     def _fits(self, collection: Any) -> bool:
-        """Whether what it holds is this bank's; refused where it is not this embedder's."""
+        """Whether its contents are this bank's; raises if they are another embedder's."""
         held = collection.metadata or {}
         at = held.get("generation", -1)
         catalogue = self._store.catalogue
@@ -560,9 +560,9 @@ class BankIndex:
         gone: Sequence[int],
         generation: int,
     ) -> None:
-        """Have the copy of the vectors stand at a generation; `more`: the rows that it lacks.
+        """Bring the copy of the vectors up to a generation; `more`: the rows that it lacks.
 
-        A bank that is empty or too large has none, nor has one on a server.
+        An empty or too large bank has none, nor has one on a server.
         """
         held, file, folder = self._store.catalogue.held(), None, self._chroma.copies
         if folder is not None and 0 < held <= COMPARED:
@@ -585,7 +585,7 @@ class BankIndex:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        """Among processes: one that writes, or many that read."""
+        """Lock among processes: for one that writes, or many that read."""
         path = self._store.folder / "index.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -604,7 +604,7 @@ class BankIndex:
 
 _REFLECTIONS, _OPENING = "reflections", "opening"
 _DEATHS = 2
-"""of processes in a row while they opened a folder: one may have been killed"""
+"""processes in a row that died while opening a folder: one may have been killed"""
 
 
 _OPEN: "WeakValueDictionary[str, FolderChroma]" = WeakValueDictionary()
@@ -625,7 +625,7 @@ class FolderChroma(Chroma):
 
     @classmethod
     def of(cls, folder: Path) -> "FolderChroma":
-        """The one of this process for a folder."""
+        """This process's object for a folder."""
         with _OPEN_LOCK:
             return _OPEN.setdefault(str(folder.resolve()), cls(folder))
 
@@ -701,7 +701,7 @@ class FolderChroma(Chroma):
         self._copy, self._spoilt_copy = None, IndexMark.read(self._folder).file
 
     def _tidy(self) -> None:
-        """Remove copies that no mark names any more; who reads one still has it."""
+        """Remove copies that no mark names any more; a process reading one still has it."""
         for path in self._folder.glob(f"{_FILE}*"):
             if path.name != self._mark.file:
                 path.unlink(missing_ok=True)
@@ -718,7 +718,7 @@ class FolderChroma(Chroma):
         )
 
     def _only_one(self) -> str:
-        """The folder that is meant where the mark is lost."""
+        """The folder to use if the mark is lost."""
         try:
             places = [path.name for path in self._folder.iterdir() if path.is_dir()]
         except OSError:
@@ -726,7 +726,7 @@ class FolderChroma(Chroma):
         return places[0] if len(places) == 1 else ""
 
     def _deaths(self, place: str) -> int:
-        """How many processes in a row did not come out of opening it."""
+        """How many processes in a row died while opening it."""
         try:
             opened, deaths = self._opening.read_text(encoding="ascii").split()
         except (OSError, ValueError):
@@ -743,13 +743,13 @@ class FolderChroma(Chroma):
 
 
 _SECONDS = 30.0
-"""a server may stay silent"""
+"""for which a server may stay silent"""
 
 
 class ServerChroma(Chroma):
-    """A collection of a Chroma server, which all its clients see alike.
+    """A collection of a Chroma server, the same for all its clients.
 
-    Its files are its own matter, and a fault of it is not mended by embedding everything again.
+    Its files are the server's own business, and embedding everything again would not repair them.
     """
 
     def __init__(self, url: str, name: str, folder: Path) -> None:
@@ -771,7 +771,7 @@ class ServerChroma(Chroma):
         return self._collection
 
     def writing(self, embedder: str) -> None:
-        """Others see it without being told; the mark says whose vectors the server holds."""
+        """Others see it without being told; the mark names the embedder of the server's vectors."""
         IndexMark.write(self._folder, place=self._url, embedder=embedder)
 
     def _shut(self, client: Any) -> None:

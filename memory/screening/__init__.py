@@ -1,29 +1,29 @@
 """What a reflection must be before it may enter the bank: short, plain, and nobody's mouthpiece.
 
-A model wrote it after reading pages that anybody may have written, and it will stand before the
-questions of later runs. So its text is stripped to what it says and capped; what looks like
-somebody else's words is flagged, and a flagged reflection waits for a person. Screening can only
-lessen the danger: whoever reads the bank still takes what it holds for untrusted text.
+A model wrote it after reading pages that anybody may have written, and it will precede the
+questions of later runs. So its text is stripped to plain lines and capped; what looks like somebody
+else's words is flagged, and a flagged reflection waits for a person. Screening can only reduce the
+danger: readers of the bank still treat its contents as untrusted text.
 
-A text has copied from what the run read where `SHINGLE` words in a row stand there just so, however
-they were laid out: both are compared as words without case, punctuation, markup and invisible
-characters. Naming the same facts copies short runs; what is longer counts. A whole sentence
-counts when it is shorter, too, if it speaks of answering, citing or readers: pages of the world
-speak of the world, and one that speaks of its reader's work is talking to an agent.
+A text has copied from what the run read if `SHINGLE` consecutive words occur there in the same
+order, however they were formatted: both are compared as words without case, punctuation, markup and
+invisible characters. Naming the same facts copies short sequences; longer ones count. A whole
+sentence also counts when it is shorter, if it speaks of answering, citing or readers: pages of the
+world speak of the world, and one that speaks of its reader's work is addressing an agent.
 
-A reflection is full of advice in the imperative, so what counts is not the mood but the matter:
+A reflection is full of advice in the imperative, so what counts is not the mood but the subject:
 dropping one's instructions, another role, hiding, leaving out citations, an answer or a name
-settled beforehand, an action beside research, being carried on. The rules (`orders.toml`) know
-many ways to say so in English, and the commonest in other languages, where it takes two or three
-words in one clause, so that a lesson about ignoring a rule of grammar is none. A paraphrase that
-the rules have no words for gets by.
+decided beforehand, an action other than research, being passed on. The rules (`orders.toml`) know
+many ways to say so in English, and the commonest in other languages, where two or three words must
+occur in one clause, so that a lesson about ignoring a rule of grammar is harmless. A paraphrase
+that the rules have no words for gets through.
 
-A text is also read as it would be if its letters stood for others: whoever hides words relies on
-a reader who makes the same effort. Each such reading is cheap and says nothing by itself: it
-counts only where an order can be read in it.
+A text is also read as if its letters stood for others: whoever hides words relies on a reader who
+makes the same effort. Each such reading is cheap and by itself means nothing: it counts only if it
+contains an order.
 
-What is stripped leaves the words around it as they stand. Addresses are also reported, because a
-text that names one wants its reader to go there.
+Stripping leaves the surrounding words as they are. Addresses are also reported, because a text that
+names one wants its reader to go there.
 """
 
 import base64
@@ -43,7 +43,7 @@ from urllib.parse import unquote
 from rubricem.memory.text import printable
 
 ROUNDS = 4
-"""taking out a tag may join the halves of another; what still looks like one is then no tag"""
+"""removing a tag may join the halves of another; what still looks like one is then no tag"""
 
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});")
 _UNSEEN = re.compile(
@@ -75,7 +75,7 @@ _GENERIC = re.compile(
     r"(?<=\w)<(?!(?:[abipqsu]|em|tt|h[1-6]|hr|kbd|sub|sup|del|ins|code|span|font|mark|strong)>)"
     r"([A-Za-z][\w. ]{0,60})>"
 )
-"""what programs write and HTML does not: it is no tag, and must not look like one"""
+"""written in programs but not in HTML: it is no tag, and must not look like one"""
 _BREAK = re.compile(r"</?(?:br|p|li|ul|ol|div|tr|td|h[1-6])\b[^<>]*>", re.I)
 _TAG = re.compile(
     r"<\s*+/?+\s*+[A-Za-z_][\w:.-]*+\s*+/?+\s*+>"
@@ -112,20 +112,20 @@ _NO_WORD = re.compile(r"^[^\w\n]+$", re.M)
 
 @dataclass(frozen=True, slots=True)
 class Stripped:
-    """The text as it may be kept, and what was found in it on the way."""
+    """The text as it may be stored, and what was removed from it."""
 
     text: str
     addresses: tuple[str, ...]
     unseen: int
-    """characters that nobody would have seen"""
+    """invisible characters"""
     markers: tuple[str, ...]
     """of chat templates"""
     hidden: bool
-    """it held a part that no page would have shown"""
+    """whether it had a part that a page would not show"""
 
 
 def stripped(text: str) -> Stripped:
-    """What a text says, in lines; never longer than it was."""
+    """The plain text in lines; never longer than it was."""
     shown = visible(text)
     unseen = len(re.sub("[\r\n]", "", text)) - len(re.sub("[\r\n]", "", shown))
     markers = tuple(_MARKERS.findall(entities_read(shown)))
@@ -148,12 +148,12 @@ def stripped(text: str) -> Stripped:
 
 
 def visible(text: str) -> str:
-    """The text with nothing in it that takes no room on a page."""
+    """The text without characters that are invisible on a page."""
     return unicodedata.normalize("NFC", _UNSEEN.sub("", printable(text)))
 
 
 def entities_read(text: str) -> str:
-    """The text with its HTML character references read."""
+    """The text with its HTML character references decoded."""
     return _ENTITY.sub(lambda match: html.unescape(match.group()), text)
 
 
@@ -170,13 +170,13 @@ def _rules() -> dict[str, Any]:
 
 
 def _pattern(text: str) -> str:
-    """A pattern of the rules with its words put in."""
+    """A pattern of the rules with the word lists inserted."""
     return _WORD_PLACE.sub(lambda at: _pattern(_rules()["words"][at[1]]), text.replace("\n", ""))
 
 
 @cache
 def _orders() -> Mapping[str, re.Pattern[str]]:
-    """What a note does -> words that do it.
+    """What a reflection does -> the pattern of words that do it.
 
     Compiled when something is first screened: it takes a tenth of a second.
     """
@@ -194,11 +194,11 @@ def _courting() -> re.Pattern[str]:
 _COURTED = (
     "judge", "grader", "evaluator", "point", "mark", "score", "ignore", "disregard", "forget",
 )  # fmt: skip
-"""one of them stands in whatever courts; most texts have none, which is seen at once"""
+"""every appeal to a judge has one of them; most texts have none, which is quickly checked"""
 
 
 def pleading(text: str) -> str:
-    """The first words that speak to whoever judges, in lower case, or ""."""
+    """The first words that address a judge, in lower case, or ""."""
     plain = text.casefold()
     worded = any(word in plain for word in _COURTED)
     match = _courting().search(plain) if worded else None
@@ -206,14 +206,14 @@ def pleading(text: str) -> str:
 
 
 _LOWER = frozenset("a an and as at by for from in of on or the to with".split())  # noqa: SIM905
-"""words that a title writes small"""
+"""words that titles do not capitalise"""
 
 
 def orders(text: str, *, asked: bool = False, titles: bool = False) -> Iterator[str]:
     """A sentence for each thing that the text does to its reader, with the words that do it.
 
     `asked`: it is a question, which may speak of itself and to its reader. `titles`: it names
-    works, which speak of I and you, all their words capital.
+    works, which speak of I and you, with all words capitalised.
     """
     told = dict(_found(folded(text), titles))
     if asked:
@@ -247,7 +247,7 @@ _LOOKALIKES = str.maketrans(
     "\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u03a1\u03a4\u03a5\u03a7",
     "aeopcyxijsdoavihqwgptkABEKMHOPCTXISAOBEHIKMNPTYX",
 )
-"""Cyrillic and Greek letters that pass for Latin ones"""
+"""Cyrillic and Greek letters that look like Latin ones"""
 _EMPHASIS = re.compile(r"[*`~]+|\b_+|_+\b")
 _ITEM = re.compile(r"\n\s*(?:[-+\u2022]|\d{1,2}[.)])\s+|\n\s*\n\s*")
 _APART = re.compile(r"(?<!\w)[^\W_]([ .\-_*|])(?:[^\W_]\1)+[^\W_](?!\w)")
@@ -257,23 +257,23 @@ _DIGITS = str.maketrans("013457@$!|", "oieastasil")
 _BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{16,400}={0,2}")
 _HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ ,:]?){8,}")
 _LEAST_SHARE = 0.9
-"""of a decoded piece that must be plain letters and spaces to be words"""
+"""share of plain letters and spaces from which a decoded piece counts as words"""
 _MOST_PIECES = 20
 _SCRAMBLED = "ignore disregard forget previous instructions instruction system prompt rules sources"
 _KEYWORDS = {
     (word[0], word[-1], "".join(sorted(word))): word for word in re.findall(r"\w+", _SCRAMBLED)
 }
-"""words that are known although their letters stand in another order"""
+"""words that are recognised although their inner letters are shuffled"""
 _LIKELY = re.compile(
     r"ignor|instruct|disregard|forget|prompt|answer|cite|citation|recommend|source|judge|assistant"
     r"|agent|rules|always|never",
     re.I,
 )
-"""what one of any reading's words must be, so that most texts are read once"""
+"""some word of a suspicious reading matches it, so that most texts are read once"""
 
 
 def folded(text: str) -> str:
-    """The text as it reads: letters by their look, one clause after the other, no emphasis."""
+    """The text as it reads: letters by their look, one clause after another, no emphasis."""
     plain = unicodedata.normalize("NFKD", visible(entities_read(text)).translate(_LOOKALIKES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
     plain = plain.replace("\u2019", "'")
@@ -281,7 +281,7 @@ def folded(text: str) -> str:
 
 
 def hidden_readings(text: str) -> Iterator[str]:
-    """What else the text says to somebody who knows how to read it, as `folded` gives it."""
+    """Other readings of the text by known ways of hiding words, in the form of `folded`."""
     plain = visible(entities_read(text))
     once = folded(text)
     for other in (
@@ -303,7 +303,7 @@ def _in_order(match: re.Match[str]) -> str:
 
 
 def _decoded(text: str) -> Iterator[str]:
-    """Pieces in base64, in hexadecimal or in escapes that come to words."""
+    """Pieces in base64, in hexadecimal or in escapes that decode to words."""
     for match in [*_BASE64.finditer(text)][:_MOST_PIECES]:
         piece = match.group().rstrip("=").replace("-", "+").replace("_", "/")
         with_padding = piece + "=" * (-len(piece) % 4)
@@ -332,11 +332,11 @@ _PROMOTES = "promotes something in another language"
 _CLAUSE = re.compile(r"[.!?;:\n\u3002\uff01\uff1f\uff1b]")
 _WORD = re.compile(r"[\w']+")
 _SPACED = "\u0600"
-"""scripts before this letter part words with spaces, and prefix them with nothing"""
+"""scripts before this letter separate words with spaces, and have no prefixes"""
 _BESIDE = 2
-"""letters between always and what is always to be promoted"""
+"""letters between `always` and what is always to be promoted"""
 _MOST = 200
-"""letters of a clause that are looked at"""
+"""letters of a clause that are searched"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def _languages() -> tuple[_Language, ...]:
 
 
 def _orders_abroad(text: str) -> Iterator[tuple[str, str]]:
-    """What the text does in another language, and its words, letters without their accents."""
+    """What the text does in another language, and its words without accents."""
     letters = unicodedata.normalize("NFKD", text).casefold()
     plain = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2019", "'")
     clauses = (f" {' '.join(_WORD.findall(clause))}"[:_MOST] for clause in _CLAUSE.split(plain))
@@ -405,13 +405,13 @@ def _at(words: str, stems: str) -> list[tuple[int, int]]:
 SHINGLE = 8
 """words"""
 COPIED_WORDS, COPIED_LETTERS = 12, 36
-"""of one copied passage from which it counts; a script without spaces makes words of letters"""
+"""length of one copied passage from which it counts; letters, for scripts without spaces"""
 COPIED_SHARE = 0.3
-"""of a text's shingles from which it counts as put together from sources"""
+"""share of a text's shingles from which it counts as compiled from sources"""
 LEAST_SHINGLES = 8
-"""of a text that a share is taken of: 15 words"""
+"""fewest shingles of a text for which a share is computed: 15 words"""
 SENTENCE_WORDS = 6
-"""of a whole copied sentence about the reader's work"""
+"""least length of a whole copied sentence about the reader's work"""
 
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _COMPARED = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
@@ -428,7 +428,7 @@ _WORK = frozenset(_WORK_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How much of a text stands in its sources."""
+    """How much of a text occurs in its sources."""
 
     passage: str
     """its longest copied passage, as words"""
@@ -479,7 +479,7 @@ def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _longest(hits: Sequence[bool]) -> tuple[int, int]:
-    """Start and end of the longest row of hits; (0, 0) where there is none."""
+    """Start and end of the longest run of hits; (0, 0) if there is none."""
     best, start = (0, 0), 0
     for at, hit in enumerate((*hits, False)):
         if not hit:
@@ -489,9 +489,9 @@ def _longest(hits: Sequence[bool]) -> tuple[int, int]:
 
 
 RUBRICS_CHARACTERS, TAKEAWAYS_CHARACTERS = 1500, 1000
-"""the 700 tokens that a policy may write make some 2,500 characters of English in all"""
+"""the 700 tokens that a policy may write are some 2,500 characters of English in all"""
 LONGEST = 20_000
-"""characters that are looked at; whatever is behind them is dropped unread"""
+"""characters that are screened; the rest is dropped unread"""
 
 _SENTENCE_END = re.compile(r"[.!?](?=\s)|[\u3002\uff01\uff1f]|(?=\n)")
 _ENCODED = re.compile(
@@ -502,7 +502,7 @@ _ENCODED = re.compile(
     r"|\b(?:(?:0x)?[0-9A-Fa-f]{2}[ ,:]+){11,}[0-9A-Fa-f]{2}\b|\b[01]{8}(?: [01]{8}){5,}"
 )
 _BROKEN = re.compile(r"(?:[()\[\]{},.;:\\/] ?){40,}")
-"""what a small model that has lost its thread goes on writing"""
+"""what a small model produces after losing its thread"""
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk)-[\w-]{16,}|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bxox[abpr]-[\w-]{10,}|\bAIza[\w-]{30,}|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}|-----BEGIN [A-Z ]+KEY"
@@ -514,7 +514,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """The two texts as they may be kept; each flag is a sentence that says what is wrong."""
+    """The two texts as they may be stored; each flag is a sentence that says what is wrong."""
 
     rubrics: str
     takeaways: str
@@ -522,10 +522,10 @@ class Screened:
 
 
 def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Screened:
-    """Both texts stripped and capped; with any flag they are to be kept in quarantine.
+    """Both texts stripped and capped; with any flag they are to be quarantined.
 
-    `source_texts` are what the run read, as it was fetched: copying from them is flagged. What
-    was screened before passes unchanged. Raises nothing, whatever the texts hold.
+    `source_texts` are what the run read, as it was fetched: copying from them is flagged. Text that
+    was screened before passes unchanged. Raises nothing, whatever the texts contain.
     """
     written = [rubrics[:LONGEST], takeaways[:LONGEST]]
     parts = [stripped(text) for text in written]
@@ -551,7 +551,7 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
 
 
 def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Flags of what code wrote down of a run, which is searched with and shown to people alone."""
+    """Flags of texts that code wrote about a run, which only searches and people read."""
     whole = ".\n".join(texts)
     found = (*orders(question, asked=True), *orders(whole, titles=True))
     what = "It holds what looks like a password, a key or the way to one"
@@ -559,7 +559,7 @@ def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def capped(text: str, characters: int) -> str:
-    """The text in so many characters, up to a sentence's end where half of it can be kept."""
+    """The text in at most this many characters, cut after a sentence if that keeps half of it."""
     if len(text) <= characters:
         return text
     ends = [match.end() for match in _SENTENCE_END.finditer(text[: characters + 1])]
