@@ -1,18 +1,18 @@
-"""What a judge is measured on, and what it said: pairs, single criteria, whole checklists.
+"""Labelled data for measuring a judge, and recorded verdicts: pairs, single criteria, checklists.
 
-Read are the public sets as they are published, a JSON list or one JSON object a line: LLMBar
+The public sets are read as published, a JSON list or one JSON object a line: LLMBar
 (arXiv:2310.07641), JudgeBench (arXiv:2410.12784), chosen and rejected answers as in RewardBench
 (arXiv:2403.13787), RM-Bench with three styles of each (arXiv:2410.16184), and HealthBench's answers
 with checklists and physicians' labels (arXiv:2505.08775). A pair's `first` and `second` are its own
-numbering, which no order of showing changes; where the data names a chosen and a rejected answer,
+numbering, independent of the order of showing; if the data names a chosen and a rejected answer,
 the chosen one is the first.
 
-Verdicts that were given before are our own lines, or result files: LLMBar's name the winner in the
-unswapped numbering and stand in the order of the data; JudgeBench's second judgement names it as
-shown, that is, swapped.
+Recorded verdicts are our own lines, or result files: LLMBar's name the winner in the unswapped
+numbering, in the order of the data; JudgeBench's second judgement names it as shown, that is,
+swapped.
 
-Raises SettingsError where a file is none of the formats, StoreError where it cannot be read or a
-row is broken, with the number of the row.
+Raises SettingsError if a file has none of the formats, StoreError if it cannot be read or a row is
+broken, with the number of the row.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ Style = Literal[0, 1, 2]
 
 
 class LabelledTurn(Value):
-    """One message of the conversation that was answered."""
+    """One message of the conversation before the answer."""
 
     role: str
     content: str
@@ -53,23 +53,23 @@ class LabelledPair(Value):
     better: Side
     subset: str = ""
     styles: tuple[Style, Style] | None = None
-    """of the chosen and of the rejected answer; RM-Bench alone"""
+    """of the chosen and of the rejected answer; RM-Bench only"""
 
 
 class LabelledComparison(Value):
-    """What a judge said when it was shown a pair in one order."""
+    """A judge's verdict on a pair shown in one order."""
 
     pair: str
     judge: str = ""
     swapped: bool = False
-    """the pair's second answer was shown first"""
+    """whether the pair's second answer was shown first"""
     winner: Winner | None = None
-    """in the pair's own numbering; None: no verdict could be had"""
+    """in the pair's own numbering; None: there was no verdict"""
     share: float | None = Field(default=None, ge=0, le=1)
-    """how sure the judge is of the pair's first answer, 0.5 for neither; None: it did not say"""
+    """the judge's confidence in the pair's first answer, 0.5 for neither; None: not given"""
     reason: str = ""
     text: str = ""
-    """what the judge wrote, where it wrote its verdict; A in it is what was shown first"""
+    """the text with the judge's verdict, if it wrote one; A in it is what was shown first"""
     usage: Usage = NO_USAGE
 
 
@@ -85,7 +85,7 @@ class LabelledCriterion(Value):
 
 
 class ListedAnswer(Value):
-    """One answer with the checklist that its prompt came with (HealthBench); nobody labelled it."""
+    """One answer with the checklist of its prompt (HealthBench), without labels."""
 
     id: str
     conversation: tuple[LabelledTurn, ...]
@@ -95,7 +95,7 @@ class ListedAnswer(Value):
 
 
 class LabelledMark(Value):
-    """Whether a judge found a criterion met; None: no verdict could be had."""
+    """Whether a judge found a criterion met; None: there was no verdict."""
 
     item: str
     """the id of a labelled criterion, or that of a listed answer with the item's number: x/1"""
@@ -106,7 +106,7 @@ class LabelledMark(Value):
 
 
 MIRRORED: Mapping[Winner | None, Winner] = {"first": "second", "second": "first"}
-"""the winner in the numbering of the other order; others stay as they are"""
+"""a winner or verdict in the numbering of the other order; others stay as they are"""
 
 
 Labelled = LabelledPair | LabelledCriterion | ListedAnswer
@@ -244,7 +244,7 @@ class HealthBenchRow(BaseModel):
     example_tags: list[str] = []
 
     def labelled(self, place: int) -> list[ListedAnswer]:
-        """Nothing where the row has no answer."""
+        """Empty if the row has no answer."""
         ideal = self.ideal_completions_data.ideal_completion if self.ideal_completions_data else ""
         if not (self.completion or ideal):
             return []
@@ -263,7 +263,7 @@ Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow | PhysiciansRow | Healt
 
 
 def form_of(row: object) -> type[Row] | None:
-    """The format that a row's fields show, or None where they show none."""
+    """The format identified by a row's fields, or None."""
     fields = set(row) if isinstance(row, dict) else set()
     chosen = row.get("chosen") if isinstance(row, dict) else None
     styled = isinstance(chosen, list) and all(isinstance(text, str) for text in chosen)
@@ -278,7 +278,7 @@ def form_of(row: object) -> type[Row] | None:
 
 
 def conversation_text(prompt: str | list[LabelledTurn] | tuple[LabelledTurn, ...]) -> str:
-    """A prompt as one text: a lone message as it is, more with the role before each."""
+    """A prompt as one text: a single message as it is, several with the role before each."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:
@@ -304,7 +304,7 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class LabelledData:
-    """What a file holds: one of the three."""
+    """The contents of a file: one of the three."""
 
     pairs: tuple[LabelledPair, ...] = ()
     criteria: tuple[LabelledCriterion, ...] = ()
@@ -317,7 +317,7 @@ class LabelledData:
 
 
 def read_labelled(path: Path) -> LabelledData:
-    """Everything that the file holds to measure a judge on, each with an id of its own."""
+    """All labelled data in the file, each with an id of its own."""
     rows = read_rows(path)
     form = form_of(rows[0])
     if form is None:
@@ -347,7 +347,7 @@ def read_rows(path: Path) -> list[Any]:
 
 
 def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
-    """The row as a value of `form`; StoreError with its number where it is none."""
+    """The row as a value of `form`; StoreError with its number if it is none."""
     try:
         return form.model_validate(row)
     except ValidationError as error:
@@ -358,7 +358,7 @@ def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
 
 
 def _apart(listed: Sequence[Kind]) -> tuple[Kind, ...]:
-    """The same with ids that differ: sets number their rows anew in each part."""
+    """The same with unique ids: sets restart their numbering in each part."""
     seen: Counter[str] = Counter()
     apart = []
     for one in listed:
@@ -386,7 +386,7 @@ class _LlmBarRow(BaseModel):
     results: list[Any] = Field(min_length=1)
 
     def result(self) -> _LlmBarResult:
-        """Multi-turn evaluators keep their questions before it: it is the last that fits."""
+        """Multi-turn evaluators store their questions before it: the last one that fits counts."""
         for value in reversed(self.results):
             try:
                 return _LlmBarResult.model_validate(value)

@@ -1,21 +1,21 @@
-"""What labelled data says of a judge: of pairs, of criteria, of two public benchmarks, as reports.
+"""Measures of a judge on labelled data, as reports: pairs, criteria, two public benchmarks.
 
-A comparison is right when its winner is the better side; a tie and a missing verdict are not.
-Per order: as stored (`given`) and with the second answer shown first (`swapped`). Over both:
-right in both, the same winner in both (`consistent`), and JudgeBench's rule (`net`: +1 for right,
--1 for wrong, 0 for a tie or no verdict; right where the sum is positive).
+A comparison is right if its winner is the better side; a tie and a missing verdict are not. Per
+order: as stored (`given`) and with the second answer shown first (`swapped`). Over both: right in
+both, the same winner in both (`consistent`), and JudgeBench's rule (`net`: +1 for right, -1 for
+wrong, 0 for a tie or no verdict; right if the sum is positive).
 
-A judge of single criteria is held against people who labelled them (HealthBench's meta evaluation,
+A judge of single criteria is compared with people who labelled them (HealthBench's meta evaluation,
 arXiv:2505.08775, section 8): each label of each person is one comparison with the judge's mark. F1
-is computed for "met" and for "not met", and their mean is the balanced F1. A missing mark is a miss
-for the label's class and a false find for neither.
+is computed for "met" and for "not met", and their mean is the balanced F1. A missing mark is a
+false negative for the label's class and a false positive for neither.
 
 RewardBench weights its subsets into four numbers and their mean. A subset's accuracy is the mean
 over its comparisons, ties half right. A section is the mean of its subsets weighted by the counts
 below, which make math weigh as much as all code; the overall number is the plain mean of the four
 sections (arXiv:2403.13787, section 4).
 
-RM-Bench tells accuracy by the style of the chosen (row) and of the rejected answer (column): from
+RM-Bench gives accuracy by the style of the chosen (row) and of the rejected answer (column): from
 concise over detailed to detailed with markdown. Hard is where the rejected answer is the fancier
 one (above the diagonal), normal the same style, easy below. A domain's number is the mean of the
 three, the total the mean over domains (arXiv:2410.16184, section 3.4). Every cell is the mean over
@@ -26,10 +26,10 @@ clipped to [0, 1], not the scores in it; its error is the standard deviation of 
 resampled answers (arXiv:2505.08775).
 
 We read a chain of rubrics with one parser. The published rules, which differ for training and for
-evaluation (RM-R1, arXiv:2505.02387), are counted beside it where they read a text otherwise.
+evaluation (RM-R1, arXiv:2505.02387), are reported beside it as shares of texts they read alike.
 
-A report is one value with all that one evaluation found. It is one module, as measures are there
-for the reports alone.
+A report is one value with all results of one evaluation. It is one module, as the measures are used
+by the reports alone.
 """
 
 import math
@@ -60,10 +60,10 @@ Z = 1.959964
 
 
 class Share(Value):
-    """So many of n, with Wilson's 95% interval; of none at all it is unknown."""
+    """A number of hits among n, with Wilson's 95% interval; unknown if n is 0."""
 
     hits: float
-    """half a hit counts half"""
+    """ties count half"""
     n: int
     value: float | None
     low: float
@@ -87,8 +87,9 @@ def share_of(values: Sequence[bool]) -> Share:
 
 
 def mean_share(marks: Sequence[float]) -> Share:
-    """The mean of marks in [0, 1]. The interval is Wilson's for as many hits, which is too wide
-    rather than too narrow: no marks of one mean vary more than zeros and ones.
+    """The mean of marks in [0, 1], with Wilson's interval for as many hits.
+
+    It is rather too wide than too narrow: no marks of one mean vary more than zeros and ones.
     """
     return share(math.fsum(marks), len(marks))
 
@@ -105,7 +106,8 @@ class PairMeasures(Value):
     both: Share
     """right in both orders, of pairs shown in both"""
     consistent: Share
-    """the same verdict in both orders, of pairs shown in both; none is not the same as none"""
+    """the same verdict in both orders, of pairs shown in both; two missing ones do not count as
+        same"""
     net: Share
     pooled: Share
     """the mean of both orders' shares is on the right side; of pairs with a share in each order"""
@@ -122,7 +124,7 @@ Orders = Mapping[bool, LabelledComparison]
 def pair_measures(
     pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> PairMeasures:
-    """Raises KeyError for a comparison of a pair that is not among them."""
+    """Raises KeyError for a comparison of an unknown pair."""
     known = {pair.id: pair for pair in pairs}
     shown = by_pair(comparisons)
     judged = [(known[name], orders) for name, orders in shown.items()]
@@ -196,7 +198,7 @@ def _net(pair: LabelledPair, orders: Orders) -> int:
 
 
 class ClassAgreement(Value):
-    """One class, met or not met; None where a ratio has nothing under its line."""
+    """One class, met or not met; None for a ratio whose denominator is 0."""
 
     precision: float | None
     recall: float | None
@@ -220,7 +222,7 @@ class Agreement(Value):
 
 
 def agreement(items: Sequence[LabelledCriterion], marks: Sequence[LabelledMark]) -> Agreement:
-    """Raises KeyError for a mark of a criterion that is not among them."""
+    """Raises KeyError for a mark of an unknown criterion."""
     known = {item.id: item for item in items}
     paired = [(mark.met, label) for mark in marks for label in known[mark.item].labels]
     met, not_met = _of_class(paired, True), _of_class(paired, False)
@@ -271,17 +273,17 @@ class SectionScores(Value):
     """RewardBench's numbers, in [0, 1]."""
 
     sections: dict[str, float]
-    """those of which any subset was judged"""
+    """those with at least one judged subset"""
     overall: float | None
     """None while a section is missing"""
     missing: tuple[str, ...] = ()
-    """subsets that were not judged; the others of their section carry its weight"""
+    """subsets that were not judged; their weight goes to the others of their section"""
 
 
 def section_scores(
     pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> SectionScores | None:
-    """None where no subset is one of RewardBench's."""
+    """None if no subset is one of RewardBench's."""
     accuracy = subset_accuracy(pairs, comparisons)
     weighed = sections_weighed()
     known = [name for subsets in weighed.values() for name in subsets]
@@ -303,7 +305,7 @@ def section_scores(
 def subset_accuracy(
     pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> dict[str, float]:
-    """Of each subset the mean over its comparisons: right 1, tie 0.5, else 0."""
+    """For each subset the mean over its comparisons: right 1, tie 0.5, else 0."""
     known = {pair.id: pair for pair in pairs}
     marks: defaultdict[str, list[float]] = defaultdict(list)
     for comparison in comparisons:
@@ -315,13 +317,13 @@ def subset_accuracy(
 
 STYLES = 3
 DOMAINS = ("chat", "math", "code", "safety")
-"""what a row's domain begins with: both kinds of safety rows are one domain"""
+"""prefixes of a row's domain: both kinds of safety rows are one domain"""
 
 Matrix = tuple[tuple[float | None, ...], ...]
 
 
 class DomainScores(Value):
-    """One domain's 3 x 3 matrix and what is read off it, in [0, 1]."""
+    """One domain's 3 x 3 matrix and the numbers derived from it, in [0, 1]."""
 
     matrix: Matrix
     hard: float | None
@@ -342,7 +344,7 @@ class RmBenchScores(Value):
 def rm_bench_scores(
     pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> RmBenchScores | None:
-    """None where no pair tells its styles."""
+    """None if no pair states its styles."""
     known = {pair.id: pair for pair in pairs}
     marks: defaultdict[str, defaultdict[tuple[int, int], list[float]]]
     marks = defaultdict(lambda: defaultdict(list))
@@ -383,13 +385,13 @@ def domain_scores(matrix: Matrix) -> DomainScores:
 
 
 def _known_mean(values: Sequence[float | None]) -> float | None:
-    """None as soon as one is unknown, or where there is none."""
+    """None if one value is unknown, or if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None
 
 
 TAIL = 80
-"""characters at the end of a text that the published reward looks at"""
+"""characters at the end of a text that the published reward reads"""
 
 
 def published_reward(text: str, better: Side) -> float:
@@ -405,7 +407,7 @@ def published_reward(text: str, better: Side) -> float:
 def published_verdict(text: str) -> Side | None:
     """The published evaluation rule: one of the two letters anywhere in the text, not both.
 
-    No tag is needed, and a letter that was only quoted spoils the verdict.
+    No tag is needed, and a letter that was only quoted invalidates the verdict.
     """
     first, second = "[[A]]" in text, "[[B]]" in text
     if first == second:
@@ -414,7 +416,7 @@ def published_verdict(text: str) -> Side | None:
 
 
 class PublishedRules(Value):
-    """Shares of a judge's texts that are read alike."""
+    """Shares of a judge's texts that a published rule reads as we do."""
 
     reward: Share
     """by the training rule"""
@@ -425,7 +427,7 @@ class PublishedRules(Value):
 def published_rules(
     pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> PublishedRules | None:
-    """Over the comparisons whose text is known; None where there is none."""
+    """Over the comparisons with a known text; None if there are none."""
     by_id = {pair.id: pair for pair in pairs}
     texts: list[tuple[str, Side]] = [
         (c.text, "A" if (by_id[c.pair].better == "first") != c.swapped else "B")
@@ -466,7 +468,7 @@ def aggregate(scores: Sequence[float], seed: int = 0) -> Aggregate:
 
 
 def tag_scores(findings: Sequence[ItemFinding]) -> dict[str, float]:
-    """The formula's score over each tag's items; tags without parsed points above 0 left out."""
+    """The formula's score over each tag's items; tags without parsed points above 0 are out."""
     tagged: dict[str, list[ItemFinding]] = defaultdict(list)
     for finding in findings:
         for tag in dict.fromkeys(finding.item.tags):
@@ -482,14 +484,14 @@ class PairReport(Value):
     judge: str
     measures: PairMeasures
     longest: Share
-    """what taking the longer answer would have scored on the same pairs; a coin scores 0.5"""
+    """the score of always taking the longer answer on the same pairs; a coin scores 0.5"""
     subsets: dict[str, PairMeasures] = Field(default_factory=dict)
     rewardbench: SectionScores | None = None
     rm_bench: RmBenchScores | None = None
     published: PublishedRules | None = None
-    """of a judge that writes its verdicts"""
+    """for a judge that writes its verdicts"""
     usage: Usage = NO_USAGE
-    """of the verdicts that were had, failed ones among them"""
+    """of all verdicts, also failed ones"""
 
     @classmethod
     def of(
@@ -545,7 +547,7 @@ class ListedReport(Value):
     data: str
     judge: str
     overall: Aggregate | None
-    """None where no answer has a score"""
+    """None if no answer has a score"""
     tags: dict[str, Aggregate] = Field(default_factory=dict)
     """by tags of answers and by tags of items"""
     answers: int
@@ -560,7 +562,7 @@ class ListedReport(Value):
     def of(
         cls, data: str, judge: str, answers: Sequence[ListedAnswer], marks: Sequence[LabelledMark]
     ) -> "ListedReport":
-        """Answers of which not every item has a mark count by those that have one."""
+        """An answer without marks for some items counts by those that have one."""
         met = {mark.item: mark.met for mark in marks}
         scores, tagged, marked = list[float](), defaultdict[str, list[float]](list), 0
         for answer in answers:
@@ -594,7 +596,7 @@ Report = PairReport | CriteriaReport | ListedReport
 
 
 def pair_shares(measures: PairMeasures) -> list[tuple[str, Share]]:
-    """What the measures say, each with its name in words; unknown ones are left out."""
+    """The measures by their names in words; unknown ones are left out."""
     named = [
         ("accuracy", measures.accuracy),
         ("as given", measures.given),

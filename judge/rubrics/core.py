@@ -1,27 +1,26 @@
-"""The rubric: a score for an action and what came of it, with children, hooks and state.
+"""The rubric: a score for an action and its outcome, with children, hooks and state.
 
     class Short(Rubric):
         def forward(self, action, observation) -> float:
             return 1.0 if len(action) < 80 else 0.0
 
-`forward` may be async, or return anything awaitable. A call runs the pre-hooks, `forward` and
-the hooks, in that order for every rubric, and keeps the score in `last_score`. A rubric that
-is put in an attribute is a child under that name until something else takes its place.
+`forward` may be async, or return anything awaitable. A call runs the pre-hooks, `forward` and the
+hooks, in that order for every rubric, and stores the score in `last_score`. A rubric assigned to an
+attribute is a child under that name until something else is assigned.
 
-Rubrics are made of rubrics: in turn, behind a threshold, weighed together, or merely kept. A `Gate`
-inside a `WeightedSum` takes away its own share alone; what is to stop everything stands before it:
+Rubrics are made of rubrics: in sequence, behind a threshold, in a weighted sum, or merely held. A
+`Gate` inside a `WeightedSum` takes away its own share alone; to stop everything it must come first:
 `Sequential(Gate(a), WeightedSum([b, c], [0.7, 0.3]))`. NaN, an unknown score, makes unknown what
 depends on it.
 
 The score of a `TrajectoryRubric` comes at the end of an episode, and is shared among its steps. An
 episode ends with an observation whose `done` is true. The step after that begins the next one. The
-trajectory is kept in memory as it was given: what lies on a GPU stays there.
+trajectory is kept in memory as it was given: tensors on a GPU stay there.
 
-Code waits only where something has to be waited for. `Steps` is a generator that yields what it has
-to wait for and is sent its outcome. `run` takes it to its end at once if it yields nothing;
-otherwise it stops at the first wait and gives a coroutine for the rest. Nothing is started twice,
-and nothing is left behind unawaited: a generator that is dropped closes what it was about to wait
-for.
+Code waits only if something has to be awaited. `Steps` is a generator that yields each awaitable
+and is sent its result. `run` takes it to its end at once if it yields nothing; otherwise it stops
+at the first one and returns a coroutine for the rest. Nothing is started twice, and nothing is left
+unawaited: a generator that is dropped closes what it was about to await.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ Steps = Generator[Awaitable[Any], Any, float]
 
 
 class Score(float):
-    """A score that is there already; awaiting it gives it as well, so callers need not know."""
+    """A finished score; it can be awaited as well, so callers need not know."""
 
     def __await__(self) -> Generator[None, None, float]:
         return float(self)
@@ -56,7 +55,7 @@ Result = Score | Coroutine[Any, Any, Score]
 
 
 def run(steps: Steps) -> Result:
-    """The score, or a coroutine for it from the first thing that is waited for."""
+    """The score, or a coroutine for it from the first awaitable on."""
     try:
         first = next(steps)
     except StopIteration as end:
@@ -65,7 +64,7 @@ def run(steps: Steps) -> Result:
 
 
 def settled(value: Any) -> Generator[Awaitable[Any], Any, Any]:
-    """The value itself, or what it comes to once it was waited for."""
+    """The value itself, or its result after awaiting it."""
     if isinstance(value, Score) or not inspect.isawaitable(value):
         return value
     try:
@@ -76,7 +75,7 @@ def settled(value: Any) -> Generator[Awaitable[Any], Any, Any]:
 
 
 async def together(waiting: Iterable[Awaitable[T]]) -> list[T]:
-    """All outcomes, in order; at the first failure the others are cancelled and it is raised."""
+    """All results, in order; at the first failure the others are cancelled and it is raised."""
     tasks = [asyncio.ensure_future(one) for one in waiting]
     try:
         return await asyncio.gather(*tasks)
@@ -88,7 +87,7 @@ async def together(waiting: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def discard(value: object) -> None:
-    """Close a coroutine that was never started, and with it those that it holds."""
+    """Close a coroutine that was never started, and any that it holds."""
     if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
         value.close()
 
@@ -107,7 +106,7 @@ async def _rest(steps: Steps, waiting: Awaitable[Any]) -> Score:
 
 
 PreHook = Callable[["Rubric", Any, Any], Any]
-"""(rubric, action, observation); what it returns is waited for if need be, and not used"""
+"""(rubric, action, observation); its result is awaited if necessary, and ignored"""
 Hook = Callable[["Rubric", Any, Any, float], Any]
 """(rubric, action, observation, score)"""
 
@@ -116,9 +115,9 @@ class Rubric(ABC):
     """One score. NaN means unknown, which is not the same as 0."""
 
     _state_names: ClassVar[tuple[str, ...]] = ()
-    """attributes that are saved, and taken over from what was saved"""
+    """attributes that are saved and restored"""
     last_score: float | None
-    """of the latest call that ended well; None before the first and after `reset`"""
+    """of the latest successful call; None before the first and after `reset`"""
     _children: dict[str, "Rubric"]
     _pre_hooks: list[PreHook]
     _hooks: list[Hook]
@@ -138,7 +137,7 @@ class Rubric(ABC):
         """The score of an action, given what was observed after it."""
 
     def __call__(self, action: Any, observation: Any) -> Result:
-        """The score; a coroutine for it if forward, a child or a hook has to be waited for.
+        """The score; a coroutine for it if forward, a child or a hook has to be awaited.
 
         What forward or a hook raises is raised, and `last_score` stays as it was.
         """
@@ -187,12 +186,12 @@ class Rubric(ABC):
         yield from self._children.items()
 
     def rubrics(self) -> Iterator["Rubric"]:
-        """All below this one, depth first; one that stands in two places comes twice."""
+        """All below this one, depth first; one with two parents comes twice."""
         for _, rubric in self.named_rubrics():
             yield rubric
 
     def named_rubrics(self, prefix: str = "") -> Iterator[tuple[str, "Rubric"]]:
-        """All below this one with their dotted names, as `get_rubric` takes them."""
+        """All below this one with their dotted names, as for `get_rubric`."""
         for name, child in self._children.items():
             path = f"{prefix}.{name}" if prefix else name
             yield path, child
@@ -213,13 +212,13 @@ class Rubric(ABC):
                 yield from child._at(path[len(name) + 1 :])
 
     def reset(self) -> None:
-        """Begin a new episode, here and in every child. Overriders call it as well."""
+        """Begin a new episode, here and in every child. Overriding methods call it as well."""
         self.last_score = None
         for child in self._children.values():
             child.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings to save, children's under their dotted names; {} where there are none."""
+        """Settings to save, children's under their dotted names; {} if there are none."""
         return {name: getattr(self, name) for name in self._state_names} | {
             f"{name}.{key}": value
             for name, child in self._children.items()
@@ -227,7 +226,7 @@ class Rubric(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over the settings that the state names; the others stay, unknown ones are not read.
+        """Restore the settings in the state; others stay, and unknown ones are ignored.
 
         A name that could be two children's (those called `a` and `a.b`) is the longer one's.
         """
@@ -243,7 +242,7 @@ class Rubric(ABC):
 
 
 SUM_TOLERANCE = 1e-6
-"""how far from 1 the weights may sum"""
+"""how far from 1 the sum of the weights may be"""
 
 
 class _Row(Rubric):
@@ -275,10 +274,10 @@ class _Row(Rubric):
 
 
 class Sequential(_Row):
-    """Children in turn: 0.0 at the first that gives 0, else the last score; 1.0 without any.
+    """Children in order: 0.0 at the first that gives 0, else the last score; 1.0 without any.
 
-    Those after a 0, or after a NaN, which is the result then, are not called. A trajectory
-    rubric therefore stands last: the 0.0 that it gives before the end would stop the others.
+    Those after a 0, or after a NaN, which is then the result, are not called. A trajectory rubric
+    therefore comes last: the 0.0 that it gives before the end would stop the others.
     """
 
     def __init__(self, *rubrics: Rubric) -> None:
@@ -318,9 +317,9 @@ class Gate(Rubric):
 
 
 class WeightedSum(_Row):
-    """The sum of weight times score; what has to be waited for is waited for together.
+    """The sum of weight times score; awaitable scores are awaited together.
 
-    If a child fails, those still at work are cancelled and its error is raised. Weights may be
+    If a child fails, those still running are cancelled and its error is raised. Weights may be
     negative, but must sum to 1.0.
     """
 
@@ -358,7 +357,7 @@ class WeightedSum(_Row):
 
 
 class RubricList(_Row):
-    """Rubrics to choose from by place; the rubric that holds it calls the one it wants."""
+    """Rubrics to choose from by index; the rubric that holds it calls the one it wants."""
 
     def append(self, rubric: Rubric) -> None:
         self._add(rubric)
@@ -481,7 +480,7 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         self._gamma = gamma
 
     def compute_step_rewards(self) -> list[float]:
-        """Needs a `score_trajectory` that does not have to be waited for."""
+        """Requires a `score_trajectory` that is not awaitable."""
         if not self._trajectory:
             return []
         final = self.score_trajectory(self._trajectory)

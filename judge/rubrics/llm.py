@@ -1,13 +1,13 @@
-"""A rubric whose score a language model writes, and the clients that ask for it.
+"""A rubric whose score a language model writes, and clients for such models.
 
-The clients are OpenAI-compatible, or one of our chat models. Each counts what it used, also for
-calls that failed. They hold no cache and no limit on how many calls are in flight; a `ChatClient`
-has the limits and retries of the model it stands on. Whoever scores with them can have what an
-`LLMJudge` asks pass through something that keeps the replies: `asking_through`.
+The clients are OpenAI-compatible, or one of our chat models. Each counts its usage, also of calls
+that failed. They have no cache and no limit on calls in flight; a `ChatClient` has the limits and
+retries of its model. Callers can route the calls of an `LLMJudge` through a store of replies:
+`asking_through`.
 
-The template holds {action} and {observation}. Without a pattern of one's own the reply is read as
+The template contains {action} and {observation}. Unless a pattern is given, the reply is read as
 people write scores: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`. The first number counts,
-unless one stands right after the word score, rating, grade or reward: then the first of those. A
+unless one comes right after the word score, rating, grade or reward: then the first of those. A
 denominator or a percent sign divides it.
 """
 
@@ -30,27 +30,27 @@ from rubricem.memory.text import one_line, without_markers
 MOST_TOKENS = 256
 """of one reply"""
 SHOWN = 120
-"""characters of a reply that could not be read, as it is told"""
+"""characters quoted of a reply that could not be read"""
 HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
-"""by provider; both speak OpenAI's protocol under /v1"""
+"""by provider; both use OpenAI's protocol under /v1"""
 Reply = dict[str, Any]
 """`text` and `usage`"""
 Through = Callable[[str, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
-"""Gives the reply to a call, which is named by all that it depends on, or makes it."""
+"""Returns the stored reply of a call, which is named by everything it depends on, or makes it."""
 _noted: ContextVar[list[Usage] | None] = ContextVar("noted", default=None)
 _through: ContextVar[Through | None] = ContextVar("through", default=None)
 _unread_raises: ContextVar[bool] = ContextVar("unread_raises", default=False)
 
 
 class Completer(Protocol):
-    """What a judge asks: an `LLMClient`, or anything with its one method."""
+    """A model for a judge: an `LLMClient`, or anything with its one method."""
 
     async def complete(self, prompt: str, **kwargs: Any) -> str: ...
 
 
 @contextmanager
 def noted() -> Iterator[list[Usage]]:
-    """What the calls inside use, whichever client makes them, in tasks begun inside as well."""
+    """The usage of the calls inside, with whichever client, also in tasks begun inside."""
     used: list[Usage] = []
     outside = _noted.set(used)
     try:
@@ -61,7 +61,7 @@ def noted() -> Iterator[list[Usage]]:
 
 @contextmanager
 def asking_through(through: Through) -> Iterator[None]:
-    """Have what is asked inside, by whichever client, pass through it, in tasks begun inside."""
+    """Route calls inside, with whichever client, through this, also in tasks begun inside."""
     outside = _through.set(through)
     try:
         yield
@@ -71,9 +71,9 @@ def asking_through(through: Through) -> Iterator[None]:
 
 @contextmanager
 def unread_raises() -> Iterator[None]:
-    """Have a judge inside raise where no score can be read of a reply, in tasks begun inside too.
+    """Make a judge inside raise if a reply has no readable score, also in tasks begun inside.
 
-    A default score that was chosen, that is one other than OpenEnv's 0, still stands.
+    A default score that was chosen, that is one other than OpenEnv's 0, still applies.
     """
     outside = _unread_raises.set(True)
     try:
@@ -83,7 +83,7 @@ def unread_raises() -> Iterator[None]:
 
 
 async def asked(client: Completer, prompt: str) -> str:
-    """The client's reply, from what keeps replies where there is something."""
+    """The client's reply, through the store of replies if there is one."""
     if (through := _through.get()) is None:
         return await client.complete(prompt)
 
@@ -112,7 +112,7 @@ def _note(used: Usage) -> None:
 
 
 class _Counting:
-    """Counts what its calls use."""
+    """Counts the usage of its calls."""
 
     usage: Usage = NO_USAGE
     """of all calls so far"""
@@ -135,14 +135,13 @@ class LLMClient(ABC):
 
     @abstractmethod
     async def complete(self, prompt: str, **kwargs: Any) -> str:
-        """The model's reply to a prompt; `kwargs` go with this one request."""
+        """The model's reply to a prompt; `kwargs` apply to this one request."""
 
 
 class OpenAIClient(LLMClient, _Counting):
-    """Any server that speaks OpenAI's chat protocol. Raises JudgeError when it gives no reply,
-    which says whether the server is away.
+    """Any server with OpenAI's chat protocol. Raises JudgeError without a reply.
 
-    What its calls cost is not known.
+    The error says whether the server is away. The cost of its calls is unknown.
     """
 
     def __init__(
@@ -169,7 +168,7 @@ class OpenAIClient(LLMClient, _Counting):
 
     @property
     def identity(self) -> str:
-        """What a reply depends on beside the prompt; not where the server is."""
+        """What a reply depends on besides the prompt; not where the server is."""
         return f"{self.model}\0{self.system_prompt}\0{self.temperature}\0{self.max_tokens}"
 
     async def complete(self, prompt: str, **kwargs: Any) -> str:
@@ -204,7 +203,7 @@ class OpenAIClient(LLMClient, _Counting):
 
 
 class ChatClient(_Counting):
-    """A chat model of ours, asked as a judge's client. Raises PolicyError without a reply."""
+    """A chat model of ours as a judge's client. Raises PolicyError without a reply."""
 
     def __init__(
         self, model: ChatModel, system_prompt: str | None = None, max_tokens: int = MOST_TOKENS
@@ -261,9 +260,9 @@ _THOUGHT = re.compile(r"^.*?</think>", re.S)
 
 
 def score_in(text: str, scale: float = 1.0) -> float | None:
-    """The score as written, over `scale` or, where it says of how much it is, over that.
+    """The score as written, over `scale` or over the denominator that it states.
 
-    None where there is no finite number.
+    None if there is no finite number.
     """
     said = _THOUGHT.sub("", text, count=1)
     found = _LABELLED.search(said) or _FIRST.search(said)
@@ -283,14 +282,15 @@ _FIELD = re.compile(r"\{(action|observation)\}")
 
 
 class LLMJudge(Rubric):
-    """The number in the model's reply, divided by `scale`; `default_score` where there is none.
+    """The number in the model's reply, divided by `scale`; `default_score` if there is none.
 
-    One that says of how much it is, as `8/10` or `80 %`, is divided by that alone.
-    `score_pattern` is a regular expression: its first group, or all of it where it has none, is
-    the number at its first match. `normalize` then holds the score within 0 and 1; the default
-    score is given as it is, and may be NaN for unknown; its 0 is OpenEnv's, and where our judges
-    compose rewards it is an error instead (`unread_raises`): a failure is no bad score. `scale` is
-    the best score that the prompt allows, such as 10. What the client raises is raised.
+    A number that states its own denominator, as `8/10` or `80 %`, is divided by that alone.
+    `score_pattern` is a regular expression: the number is in its first group, or in the whole match
+    if it has none, at the first match. `normalize` then clips the score to [0, 1]; the default
+    score is not clipped, and may be NaN for unknown; its 0 is OpenEnv's, but where our judges
+    compose rewards a missing score is an error instead (`unread_raises`): a failure is no bad
+    score. `scale` is the best score that the prompt allows, such as 10. What the client raises is
+    raised.
     """
 
     _state_names = ("prompt_template", "score_pattern", "default_score", "normalize", "scale")
@@ -374,7 +374,7 @@ class LLMJudge(Rubric):
 
 
 def _is_format(template: str) -> bool:
-    """Whether str.format can fill it, so that {{ and fields such as {action.text} count."""
+    """Whether str.format can fill it, so that {{ and fields such as {action.text} work."""
     try:
         names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
     except ValueError:

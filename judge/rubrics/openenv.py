@@ -1,8 +1,7 @@
 """Rubrics of ours in environments of the `openenv` package, and its rubrics in ours.
 
-Install the extra `openenv` for it. A bridged rubric lists its children under their names, with
-the scores they gave last, and passes on resets and state. Hooks stay on the side on which they
-were registered.
+Requires the extra `openenv`. A bridged rubric lists its children under their names, with their
+latest scores, and passes on resets and state. Hooks stay on the side on which they were registered.
 """
 
 import inspect
@@ -17,8 +16,8 @@ from rubricem.memory.errors import needed
 def to_openenv(rubric: Rubric, *, waits: bool | None = None) -> Any:
     """The rubric as one of `openenv`'s.
 
-    There a rubric either always has to be waited for or never has. None: it does if it, or one
-    below it, has an async forward. Raises SettingsError where the package is not installed.
+    There a rubric is either always awaitable or never. None: it is awaitable if it, or one below
+    it, has an async forward. Raises SettingsError if the package is not installed.
     """
     if isinstance(rubric, FromOpenEnv):
         return rubric.theirs
@@ -36,7 +35,7 @@ def from_openenv(theirs: Any) -> Rubric:
 
 
 class FromOpenEnv(Rubric):
-    """One of theirs; `theirs` is the rubric itself."""
+    """A rubric of `openenv`'s; `theirs` is the rubric itself."""
 
     def __init__(self, theirs: Any) -> None:
         super().__init__()
@@ -73,9 +72,9 @@ class FromOpenEnv(Rubric):
 
 @cache
 def _outward_classes() -> tuple[type[Any], type[Any]]:
-    """Subclasses of their rubric: one that never has to be waited for, and one that always has.
+    """Two subclasses of their rubric: one that is never awaitable, and one that always is.
 
-    They are made here because their base is there only where the package is.
+    They are made here because their base exists only if the package is installed.
     """
     base = needed("openenv.core.rubrics", "openenv").Rubric
 
