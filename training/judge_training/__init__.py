@@ -1,1 +1,1 @@
-"""Training the pairwise judge (RM-R1): distilled chains of rubrics, then its own by verdict."""
+"""Training the pairwise judge (RM-R1): on distilled chains of rubrics, then on its own verdicts."""

@@ -1,14 +1,14 @@
-"""From labelled pairs to a judge that imitates teachers: traces, rows, and the training on them.
+"""From labelled pairs to a judge that imitates teachers: traces, rows, and training on them.
 
-Imitation takes the trace of a first teacher, who compares a pair as any judge does. Where its
-verdict is wrong, or there is none, a second one is shown the right verdict and the wrong trace, and
-writes it anew; what is still not right is dropped (RM-R1, arXiv:2505.02387, section 3.2). The trace
-becomes a row in the ids of the judge's own tokeniser.
+Imitation takes the trace of a first teacher, who compares a pair as any judge does. If its verdict
+is wrong or missing, a second one is shown the right verdict and the wrong trace, and rewrites the
+trace; what is still not right is dropped (RM-R1, arXiv:2505.02387, section 3.2). The trace becomes
+a row in the ids of the judge's own tokeniser.
 
-docs/judge_training.md names the files in OUT/distilled. A pair whose teacher failed is asked about
-again by the next call, so that more rows may come. A training goes on with the very rows that it
-began with, so from the beginning of the training on them none is made, and what they were made of
-is compared instead.
+docs/judge_training.md names the files in OUT/distilled. A pair whose teacher failed is tried again
+by the next call, so that more rows may come. A training must continue on the rows that it began
+with, so once it has begun no row is made any more, and the origins of its rows are compared
+instead.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
     told = take_table(values, "distil", DistilConfig, path.parent)
 
     def placed(teacher: TeacherConfig | None) -> TeacherConfig | None:
-        """With the path of its weights: a GGUF file or a checkpoint lies beside the file."""
+        """With the path of its weights: a GGUF file or a checkpoint is relative to the file."""
         if teacher is None or teacher.model is None:
             return teacher
         weights = path.parent / Path(teacher.model).expanduser()
@@ -131,9 +131,9 @@ MADE_OF = "made_of.json"
 def made_of(
     config: TrainConfig, told: DistilConfig, pairs: Sequence[LabelledPair]
 ) -> dict[str, Any]:
-    """What the rows follow from.
+    """The inputs that determine the rows.
 
-    Where a model that is named is served, and what the calls may cost, changes no row.
+    Where a named model is served, and the limit on cost, change no row.
     """
     second = told.second_teacher
     return {
@@ -149,7 +149,7 @@ def made_of(
 def stands(config: TrainConfig, made: Mapping[str, Any]) -> bool:
     """Whether the training on the rows has begun.
 
-    Raises SettingsError where what has begun is the training on rows that are made of other things.
+    Raises SettingsError if a training on rows of another origin has begun there.
     """
     if not (config.out / RECORD).exists():
         return False
@@ -174,7 +174,7 @@ def _teacher(teacher: TeacherConfig, out: Path) -> dict[str, Any]:
 
 
 def _placed(model: str, out: Path) -> str:
-    """Where weights lie as seen from `out`, wherever that is; any other name as it stands."""
+    """A path of weights relative to `out`; any other name unchanged."""
     is_path = model.lower().endswith(".gguf") or Path(model).is_dir()
     return os.path.relpath(model, out) if is_path else model
 
@@ -185,18 +185,18 @@ def _path(config: TrainConfig) -> Path:
 
 FAILED = "the teacher failed"
 WRONG_CHARACTERS = 20_000
-"""of a wrong trace that is shown to the second teacher"""
+"""characters of a wrong trace shown to the second teacher"""
 
 
 class Trace(Value):
-    """A comparison that arrives at the right verdict."""
+    """A comparison with the right verdict."""
 
     pair: str
     better: Side
     text: str
     teacher: str
     redone: bool = False
-    """written by the second teacher, who knew the verdict"""
+    """rewritten by the second teacher, who knew the verdict"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class Teacher:
     max_tokens: int
 
     async def write(self, messages_of: MessagesOf) -> Completion:
-        """Raises PolicyError where the model fails, JudgeError where the pair is too long."""
+        """Raises PolicyError if the model fails, JudgeError if the pair is too long."""
         sampling = Sampling(max_tokens=self.max_tokens, temperature=0.0, seed=0)
         model = self.model
         if isinstance(model, LocalModel):
@@ -218,14 +218,14 @@ class Teacher:
 
 @dataclass(frozen=True, slots=True)
 class Teachers:
-    """Who writes traces, and in which form."""
+    """The writers of traces, and their form."""
 
     form: ChainForm
     first: Teacher
     second: Teacher | None = None
 
     async def trace(self, pair: ShownPair) -> Trace | str:
-        """The trace of a pair, or the reason why there is none."""
+        """The trace of a pair, or the reason why it has none."""
         asked = pair.asked(self.form)
         try:
             said = await self.first.write(asked)
@@ -242,7 +242,7 @@ class Teachers:
 
 
 def _wrong(said: Completion, better: Side) -> str:
-    """What is wrong with a trace, as the end of a sentence about it; empty where nothing is."""
+    """What is wrong with a trace, as the end of a sentence about it; empty if nothing is."""
     if said.stop_reason == "length":
         return "was cut off by its limit of tokens"
     verdict = verdict_of(said.text)
@@ -259,7 +259,7 @@ def _trace(pair: ShownPair, said: Completion, by: Teacher, redone: bool = False)
 def _redoing(
     asked: MessagesOf, trace: str, fault: str, better: Side, characters: int
 ) -> list[Message]:
-    """The pair as before, the wrong trace, and what is known of it."""
+    """The messages for the pair, followed by the wrong trace and what is known of it."""
     # The wrong trace takes its share of the room: a part of what there is, at most.
     room = min(characters // 4, WRONG_CHARACTERS)
     system, user = asked(characters - room)
@@ -269,36 +269,36 @@ def _redoing(
 
 
 TOLD_EVERY = 25
-"""pairs between two lines that tell how far it is"""
+"""pairs between two lines of progress"""
 REPORT = "report.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """What the teachers' traces came to."""
+    """Results of the teachers' traces."""
 
     pairs: int
     kept: int
     redone: int
-    """of those that are kept, by the second teacher"""
+    """kept ones that the second teacher wrote"""
     well_formed: int
-    """of those that are kept: exactly the parts of the form asked for"""
+    """kept ones with exactly the parts of the required form"""
     dropped: dict[str, int]
     """pairs without a trace or a row, by reason"""
     cost: float
-    """US dollars of all calls whose price is known, also of earlier processes"""
+    """US dollars of all calls with a known price, also by earlier processes"""
     rows: int
 
 
 async def distil(
     config: TrainConfig, told: DistilConfig, tell: Tell, stop: asyncio.Event | None = None
 ) -> Distilled:
-    """Have traces written, and write their rows; the same call goes on after an interruption.
+    """Have traces written, and write their rows; the same call continues after an interruption.
 
-    Once the training on the rows has begun they stand as they are, and no teacher is asked.
+    Once the training on the rows has begun they stay as they are, and no teacher is called.
 
-    Raises SettingsError for pairs or models that do not fit, JudgeError where no trace can be
-    kept, RunStopped where a person or the limit of money ended it.
+    Raises SettingsError for pairs or models that do not fit, JudgeError if no trace can be kept,
+    RunStopped if a person or the limit on cost ended it.
     """
     pairs = await asyncio.to_thread(read_pairs, told.pairs, told.limit, config.seed)
     made = made_of(config, told, pairs)
@@ -320,7 +320,7 @@ async def _distilled(
     tell: Tell,
     stop: asyncio.Event | None,
 ) -> Distilled:
-    """Write the traces and the rows; what they came to."""
+    """Write the traces and the rows; returns the results."""
     form, folder = form_of(config), config.rows[0].parent
     with gated(folder, tell, told.max_run_cost) as gate:
         async with _teachers(gate, told, form) as teachers:
@@ -376,7 +376,7 @@ async def _opened(
 async def _traced(
     gate: RunGate, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
 ) -> list[Trace | str]:
-    """For each pair its trace, or why it has none."""
+    """For each pair its trace, or the reason why it has none."""
     done = 0
 
     async def trace(pair: ShownPair) -> Trace | str:
@@ -394,7 +394,7 @@ async def _traced(
 async def _rows(
     config: TrainConfig, form: ChainForm, shown: Sequence[ShownPair], traces: Sequence[Trace]
 ) -> tuple[list[TrainRow], Counter[str]]:
-    """The rows of the traces, as the model that is trained reads them."""
+    """The rows of the traces, as read by the model that is trained."""
     settings = settings_of(config.model, None)
     choice = model_of(settings)
     if not choice.embedded:
@@ -417,7 +417,7 @@ async def _rows(
 async def _trace_row(
     student: TokenPolicy, form: ChainForm, pair: ShownPair, trace: Trace
 ) -> TrainRow | str:
-    """The trace as the student would have written it, and then ended its turn."""
+    """The trace as the student would have written it, with the end of its turn."""
     try:
         _, prefix = await fit_messages(student, pair.asked(form), CHAIN_TOKENS)
     except JudgeError as error:
@@ -430,7 +430,7 @@ async def _trace_row(
 
 
 async def _end_of_turn(student: TokenPolicy) -> tuple[int, ...]:
-    """The id that the chat template puts behind an assistant's text; nothing where none is seen."""
+    """The id that the chat template puts after an assistant's text; empty if none is found."""
     asked = Message("user", "Which?")
     before = (*await student.render([asked]), *await student.encode("A"))
     # Behind an assistant's text that stands last, templates may leave the turn open.

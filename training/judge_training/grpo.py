@@ -1,7 +1,7 @@
-"""Rounds in which the judge learns from its own verdicts: sample, reward, update, again.
+"""Rounds in which the judge learns from its own verdicts: sample, reward, update, repeat.
 
-A round asks the newest judge for several comparisons of each of its pairs, rewards each by its
-verdict, and makes one update of them: GRPO with one stage, a clipped ratio and a divergence from
+A round samples several comparisons of each of its pairs from the newest judge, rewards each by its
+verdict, and makes one update with them: GRPO with one stage, a clipped ratio and a divergence from
 the judge that training began with (RM-R1, arXiv:2505.02387, section 3.3; its defaults are those of
 `[grpo]` and its objective: 7 samples, clip 0.2, divergence 1e-3).
 
@@ -9,13 +9,12 @@ The policy gradient takes ids exactly as they were sampled: the samples of one p
 whose rewards are normalised like the returns of one stage (GRPO, arXiv:2402.03300). Prompts are
 masked, reasoning and verdict trained.
 
-OUT/checkpoints, metrics.jsonl   the engine's, with one checkpoint for each round
-OUT/rounds/NNN/journal.jsonl     the round's samples: none is made twice
-OUT/rounds.jsonl                 one line of numbers for each round
-OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both orders
+OUT/checkpoints, metrics.jsonl the engine's, with one checkpoint for each round
+OUT/rounds/NNN/journal.jsonl the round's samples: none is made twice OUT/rounds.jsonl one line of
+numbers for each round OUT/held_out/NNN.json the held-out pairs after NNN rounds, in both orders
 
 The judge is sampled as the policy is: the embedded model with the newest adapter, or a server that
-is given each checkpoint.
+receives each checkpoint.
 """
 
 import asyncio
@@ -148,7 +147,7 @@ def read_grpo(path: Path, overrides: Sequence[str] = ()) -> tuple[EngineConfig, 
 def batch_of(
     pairs: Sequence[LabelledPair], size: int, number: int, seed: int
 ) -> list[LabelledPair]:
-    """The pairs of a round: all of them in a drawn order, then all of them in another."""
+    """The pairs of a round: each pass over all pairs draws another order."""
     size, chosen = min(size, len(pairs)), []
     for place in range(number * size, (number + 1) * size):
         epoch, at = divmod(place, len(pairs))
@@ -166,12 +165,12 @@ NOT_SAMPLED = "unscored: the model failed"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One comparison that the judge in training wrote."""
+    """One comparison written by the judge in training."""
 
     text: str
     verdict: Side | None
     reward: float
-    """NaN where it is unscored"""
+    """NaN if it is unscored"""
     unscored: str = ""
     """why"""
     ids: tuple[int, ...] | None = None
@@ -180,7 +179,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class SampledPair:
-    """All samples of one pair, which were asked for by the same ids."""
+    """All samples of one pair, from the same prompt ids."""
 
     pair: ShownPair
     prefix: tuple[int, ...]
@@ -190,14 +189,14 @@ class SampledPair:
 
     @property
     def advantages(self) -> Sequence[float]:
-        """In standard deviations of the group; 0 where nothing is learnt."""
+        """In standard deviations of the group; 0 if nothing is learnt."""
         rewards = np.array([[sample.reward] for sample in self.samples])
         values: list[float] = stage_advantages(rewards)[:, 0].tolist()
         return values
 
 
 def sample_of(said: Completion, better: Side, form: ChainForm, rule: RewardRule) -> Sample:
-    """What was written, rewarded: no verdict is wrong, but one that had no room is unscored."""
+    """A rewarded text: a missing verdict is wrong, but a text cut off by the limit is unscored."""
     cut_off = said.stop_reason == "length"
     whole = not said.retokenised and said.logprobs is not None
     return Sample(
@@ -217,7 +216,7 @@ def rewarded(text: str, better: Side, form: ChainForm, rule: RewardRule) -> floa
 
 
 def judge_rows(sampled: SampledPair, name: str) -> Compiled:
-    """A row for each sample that was scored and is known by its ids; `name` is the group's."""
+    """A row for each sample with a score and token ids; `name` is the group's."""
     pairs = zip(sampled.samples, sampled.advantages, strict=True)
     return compiled(
         _judge_row(sampled, sample, advantage, f"{name}:{number}", name)
@@ -252,12 +251,12 @@ def _judge_row(
 
 METHOD = "judge-grpo"
 CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
-"""what may differ when the rounds of a folder go on; the pairs are compared by what they hold"""
+"""settings that may change when the rounds of a folder continue; pairs are compared by content"""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeTrained(RoundsEnded):
-    """Of a judge."""
+    """The result of training a judge."""
 
     before: PairReport | None = None
     """on the held-out pairs; None: there are none"""
@@ -266,7 +265,7 @@ class JudgeTrained(RoundsEnded):
 
 @dataclass(frozen=True, slots=True)
 class JudgeRounds:
-    """The rounds of one training, done one after another, and where its judge is asked."""
+    """The rounds of one training, one after another, and the judge being sampled."""
 
     config: EngineConfig
     grpo: GrpoConfig
@@ -279,7 +278,7 @@ class JudgeRounds:
     watch: Watch = unwatched
 
     async def run(self) -> tuple[PairReport | None, PairReport | None]:
-        """Do the rounds that are not done; what the held-out pairs say before and after."""
+        """Do the remaining rounds; judges the held-out pairs before and after."""
         before = await self._measured(0)
         while self.updates.done < self.grpo.rounds:
             await self._round(self.updates.done)
@@ -301,7 +300,7 @@ class JudgeRounds:
             )
 
         def update() -> Metrics:
-            """And save in one piece: whoever stops the training keeps an update begun."""
+            """Update and save in one call, so that stopping keeps an update that has begun."""
             metrics = {**numbers, **self.updates.update(rows)}
             self.updates.save(metrics)
             return metrics
@@ -317,7 +316,7 @@ class JudgeRounds:
         self.watch(PhaseChanged(phase, number, False))
 
     async def _measured(self, updates: int) -> PairReport | None:
-        """The held-out pairs by the judge after so many rounds; once, also after a kill."""
+        """The judge on the held-out pairs after so many rounds; done once, also after a kill."""
         if not self.held_out:
             return None
         folder = self.config.out / "held_out"
@@ -340,7 +339,7 @@ class JudgeRounds:
     async def _sampled(
         self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
     ) -> list[SampledPair | str]:
-        """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
+        """For each pair its samples, or why it has none. Raises PolicyError if no pair has any."""
         async with self._open(await self._choice(checkpoint), folder) as (gate, model):
             work = together(self._pair(gate, model, pair, seed) for pair in pairs)
             found = await gate.through(work, self.stop)
@@ -356,7 +355,7 @@ class JudgeRounds:
     async def _compared(
         self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
     ) -> list[LabelledComparison]:
-        """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
+        """Every pair in both orders at temperature 0. Raises PolicyError if none is compared."""
         choice = await self._choice(checkpoint)
         async with self._open(choice, folder) as (gate, model):
             comparer = ChainComparer(model, form_of(self.config), self.grpo.max_tokens)
@@ -421,11 +420,11 @@ async def train_judge(
     watch: Watch | None = None,
     stop: asyncio.Event | None = None,
 ) -> JudgeTrained:
-    """Do the rounds that are not done yet; the same call goes on after an interruption.
+    """Do the remaining rounds; the same call continues after an interruption.
 
-    `watch`: who is shown each event; None: `tell`, a line for each.
+    `watch`: receives each event; None: `tell`, with a line for each.
 
-    Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where no pair
+    Raises SettingsError for incompatible settings, RunStopped at `stop`, PolicyError if no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
     """
     check_possible_of_judge(config.best_by)
@@ -453,7 +452,7 @@ async def train_judge(
 
 
 def check_possible_of_judge(best_by: str | None) -> None:
-    """Raise SettingsError for a name that no checkpoint of a judge can have a number of."""
+    """Raise SettingsError for a name that is no number of a judge's checkpoint."""
     if of_held_out(best_by):
         raise SettingsError(
             f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
@@ -466,10 +465,10 @@ def check_possible_of_judge(best_by: str | None) -> None:
 def round_rows(
     sampled: Sequence[SampledPair], number: int, max_row_tokens: int
 ) -> tuple[list[TrainRow], dict[str, float]]:
-    """What a round trains, and its numbers; no row where no sample was better than another.
+    """The rows and the numbers of a round; no rows if no sample was better than another.
 
-    Of a round that teaches something the rows without an advantage are kept: they are held to the
-    reference.
+    If the round teaches something, rows without an advantage are kept: the divergence from the
+    reference applies to them.
     """
     rows, dropped = list[TrainRow](), Counter[str]()
     for one in sampled:
@@ -491,9 +490,9 @@ def round_rows(
 
 
 def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
-    """Shares of all samples that were scored; `unscored` of all; `reward` is their mean.
+    """Shares of all scored samples; `unscored` of all; `reward` is their mean.
 
-    Where none was scored, `unscored` alone.
+    If none was scored, `unscored` alone.
     """
     drawn = [(sample, one.pair.better) for one in sampled for sample in one.samples]
     scored = [(sample, better) for sample, better in drawn if not sample.unscored]
@@ -512,7 +511,7 @@ def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
 def _pairs(
     config: EngineConfig, grpo: GrpoConfig, tell: Tell
 ) -> tuple[list[LabelledPair], list[LabelledPair], int]:
-    """Those to learn from, those held out, and how many of the former were left out for them."""
+    """Training pairs, held-out pairs, and how many of the former were left out for those."""
     found = read_pairs(grpo.pairs, grpo.limit, config.seed)
     held_out = read_pairs(grpo.held_out) if grpo.held_out else []
     left = apart_from(found, held_out, lambda pair: pair.prompt, "pairs", tell)
@@ -520,7 +519,7 @@ def _pairs(
 
 
 def _check_start(config: EngineConfig) -> None:
-    """A judge goes on in the form that it was begun in."""
+    """A judge continues in the form in which its training began."""
     if config.start_adapter is None:
         return
     begun = note_of(config.start_adapter).judge

@@ -1,10 +1,10 @@
-"""Labelled pairs as a judge is shown them, and what its two trainings are told and share.
+"""Labelled pairs as shown to a judge, and what its two trainings have in common.
 
 A training configuration has the engine's settings, and the table [distil] or [grpo] of one of the
-halves, as in docs/judge_training.md. Paths are relative to the file that names them. A pair is
-shown in an order drawn from the seed, the right one known. Calls are journaled in one file and pass
-one gate, as those of collecting do: what is finished is never asked again, a server that serves
-nobody is waited for, and money is kept to its limit.
+two stages, as in docs/judge_training.md. Paths are relative to the file that names them. A pair is
+shown in an order drawn from the seed, with the right one known. Calls are journaled in one file and
+pass one gate, as in collecting: finished calls are never repeated, an unavailable server is waited
+for, and the limit on cost is kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,11 +32,11 @@ from rubricem.training.objective.objective_config import TableConfig
 T = TypeVar("T")
 LIMIT = "max_run_cost under [distil]"
 MessagesOf = Callable[[int], Sequence[Message]]
-"""From the characters that there is room for to what is asked."""
+"""From the available characters to the messages."""
 
 
 class PairsConfig(TableConfig):
-    """Which labelled pairs are learnt from."""
+    """Which labelled pairs are used."""
 
     pairs: tuple[Path, ...] = Field(min_length=1)
     """files in the formats that `rubricem judge eval` reads"""
@@ -48,7 +48,7 @@ Table = TypeVar("Table", bound=PairsConfig)
 
 
 def take_table(values: dict[str, Any], name: str, kind: type[Table], folder: Path) -> Table:
-    """The table of that name, which is taken out of the values."""
+    """The table of that name, which is removed from the values."""
     if (table := values.pop(name, None)) is None:
         raise SettingsError(
             f"there is no table [{name}].", f"It sets {', '.join(kind.model_fields)}."
@@ -76,10 +76,10 @@ class ShownPair:
 def read_pairs(
     paths: Sequence[Path], limit: int | None = None, seed: int = 0
 ) -> list[LabelledPair]:
-    """The labelled pairs of all files, or so many of them.
+    """The labelled pairs of all files, or `limit` of them.
 
-    Raises SettingsError for a file that is empty or holds no labelled pairs, StoreError for a row
-    that is broken.
+    Raises SettingsError for a file that is empty or has no labelled pairs, StoreError for a broken
+    row.
     """
     found: list[LabelledPair] = []
     for number, path in enumerate(paths):
@@ -95,7 +95,7 @@ def read_pairs(
 
 
 def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
-    """Each pair in the order that the seed draws for it."""
+    """Each pair in an order drawn from the seed."""
     shown = []
     for pair, swapped in tasks_of(pairs, "one", seed):
         first, second = (pair.second, pair.first) if swapped else (pair.first, pair.second)
@@ -105,19 +105,19 @@ def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
 
 
 def digest(pairs: Sequence[LabelledPair]) -> str:
-    """The SHA-256 of all that the pairs hold, in their order."""
+    """The SHA-256 of the pairs' contents, in order."""
     return digest_of("\n".join(pair.model_dump_json() for pair in pairs))
 
 
 def form_of(config: EngineConfig) -> ChainForm:
-    """The form that the judge is trained in; reading the configuration has settled it."""
+    """The form in which the judge is trained, which reading the configuration has set."""
     assert config.judge is not None
     return config.judge
 
 
 @contextmanager
 def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[RunGate]:
-    """The gate of the calls that are kept in a folder's journal.jsonl; raises StoreError."""
+    """The gate of calls journaled in a folder's journal.jsonl; raises StoreError."""
     meter = Meter()
     journal = Journal(folder / "journal.jsonl", meter.hear)
     try:
@@ -128,6 +128,6 @@ def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[
 
 
 def settings_of(model: str | None, base_url: str | None, **chosen: Any) -> Settings:
-    """The settings in force, with exactly this model and server, whatever else they name."""
+    """The settings in force, but with exactly this model and server."""
     settings = load_settings({"model": model, **chosen})
     return settings.model_copy(update={"model": model, "base_url": base_url})

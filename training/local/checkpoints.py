@@ -1,43 +1,43 @@
-"""A training run's folder: checkpoints that are whole or not there, and links to two of them.
+"""A training run's folder: checkpoints that are complete or absent, and links to two of them.
 
-    run.json                what the run is; going on with another is refused
+    run.json                what the run is; continuing with another is refused
     metrics.jsonl           one line for each finished step
     checkpoints/000003/     a checkpoint
     last                    a link to the newest
-    best                    a link to the best by a named metric, where one is named
-    checkpoints/*.damaged   not whole any more; kept for people, and never read
+    best                    a link to the best by a named metric, if one is named
+    checkpoints/*.damaged   incomplete ones; kept for people, and never read
 
 The files of one checkpoint:
 
     files.json                  size and SHA-256 of each other file, written last
     checkpoint.json             which weights, which step of which training (`Checkpoint`)
-    step.json                   the step's metrics, and where the caller stood
+    step.json                   the step's metrics, and the caller's position
     trainer.pt                  the optimizer and the random states; by TRL, which keeps those
                                 itself, sizes and SHA-256 of its files
     adapter_model.safetensors   LoRA: the adapter, with adapter_config.json as peft reads them
-    adapter.gguf                LoRA: the same for llama.cpp, where it can serve the model
+    adapter.gguf                LoRA: the same for llama.cpp, if it can serve the model
     model.safetensors           full: all weights in float32, with config.json for transformers
-    model.gguf                  full: the same for llama.cpp, where it was asked for
-    bank/, buffers/             what the run had learnt in words, where that is kept with it
-    README.md                   the card, as hubs show it: all of it for people; it is not needed to
-                                go on, nor in files.json, since it is written anew when the canary
+    model.gguf                  full: the same for llama.cpp, if it was asked for
+    bank/, buffers/             what the run had learnt in words, if that is kept with it
+    README.md                   the card, as hubs show it, for people alone: it is not needed to
+                                continue, nor in files.json, since it is rewritten when the canary
                                 row has been compared
 
-A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run
-that was killed goes on from the newest; only the steps since are done again. One that was cut
-short all the same, by a full disk or a copy, is known by its list of files, and the one before it
-is gone on from. Some copies leave links out, and some follow them, so that a whole checkpoint lies
-where a link was: a folder is put in order before it is gone on with, and nothing is deleted then;
-what cannot be gone on from keeps its files under another name.
+A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run that
+was killed continues from the newest; only the steps since are repeated. One that was cut short
+nevertheless, by a full disk or a copy, is recognised by its list of files, and the run continues
+from the one before it. Some copies omit links, and some follow them, so that a whole checkpoint is
+where a link was: a folder is repaired before it is continued, and nothing is deleted then; what
+cannot be continued from keeps its files under another name.
 
-GGUF files are laid out as llama.cpp's own converter does. An adapter has two matrices for each
+GGUF files are laid out as by llama.cpp's own converter. An adapter has two matrices for each
 adapted tensor: `<tensor>.lora_a` is (r, in) and `<tensor>.lora_b` is (out, r), with
-`adapter.lora.alpha`; the scale alpha / r is llama.cpp's to apply. Numbers stay float32. A whole
-model is trained weights under the metadata of what they began as: tokenizer, chat template and
-sizes are copied from that file; matrices are written as float16 and all else as float32, and
-nothing is quantised.
+`adapter.lora.alpha`; the scale alpha / r is applied by llama.cpp. Numbers stay float32. A whole
+model is the trained weights under the metadata of the base: tokenizer, chat template and sizes are
+copied from that file; matrices are written as float16 and all else as float32, and nothing is
+quantised.
 
-Above 600 lines, with the copy of such a folder that another machine goes on from (`Mirror`).
+Above 600 lines, with the copy of such a folder from which another machine can continue (`Mirror`).
 """
 
 import json
@@ -87,25 +87,25 @@ _LISTED = TypeAdapter(dict[str, tuple[int, str]])
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A training's state after a step, as it is written down."""
+    """A training's state after a step, as it is saved."""
 
     note: Checkpoint
     weights: Mapping[str, Tensor]
     trainer: Mapping[str, Any]
     config: Mapping[str, Any]
-    """of the adapter as for peft, or of the model as for transformers"""
+    """of the adapter for peft, or of the model for transformers"""
     lines: list[dict[str, Any]]
     """the metrics of the steps since the last checkpoint, this step's last"""
     place: Mapping[str, Any] = field(default_factory=dict)
-    """where the caller stood: its curriculum's position, its round"""
+    """the caller's position: in its curriculum, its round"""
     trained_on: Mapping[str, Any] = field(default_factory=dict)
-    """counts and hashes of what the rows were made from"""
+    """counts and hashes of the rows' sources"""
     template: Path | None = None
-    """full: the file under whose metadata all weights are written for llama.cpp too"""
+    """full: the file under whose metadata all weights are also written for llama.cpp"""
 
 
 def write_files(folder: Path, saved: Saved) -> None:
-    """Write a checkpoint into an empty folder; the weights' hash is filled into the note."""
+    """Write a checkpoint into an empty folder; the note gets the hash of the weights."""
     note, kind = saved.note, saved.note.adaptation
     weights = folder / WEIGHTS[kind]
     save_file(dict(saved.weights), weights, metadata={"format": "pt"})
@@ -138,9 +138,9 @@ def write_whole(
 ) -> None:
     """Write a checkpoint as a model of its own into a new folder.
 
-    `template`: the file under whose metadata it is written for llama.cpp. `beside`: files that are
-    copied along. The note is of all weights now, which the adapter's sampler would call by the same
-    lineage.
+    `template`: the file under whose metadata it is written for llama.cpp. `beside`: additional
+    files to copy. The note becomes one of full weights, with the adapter's version at the end of
+    the lineage.
     """
     temporary = out.with_name(f".{out.name}.part")
     with writable(out):
@@ -163,7 +163,7 @@ def write_whole(
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Have a file by another name too: gigabytes are copied only where the disk links none."""
+    """Hard-link a file: gigabytes are copied only if the disk supports no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -178,7 +178,7 @@ def write_note(folder: Path, note: Checkpoint) -> None:
 
 
 MOST_BLOCKS = 256
-"""that a model may have"""
+"""in a model"""
 
 
 @cache
@@ -187,12 +187,12 @@ def _names() -> gguf.TensorNameMap:
 
 
 def llama_name(weight: str) -> str | None:
-    """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`; None: llama.cpp has no such."""
+    """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`; None: unknown to llama.cpp."""
     return _names().get_name(weight, (".weight", ".bias"))
 
 
 def _write_adapter(path: Path, state: Mapping[str, Tensor], alpha: float) -> None:
-    """Write an adapter's state, named as by peft. Raises ValueError for a layer not in a block."""
+    """Write an adapter's state, by peft's names. Raises ValueError for a layer outside a block."""
     writer = gguf.GGUFWriter(str(path), "qwen2")
     writer.add_type(gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
@@ -212,7 +212,7 @@ def tensor_name(name: str) -> str:
 
 
 def _write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> None:
-    """Write all weights, named as by transformers. Raises SettingsError where one is missing."""
+    """Write all weights, with transformers' names. Raises SettingsError if one is missing."""
     reader = gguf.GGUFReader(template)
     architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
     writer = gguf.GGUFWriter(str(path), architecture)
@@ -239,7 +239,7 @@ def _finish(writer: gguf.GGUFWriter) -> None:
 
 
 def values_of(tensor: str, named: Mapping[str | None, Tensor]) -> np.ndarray:
-    """What is written of a tensor, from weights by llama.cpp's names."""
+    """The values written for a tensor, from weights by llama.cpp's names."""
     if tensor not in named:
         raise SettingsError(
             f"the trained model has nothing that the tensor {tensor} is made of.",
@@ -250,9 +250,9 @@ def values_of(tensor: str, named: Mapping[str | None, Tensor]) -> np.ndarray:
 
 
 def fault(folder: Path, needed: Collection[str] = ()) -> str:
-    """What is wrong with a checkpoint's files, in a clause; empty where they are whole.
+    """What is wrong with a checkpoint's files, in a clause; empty if they are intact.
 
-    `needed`: the names of those that are looked at; none: all.
+    `needed`: the names of those to check; none: all.
     """
     try:
         text = (folder / FILES).read_text(encoding="utf-8")
@@ -265,7 +265,7 @@ def fault(folder: Path, needed: Collection[str] = ()) -> str:
 
 
 def _unlike(folder: Path, written: Listed) -> str:
-    """What is wrong with the listed files below a folder, in a clause; empty where nothing is."""
+    """What is wrong with the listed files below a folder, in a clause; empty if nothing is."""
     for name, (size, sha256) in written.items():
         path = folder / name
         if not path.is_file():
@@ -293,7 +293,7 @@ def _read_step(folder: Path) -> dict[str, Any]:
 
 
 def _seal(folder: Path) -> None:
-    """Have all files on disk, and then the list of them."""
+    """Flush all files to disk, and then the list of them."""
     written = _listed(folder, folder, apart=(FILES, CARD))
     write_atomically(folder / FILES, json.dumps(written, indent=1))
     for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
@@ -301,7 +301,7 @@ def _seal(folder: Path) -> None:
 
 
 def _listed(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
-    """All files in a folder but those of some names, put on disk; by their paths below `root`."""
+    """All files in a folder except some names, flushed to disk; by their paths below `root`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in apart)
     for path in paths:
         sync(path)
@@ -317,22 +317,22 @@ BANK, BUFFERS = "bank", "buffers"
 class SteppedBank:
     """The rubric bank and buffers of a data directory. Blocking: call it from a worker thread.
 
-    A policy and what it learnt in words belong together, and the rubrics that it was judged by
-    evolve with it: each checkpoint holds both as they stood then, and a run that goes on from a
-    checkpoint goes back to that (RubricEM, arXiv:2605.10899, section 3.4).
+    A policy and what it learnt in words belong together, and the rubrics by which it was judged
+    evolve with it: each checkpoint contains both as of its step, and a run that continues from a
+    checkpoint restores them (RubricEM, arXiv:2605.10899, section 3.4).
     """
 
     data_dir: Path
 
     def keep(self, checkpoint: Path) -> None:
-        """Copy both as they stand into a checkpoint's folder."""
+        """Copy both into a checkpoint's folder."""
         BankStore(self.data_dir / BANK).snapshot(checkpoint / BANK)
         BufferStore(self.data_dir / BUFFERS).copy_to(checkpoint / BUFFERS)
 
     def go_back(self, checkpoint: Path) -> None:
-        """Have both as they stood at a checkpoint; what has no copy there, as it stands.
+        """Restore both as of a checkpoint; one without a copy there stays as it is.
 
-        Raises SettingsError where the copy is of another bank.
+        Raises SettingsError if the copy is of another bank.
         """
         if (checkpoint / BANK).is_dir():
             BankStore(self.data_dir / BANK).restore(checkpoint / BANK)
@@ -344,21 +344,21 @@ LAST, BEST = "last", "best"
 DAMAGED, COPY = "damaged", "copy"
 KEPT = 2
 Better = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
-"""Whether a step's metrics are better than those of the best one before."""
+"""Whether a step's metrics are better than those of the best earlier one."""
 
 
 class TrainingFolder:
-    """One run's folder. Raises StoreError where it cannot be used."""
+    """One run's folder. Raises StoreError if it cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.newest, self.best = folder / LAST, folder / BEST
         self.canary = folder / CANARY
-        """how far llama.cpp is from the trainer, of the newest checkpoint where it is compared"""
+        """how far llama.cpp is from the trainer, for the newest compared checkpoint"""
 
     @contextmanager
     def begun(self, record: Mapping[str, Any]) -> Iterator[None]:
-        """Hold the folder for this process, for the run of this record and no other."""
+        """Lock the folder for this process, and for the run of this record and no other."""
         busy = StoreError(
             f"{self.folder} is being trained by another process",
             "Wait for it, or name another `out`.",
@@ -378,46 +378,46 @@ class TrainingFolder:
             )
 
     def record(self) -> dict[str, Any]:
-        """What the run of this folder is; empty before it has begun."""
+        """The record of this folder's run; empty before it has begun."""
         return object_of(self.folder / RECORD)
 
     def metrics(self) -> list[dict[str, Any]]:
         return steps_of(self.folder)
 
     def step(self) -> int:
-        """How many steps are finished and saved."""
+        """The number of finished and saved steps."""
         return _linked(self.newest) if self.newest.exists() else 0
 
     def caller(self) -> dict[str, Any]:
-        """Where the caller stood at the newest checkpoint; {} before the first."""
+        """The caller's position at the newest checkpoint; {} before the first."""
         return dict(_read_step(self.newest)["place"]) if self.step() else {}
 
     def list_files(self, below: Path) -> Listed:
-        """All files in a folder of this one, put on disk."""
+        """All files in a folder of this one, flushed to disk."""
         return _listed(below, self.folder)
 
     def compare(self, written: Listed) -> str:
-        """What is wrong with files that `list_files` listed, in a clause; empty: nothing."""
+        """What is wrong with files listed by `list_files`, in a clause; empty: nothing."""
         return _unlike(self.folder, written)
 
     def so_far(self) -> list[Path]:
-        """The checkpoints up to the newest, the first step first.
+        """The checkpoints up to the newest, in order of steps.
 
-        Later ones are of steps that a run went back from; they are replaced as it comes to them.
+        Later ones are of steps that a run went back from; they are replaced when it reaches them.
         """
         return [place for place in self._places() if int(place.name) <= self.step()]
 
     def stand_at(self, place: Path) -> None:
-        """Have a checkpoint as the newest."""
+        """Make a checkpoint the newest."""
         _point(self.newest, place)
 
     def _places(self) -> list[Path]:
-        """The checkpoints, the first step first; none that is half written or was set aside."""
+        """The checkpoints in order of steps, without half-written ones and those set aside."""
         found = (p for p in (self.folder / "checkpoints").glob("*") if p.name.isdecimal())
         return sorted(found, key=lambda place: int(place.name))
 
     def _place(self, step: int) -> Path:
-        """Where the checkpoint of a step belongs."""
+        """The folder of a step's checkpoint."""
         return self.folder / "checkpoints" / f"{step:06d}"
 
     def save(
@@ -456,22 +456,22 @@ class TrainingFolder:
                     shutil.rmtree(old)
 
     def keep_best(self) -> None:
-        """Point `best` to the newest checkpoint, which another judgement than its step's chose."""
+        """Point `best` to the newest checkpoint, by a measure other than its step's metrics."""
         with writable(self.best):
             _point(self.best, self._place(self.step()))
 
     def write_card(self, checkpoint: Path) -> None:
-        """Write a whole checkpoint's card, from it and from what this folder holds by now."""
+        """Write a complete checkpoint's card, from it and the folder's present contents."""
         step = _read_step(checkpoint)
         told = step.get("trained_on", {})
         card = model_card(note_of(checkpoint), kept_numbers(self.folder), told, step["metrics"])
         write_atomically(checkpoint / CARD, card)
 
     def mend(self, better: Better | None = None) -> str:
-        """Let `last` be the newest whole checkpoint, and `best` a whole one or none.
+        """Let `last` be the newest complete checkpoint, and `best` a complete one or none.
 
-        Where `best` is none, `better` chooses it among those that are left. Returns what was
-        wrong, in a sentence; empty where nothing was.
+        If `best` is none, `better` chooses it among the remaining ones. Returns what was wrong, in
+        a sentence; empty if nothing was.
         """
         with writable(self.folder):
             told = [*self._relink(self.newest), *self._relink(self.best), *self._mend_last()]
@@ -481,9 +481,9 @@ class TrainingFolder:
         return f"{' and '.join(told)}: {begun}" if told else ""
 
     def _relink(self, link: Path) -> list[str]:
-        """Have a link again where a copy followed it; it takes the place of one that is not whole.
+        """Restore a link that a copy followed; its folder replaces a damaged checkpoint.
 
-        What is no checkpoint is set aside.
+        Anything that is no checkpoint is set aside.
         """
         if link.is_symlink() or not link.exists():
             return []
@@ -534,7 +534,7 @@ class TrainingFolder:
         return [*told, f"{BEST} links to step {int(chosen.name)} now"]
 
     def _choose_best(self, better: Better) -> Path | None:
-        """The best that is left: the best of all, if it is there, since it was kept for that."""
+        """The best remaining one: the best of all, if it is there, since it was kept for that."""
         chosen, before = None, dict[str, Any]()
         for place in self._places():
             if int(place.name) <= _linked(self.newest) and not fault(place):
@@ -546,29 +546,29 @@ class TrainingFolder:
 
 _CHECKPOINTS, _POLICY, _STEPS, _DATA = "checkpoints", "policy", "steps", "data"
 LEASE = "lease.json"
-"""says which session copies to a mirror, and changes as long as it does"""
+"""names the session that copies to a mirror, and keeps changing while it does"""
 _NUMBERS = "/proc/self/ns/pid"
 RENEWED, EXPIRED = 20.0, 60.0
-"""seconds between two changes of a lease; and without one, after which it is nobody's"""
+"""seconds between two changes of a lease; and without one, after which it has expired"""
 _APART = {LOCK, LAST, BEST, LEASE, "served", "index", "tensorboard"}
-"""names below a run's folder of what is not mirrored: links, and what is made again"""
+"""names below a run's folder that are not mirrored: links, and what can be made again"""
 _LEARNT = {BANK, BUFFERS}
-"""of a data directory what a run learns; the rest are indexes of its sources"""
+"""the parts of a data directory that a run learns; the rest are indexes of its sources"""
 
 
 class Mirror:
     """A copy of a run's folder at an address that fsspec knows: another folder, an object store.
 
-    It is brought up to date after each checkpoint and when a session ends, and fills an empty
-    folder, so that another machine goes on. It blocks: call it from a worker thread.
+    It is updated after each checkpoint and when a session ends, and fills an empty folder, so that
+    another machine can continue. It blocks: call it from a worker thread.
 
-    One session at a time copies there. It says so by a lease, which it keeps changing: who comes
-    upon one waits to see whether it does, since the clocks of two machines may be apart.
+    One session at a time copies there. It holds a lease, which it keeps changing: another session
+    that finds one waits to see whether it changes, since the clocks of two machines may differ.
 
-    Rounds go on while they are copied. What says that something is finished is therefore copied
-    before that itself, which only grows or stays, and a checkpoint's list of files after them. That
-    list says what was copied by earlier sessions, too: stores have no hashes or times in common,
-    and a step that is done again has files of the same sizes.
+    Rounds continue while they are copied. What records that something is finished is therefore
+    copied before the thing itself, which only grows or stays, and a checkpoint's list of files
+    after them. That list shows what earlier sessions copied, too: stores have no hashes or times in
+    common, and a repeated step has files of the same sizes.
     """
 
     def __init__(self, folder: Path, address: str, tell: Callable[[str], None]) -> None:
@@ -588,14 +588,14 @@ class Mirror:
         """size and time of each file that this process has copied"""
         self._token, self._renewals = uuid.uuid4().hex, 0
         self._taken_by = ""
-        """the machine that has taken the lease away"""
+        """the machine that has taken over the lease"""
 
     def bring(self) -> None:
-        """Hold the mirror, and fill the folder where no run lies in it.
+        """Take the mirror, and fill the folder if it contains no run.
 
-        Of a run that lies there, checkpoints that are not whole any more are brought.
+        If it contains one, its damaged checkpoints are fetched.
 
-        Raises StoreError where the mirror cannot be read, is held by another session, holds
+        Raises StoreError if the mirror cannot be read, is held by another session, contains
         something else, or is of a later step than the folder.
         """
         with boundary(StoreError, f"reading the mirror {self._address}"):
@@ -619,9 +619,9 @@ class Mirror:
             self._tell(f"{len(there)} files were brought from {self._address}")
 
     def _bring_damaged(self, there: Mapping[str, int]) -> None:
-        """Have those checkpoints whole again that the run has and the mirror holds.
+        """Replace damaged checkpoints of the run by those of the mirror.
 
-        Else they would be let go of here, and then there.
+        Otherwise they would be given up here, and then there.
         """
         run = TrainingFolder(self._folder)
         for place in run.so_far():
@@ -643,7 +643,7 @@ class Mirror:
             self._tell(f"{step} was not whole ({wrong}; it is now {aside}), and was brought")
 
     def _take(self) -> None:
-        """Hold the lease, once nobody else does."""
+        """Take the lease, once nobody else holds it."""
         found, until = self._lease(), time.monotonic() + EXPIRED
         if found is not None and not _is_gone(found):
             where = f"the mirror {self._address} was left by a session on {found.get('host')}"
@@ -659,7 +659,7 @@ class Mirror:
         self._write_lease()
 
     def renew(self) -> None:
-        """Have the lease go on, unless another session has taken it."""
+        """Renew the lease, unless another session has taken it."""
         with suppress(Exception):  # the store is away, as `send` tells
             found = self._lease()
             if found is not None and found["token"] != self._token:
@@ -668,7 +668,7 @@ class Mirror:
                 self._write_lease()
 
     def release(self) -> None:
-        """Leave the mirror to others."""
+        """Give up the lease."""
         with suppress(Exception):
             found = self._lease()
             if found is not None and found["token"] == self._token:
@@ -690,9 +690,9 @@ class Mirror:
             self._store.pipe_file(f"{self._root}/{LEASE}", json.dumps(told).encode())
 
     def send(self) -> None:
-        """Copy what has changed. Where that fails it is told, and tried at the next checkpoint.
+        """Copy what has changed. A failure is reported, and retried at the next checkpoint.
 
-        Raises StoreError where another session has taken the mirror.
+        Raises StoreError if another session has taken the mirror.
         """
         self.renew()
         if self._taken_by:
@@ -743,7 +743,7 @@ class Mirror:
                 raise
 
     def _there(self) -> dict[str, int]:
-        """Sizes of what is mirrored, by the paths below the folder."""
+        """Sizes of mirrored files, by their paths below the folder."""
         self._store.invalidate_cache()
         found = self._store.find(self._root, detail=True) if self._store.exists(self._root) else {}
         sizes = {name[len(self._root) + 1 :]: int(one["size"]) for name, one in found.items()}
@@ -751,12 +751,12 @@ class Mirror:
         return sizes
 
     def _here(self) -> dict[str, Path]:
-        """What is to be mirrored, by the same."""
+        """The files to mirror, by their paths below the folder."""
         named = (p.relative_to(self._folder) for p in self._folder.rglob("*") if p.is_file())
         return {path.as_posix(): self._folder / path for path in named if _mirrored(path.parts)}
 
     def _check_newest(self, there: Iterable[str]) -> None:
-        """Raise StoreError where somebody else has gone on with the run."""
+        """Raise StoreError if another session has continued the run."""
         lists = (PurePosixPath(n) for n in there if n.startswith(_CHECKPOINTS))
         steps = (int(path.parts[1]) for path in lists if path.name == FILES)
         own = TrainingFolder(self._folder).step()
@@ -769,7 +769,7 @@ class Mirror:
 
 
 def _session() -> dict[str, Any]:
-    """This process, as a lease names it."""
+    """This process, as named in a lease."""
     numbers = ""
     with suppress(OSError):  # processes of two containers may have one number
         numbers = os.readlink(_NUMBERS)
@@ -785,7 +785,7 @@ def _is_gone(lease: Mapping[str, Any]) -> bool:
 
 
 def _mirrored(parts: Sequence[str]) -> bool:
-    """Whether a file of a run's folder is, by the parts of its path below that."""
+    """Whether a file of a run's folder is mirrored, by the parts of its path below it."""
     hidden = any(part.startswith((".", "catalogue.db")) for part in parts)
     left = hidden or any(part.endswith((".part", f".{DAMAGED}")) for part in parts)
     below = parts[parts.index(_DATA) + 1] if _DATA in parts else BANK
@@ -793,7 +793,7 @@ def _mirrored(parts: Sequence[str]) -> bool:
 
 
 def _after(name: str) -> tuple[int, str]:
-    """What files are copied in the order of; first what says that a run lies there."""
+    """Sort key for copying; first comes what shows that there is a run."""
     parts = name.split("/")
     if name == RECORD or _STEPS in parts:
         return int(name != RECORD) - 1, name
@@ -803,13 +803,13 @@ def _after(name: str) -> tuple[int, str]:
 
 
 def _linked(link: Path) -> int:
-    """The step that a link names, also where its checkpoint is gone; 0: it is no such link."""
+    """The step of a link's checkpoint, even if that is gone; 0: it is no such link."""
     name = link.readlink().name if link.is_symlink() else ""
     return int(name) if name.isdecimal() else 0
 
 
 def _point(link: Path, place: Path) -> None:
-    """Have a link name another checkpoint, at once."""
+    """Point a link to another checkpoint, atomically."""
     temporary = link.with_name(f".{link.name}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(place.relative_to(link.parent))
@@ -818,7 +818,7 @@ def _point(link: Path, place: Path) -> None:
 
 
 def _set_aside(path: Path, ending: str) -> Path:
-    """Rename to a name that nothing has yet, and that no checkpoint has; returns it."""
+    """Rename to an unused name that no checkpoint can have; returns it."""
     names = (path.with_name(f"{path.name}.{ending}{number or ''}") for number in count())
     free = next(name for name in names if not os.path.lexists(name))
     path.rename(free)
@@ -827,6 +827,6 @@ def _set_aside(path: Path, ending: str) -> Path:
 
 
 def _pass_by(place: Path, wrong: str) -> str:
-    """Damaged checkpoints are put out of the way: they would be counted with the newest."""
+    """Move damaged checkpoints away: they would be counted with the newest."""
     aside = _set_aside(place, DAMAGED).name
     return f"the checkpoint of step {int(place.name)} is not whole ({wrong}; it is now {aside})"

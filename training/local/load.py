@@ -1,26 +1,27 @@
 """From weights on disk to a learner, and from a checkpoint to a model of its own.
 
 A training begins with a GGUF file, dequantised, or a folder of safetensors. llama.cpp samples from
-the quantised file and the trainer differentiates through the same numbers written out in full, so
+the quantised file and the trainer differentiates through the same numbers in full precision, so
 both are one policy up to rounding; the canary row measures the rest. Rows carry token ids, so no
 tokenizer is loaded. Any causal language model of transformers can be trained from a folder; what
 llama.cpp can then answer with is a GGUF file of the kinds in `SERVED`, as it is or with an adapter.
 
-A learner stands on its device, or divided over its ranks by fully sharded data parallelism of
-torch (FSDP2): each holds a part, and blocks are gathered as they are needed. What is trained is
-sharded in float32; weights that a block computes with are gathered in the type of the computation,
-and gradients are summed in float32 while they are scattered to the ranks that hold their part.
+A learner is on its device, or divided over its ranks by fully sharded data parallelism of torch
+(FSDP2): each holds a part, and blocks are gathered as they are needed. Trained parameters are
+sharded in float32; the weights that a block computes with are gathered in the type of the
+computation, and gradients are summed in float32 while they are scattered to the ranks that hold
+their part.
 
 A checkpoint as a model of its own has whole weights:
 
     model.safetensors, config.json   for transformers, in float32
-    model.gguf                       for llama.cpp, where the training began with a GGUF file
+    model.gguf                       for llama.cpp, if the training began with a GGUF file
     checkpoint.json                  so that `--model FOLDER` answers with it
 
-The tokenizer's files are copied along from a folder of safetensors; a GGUF file carries its own.
+The tokenizer's files are copied from a folder of safetensors; a GGUF file contains its own.
 
-What `push` puts on a hub is what others can use: weights, their configuration, the note and the
-card. What the training goes on from (the optimizer's state) and what it learnt in words stay here.
+`push` uploads to a hub what others can use: weights, their configuration, the note and the card.
+What continues the training (the optimizer's state) and what it learnt in words stay here.
 """
 
 import asyncio
@@ -72,27 +73,28 @@ from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.card import CARD
 
 SERVED = ("qwen2",)
-"""architectures whose tensors are laid out in the same order here and in llama.cpp"""
+"""architectures whose tensors have the same layout here and in llama.cpp"""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """Weights that a training begins with."""
+    """The weights that a training begins with."""
 
     name: str
-    """under which llama.cpp's weights are had again, or the folder's"""
+    """by which llama.cpp's weights can be found again, or the folder's"""
     path: Path
     """a GGUF file, or a folder"""
     sha256: str
     gguf: Path | None
-    """what llama.cpp loads of it; None where it can serve nothing that is trained of it"""
+    """the file that llama.cpp loads; None if it can serve nothing trained from it"""
 
     @classmethod
     async def find(cls, name: str, weights_dir: Path | None = None) -> "Base":
-        """The weights of a model's name, fetched where they are not on disk.
+        """The weights of a model's name, fetched if they are not on disk.
 
-        A folder with a model.gguf, as full training leaves, is served as that. Raises SettingsError
-        for a name that means nothing, WeightsError for weights that are damaged or cannot be had.
+        A folder with a model.gguf, as written by full training, is served by that file. Raises
+        SettingsError for an unknown name, WeightsError for weights that are damaged or cannot be
+        fetched.
         """
         folder = await find_weights(name, weights_dir)
         if folder.is_file():
@@ -102,7 +104,7 @@ class Base:
             return cls(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
 
         def hash_files() -> str:
-            """Of the hashes of the configuration and the weights, by name."""
+            """Hashes of the configuration and the weights, by name."""
             digest = hashlib.sha256()
             for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
                 digest.update(bytes.fromhex(hash_of(path)))
@@ -112,7 +114,7 @@ class Base:
 
 
 async def find_weights(name: str, weights_dir: Path | None) -> Path:
-    """The GGUF file, fetched where it is not on disk, or the folder of a model's name."""
+    """The GGUF file, fetched if it is not on disk, or the folder of a model's name."""
     folder = Path(name).expanduser()
     if (folder / "config.json").is_file():
         return folder
@@ -123,8 +125,8 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     """The model as a transformers causal LM in evaluation mode, frozen, on the CPU.
 
     The 0.5B takes half a minute and 4 GB at the peak. Raises WeightsError for weights that cannot
-    be read as a model, PolicyError where they do not fit into memory, SettingsError for a GGUF
-    file of a kind that cannot be trained.
+    be read as a model, PolicyError if they do not fit into memory, SettingsError for a GGUF file of
+    a kind that cannot be trained.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -150,15 +152,15 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
 
 
 HERE = {"local_files_only": True, "trust_remote_code": False}
-"""how transformers reads a model: code that its folder brings is never run, nor is anybody asked
-whether it may"""
+"""how transformers loads a model: code in its folder is never run, and nobody is asked whether it
+may"""
 
 
 def config_in(path: Path) -> Any:
-    """The model's configuration, of a GGUF file or a folder; the caller's own.
+    """The model's configuration, of a GGUF file or a folder, as a copy for the caller.
 
     A GGUF file's metadata, its vocabulary among them, takes some 10 s of CPU to read for the 0.5B,
-    so what was read of a file is kept as long as it is the same.
+    so the result for a file is cached as long as it is unchanged.
     """
     from transformers import AutoConfig
 
@@ -202,7 +204,7 @@ def _from_gguf(path: Path) -> Any:
 
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """Weights are read on the CPU; too little memory is no fault of theirs."""
+    """Blame the weights for errors of loading on the CPU, except too little memory."""
     with boundary(WeightsError, f"reading {what} for training"), memory_told(torch.device("cpu")):
         yield
 
@@ -212,7 +214,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @contextmanager
 def memory_told(device: torch.device) -> Iterator[None]:
-    """Say in a sentence that the memory was not enough."""
+    """Turn running out of memory into one sentence."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -229,8 +231,8 @@ def memory_told(device: torch.device) -> Iterator[None]:
 def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
     """Raises SettingsError for a row that the model cannot read: another tokenizer's, or too long.
 
-    Ids below the vocabulary's end may still be another tokenizer's, as a session tells; where a row
-    carries the sampler's log-probabilities, those give it away in the step.
+    Ids within the vocabulary may still be another tokenizer's, as a session checks; if a row has
+    the sampler's log-probabilities, those reveal it in the step.
     """
     words = vocabulary_size(model)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -250,13 +252,13 @@ def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
 
 
 KEPT_BACK = 0.2
-"""share of the free memory for what no formula tells: a sampler beside, fragments, other work"""
+"""share of the free memory for what no formula covers: a sampler beside, fragments, other work"""
 ADAM = 16
 """bytes of a trained parameter: itself, its gradient and two moments in float32"""
 
 
 def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> int:
-    """Tokens of the longest row: as the model's context, and as `free` bytes of memory allow.
+    """Tokens of the longest row that the model's context and `free` bytes of memory allow.
 
     With b bytes a number, L blocks that have a gradient, h the width of a state, f that of the
     layer between, V words, N parameters of which A are trained:
@@ -265,12 +267,13 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
         a token = L (12 h + 4 f) b, or (L h + 12 h + 4 f) b under gradient checkpointing
         limit   = (0.8 free - fixed) / (a token * micro_batch)
 
-    A block keeps the inputs of what is not linear (Korthikanti et al., arXiv:2205.05198, section
-    4.1); 12 and 4 are the most that torch kept of Qwen2 and Llama, by adapter or whole, in either
-    type. Attention by scaled_dot_product_attention keeps no scores. Logits are of PIECE masked
-    positions at a time, and their gradient. `world`: ranks that fsdp divides the weights over.
+    A block keeps the inputs of its nonlinear operations (Korthikanti et al., arXiv:2205.05198,
+    section 4.1); 12 and 4 are the most that torch kept of Qwen2 and Llama, by adapter or whole, in
+    either type. Attention by scaled_dot_product_attention keeps no scores. Logits, and their
+    gradient, exist for PIECE masked positions at a time. `world`: ranks that fsdp divides the
+    weights over.
 
-    Raises SettingsError where not even the weights fit, WeightsError for a model not to be read.
+    Raises SettingsError if not even the weights fit, WeightsError for an unreadable model.
     """
     costs = memory_costs(config, path, world)
     limit: int = int((1 - KEPT_BACK) * free - costs.fixed) // (costs.token * config.micro_batch)
@@ -286,19 +289,19 @@ def row_limit(config: EngineConfig, path: Path, free: int, world: int = 1) -> in
 
 @dataclass(frozen=True, slots=True)
 class MemoryCosts:
-    """What a training is estimated to hold, as `row_limit` has it."""
+    """The estimated memory of a training, as used by `row_limit`."""
 
     parameters: int
     fixed: int
     """bytes, before its first row"""
     token: int
-    """bytes more for each token of a row that goes through"""
+    """additional bytes for each token of a row in the model"""
     context: int | None
-    """tokens that the model reads; None: it does not say"""
+    """the model's context in tokens; None: not stated"""
 
 
 def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCosts:
-    """Of a model on disk, whose weights are not read. Raises WeightsError."""
+    """The costs of a model on disk, whose weights are not read. Raises WeightsError."""
     from transformers import AutoModelForCausalLM
 
     with _reading(path.name), redirect_stderr(StringIO()):
@@ -331,10 +334,10 @@ def vocabulary_size(model: Any) -> int:
 
 
 def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
-    """The model of a path with what is to be trained of it, as a training begins.
+    """The model of a path with its trainable part, as a training begins.
 
-    `config.dtype` is settled. Raises WeightsError for weights that cannot be read, SettingsError
-    for a model or a start adapter that does not suit the configuration.
+    `config.dtype` is set. Raises WeightsError for unreadable weights, SettingsError for a model or
+    a start adapter that does not suit the configuration.
     """
     full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
     model = load_base(path, "float32" if full else config.dtype)
@@ -382,10 +385,10 @@ def _check_output(model: Any) -> None:
 
 
 def check_packing(model: Any) -> None:
-    """Raises SettingsError for a model that does not tell packed rows from one another.
+    """Raises SettingsError for a model that does not separate packed rows.
 
-    Some read no borders from the position ids: those with a recurrent state or a convolution see
-    across them, and so do some with attention whose positions are not given (OPT, BLOOM, MPT).
+    Some do not recognise borders by the position ids: those with a recurrent state or a convolution
+    see across them, as do some with attention that computes its own positions (OPT, BLOOM, MPT).
     """
     ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
     first, second = slice(5), slice(5, 12)
@@ -409,11 +412,11 @@ def check_packing(model: Any) -> None:
 
 
 def settle_sharing(model: Any, config: EngineConfig, divided: bool) -> bool:
-    """Whether rows share what they begin with; `divided`: the weights are, over several ranks.
+    """Whether rows share common beginnings; `divided`: the weights are, over several ranks.
 
-    Some models keep no keys and values that rows behind could be given: those with a recurrent
-    state, and some that take positions from elsewhere. Raises SettingsError where such a one, or
-    divided weights, are told to.
+    Some models keep no keys and values that later rows could be given: those with a recurrent
+    state, and some that take positions from elsewhere. Raises SettingsError if such a model, or
+    divided weights, are configured to share.
     """
     wanted = config.share_prefixes
     if wanted is False or (
@@ -431,7 +434,7 @@ def settle_sharing(model: Any, config: EngineConfig, divided: bool) -> bool:
 
 
 def _keeps_prefixes(model: Any) -> bool:
-    """Whether a row read in two goes has the states of one read at once."""
+    """Whether a row read in two parts has the same states as one read at once."""
     ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
     with torch.no_grad():
         whole = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
@@ -444,10 +447,10 @@ def _keeps_prefixes(model: Any) -> bool:
 
 
 def lower_blocks(model: Any, config: EngineConfig) -> LowerBlocks:
-    """Those that have no adapter, and none below them; none where the model cannot go round them.
+    """The blocks below the lowest adapter; empty if the model cannot skip them.
 
-    A block is gone round where it turns states into states and leaves nothing else behind but keys
-    and values: found out by reading some tokens twice.
+    A block can be skipped if it maps states to states and leaves behind only keys and values, which
+    is tested by reading some tokens twice.
     """
     blocks = blocks_of(model)[1]
     if not config.adapted_blocks or config.gradient_checkpointing:
@@ -467,7 +470,7 @@ def lower_blocks(model: Any, config: EngineConfig) -> LowerBlocks:
 
 
 def _checkpoint_activations(model: Any) -> None:
-    """Have each block's activations computed again on the way back instead of kept."""
+    """Recompute each block's activations in the backward pass instead of keeping them."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     if not model.supports_gradient_checkpointing:
@@ -483,7 +486,7 @@ def _checkpoint_activations(model: Any) -> None:
 
 
 class ShardedScorer(nn.Module):
-    """A model as one function of a batch, so that all weights are gathered where it is called."""
+    """A model as one function of a batch, so that all weights are gathered when it is called."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -494,10 +497,10 @@ class ShardedScorer(nn.Module):
 
 
 def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None, offload: bool) -> Score:
-    """Divide a model's weights over the ranks, in place; returns the way through it.
+    """Divide a model's weights over the ranks, in place; returns the function to call it by.
 
-    `dtype`: of the computation where the weights are float32 masters; None: that of the weights.
-    `offload`: a rank's parts lie in the processor's memory.
+    `dtype`: of the computation if the weights are float32 masters; None: that of the weights.
+    `offload`: a rank's parts are in main memory.
     """
     scorer = ShardedScorer(model)
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
@@ -526,8 +529,8 @@ _TOKENIZER = ("*token*", "vocab.*", "merges.txt", "chat_template*", "generation_
 async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | None = None) -> Path:
     """Write the whole model of a checkpoint into a new folder; returns the folder.
 
-    Raises WeightsError for a checkpoint that is not whole or other base weights, SettingsError
-    for a folder that is there already.
+    Raises WeightsError for a damaged checkpoint or other base weights, SettingsError for a folder
+    that exists already.
     """
     note = await asyncio.to_thread(_note_of_whole, checkpoint)
     if out.exists():
@@ -543,7 +546,7 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
 
 
 def _merge(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
-    """All weights of a model with its adapter in them, float32, named as without an adapter."""
+    """All weights of a model with its adapter merged, float32, named as without an adapter."""
     found = {name: weight.detach().float() for name, weight in model.named_parameters()}
     for name, layer in adapter.layers.items():
         a, b = found.pop(f"{name}.lora_a"), found.pop(f"{name}.lora_b")
@@ -579,7 +582,7 @@ PUSHED = (*WEIGHTS.values(), *CONFIG.values(), ADAPTER, MODEL, CARD, "*token*", 
 
 
 class Hub(Protocol):
-    """What is used of huggingface_hub.HfApi."""
+    """The parts of huggingface_hub.HfApi that are used."""
 
     def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any: ...
 
@@ -593,11 +596,11 @@ def push(
     private: bool = True,
     hub: Hub | None = None,
 ) -> str:
-    """Put a whole checkpoint into a repository of the hub; returns where it is, as the hub says.
+    """Upload a complete checkpoint to a repository of the hub; returns its address.
 
     `base`: the hub's name of the base model, for one that was trained from a path. `hub`: None is
-    the one of HF_ENDPOINT, with its token. Raises WeightsError for a checkpoint that is not whole
-    and where the hub refuses, SettingsError where nobody else could find its base.
+    the one of HF_ENDPOINT, with its token. Raises WeightsError for a damaged checkpoint and if the
+    hub refuses, SettingsError if nobody else could find its base.
     """
     note = _note_of_whole(checkpoint)
     if base is None and os.path.isabs(note.base) and note.adaptation == "lora":

@@ -1,8 +1,8 @@
-"""What a training run is told, from a TOML file as in docs/training.md.
+"""The settings of a training run, from a TOML file as in docs/training.md.
 
 Paths are relative to the file that names them. The plan of steps depends on nothing but the
-settings. A window is what one optimizer step sees: for imitation some rows in a shuffled order,
-for the policy gradient whole groups, because advantages were normalised within them.
+settings. A window is what one optimizer step sees: for imitation some rows in a shuffled order, for
+the policy gradient whole groups, because advantages were normalised within them.
 """
 
 import math
@@ -50,7 +50,7 @@ class JudgeOptions(TableConfig):
 
     @property
     def judging(self) -> dict[str, Any]:
-        """How it works, by the names of `judge.build.Wanted`."""
+        """How it works, in the terms of `judge.build.Wanted`."""
         beside = ("judge", "gated")
         return {
             name: getattr(self, name) for name in JudgeOptions.model_fields if name not in beside
@@ -175,9 +175,9 @@ class EngineConfig(TableConfig):
         return self
 
     def better(self, name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
-        """Whether the first metrics are better than the second, by `best_is` of this one of them.
+        """Whether the first metrics are better than the second, by `best_is` for this one.
 
-        Metrics without it are worse than all that have it.
+        Metrics without it are worse than any that have it.
         """
         sign = 1 if self.best_is == "highest" else -1
         worst = -sign * math.inf
@@ -200,9 +200,10 @@ class TrainConfig(EngineConfig):
 
 
 def read_toml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A file's values, with those of `overrides` in them, as `objective.beta=0.01`.
+    """A file's values, updated with `overrides` such as `objective.beta=0.01`.
 
-    What is no value of TOML there is a text. Raises SettingsError for what cannot be read.
+    An override that is no TOML value is taken as a string. Raises SettingsError if something cannot
+    be read.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -230,7 +231,7 @@ Config = TypeVar("Config", bound=EngineConfig)
 
 
 def checked_table(values: Any, kind: type[Table], name: str) -> Table:
-    """Values as a model of a kind. Raises SettingsError with every fault in a sentence."""
+    """Values as a model of this kind. Raises SettingsError with every fault in a sentence."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -248,7 +249,7 @@ BESIDE = ("preset", "credit", "scaffold_ratio", "rules", "rounds")
 
 
 def _meant(fault: Any, kind: type[BaseModel]) -> str:
-    """The known key that an unknown one is spelled like, in a clause; else ""."""
+    """The known key that a misspelt one resembles, in a clause; else ""."""
     if fault["type"] != "extra_forbidden":
         return ""
     *tables, name = map(str, fault["loc"])

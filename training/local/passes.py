@@ -1,25 +1,25 @@
-"""Rows on their way through the model: what is asked of it is their log-probabilities.
+"""Rows on their way through the model, for their log-probabilities.
 
-A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as much
-again for their gradient. Logits are made for trained positions only, in pieces; where the output
-layer is trained, too, they are made anew for each piece on the way back.
+A row of 2,000 tokens over a vocabulary of 152,000 would have 1.2 GB of float32 logits, and as much
+again for their gradient. Logits are computed for trained positions only, in pieces; if the output
+layer is trained, too, each piece is recomputed in the backward pass.
 
 Rows begin alike: all of a run with the system prompt, those of a group with their question, samples
-of one stage with everything before it, and candidates of a reflection with a whole trajectory. What
-some rows begin with is a branch of a tree, and goes through the model once:
+of one stage with everything before it, and candidates of a reflection with a whole trajectory. A
+common beginning is a branch of a tree, and goes through the model once:
 
     forward    the branch by itself, keeping the keys and values that each layer made of it;
-    behind     each row's rest attends to them as to values that were given, so that its backward
-               pass, taken at once, leaves their gradient: G = sum over the rows of dL/d(K, V, h);
+    behind     each row's rest attends to them as to given values, so that its backward pass, taken
+               at once, leaves their gradient: G = sum over the rows of dL/d(K, V, h);
     backward   through the branch once, from G.
 
 Loss and gradient are those of whole rows, since a gradient is the sum over the paths to the loss,
 and all paths from a branch to it lead through K, V and the last states h. At any time the
-activations of one way from the root to a row's end are kept, as many as those of the row by itself.
-Blocks below the lowest adapter make the same of a part in every pass, those of the reference and of
-the policy before its updates: where a window has several passes, only the first goes through them.
-Branches nest. G is float32 whatever the model computes in, so that many rows' parts add up
-unrounded.
+activations of one path from the root to a row's end are kept, as many as those of the row by
+itself. Blocks below the lowest adapter give the same results for a part in every pass, those of the
+reference and of the policy before its updates: if a window has several passes, only the first
+computes them. Branches nest. G is float32 whatever the model computes in, so that many rows' parts
+add up unrounded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,12 +45,12 @@ PIECE = 128
 def batch_logprobs(model: Any, batch: Batch, before: "Prefix | None" = None) -> Tensor:
     """(B, T) float32: the log-probability (nats) of each trained token, 0 elsewhere.
 
-    `model` is a causal language model of transformers whose logits are those of its output layer as
-    they are (nothing capped or scaled); `batch` is padded or, for a model that keeps packed rows
-    apart, packed, on the model's device. `before`: what all its rows begin with, if it is read
-    already. No attention mask is passed: what a packed row may see is told from where the position
-    ids begin anew. A batch without a trained token is computed too, and gives every weight a
-    gradient of 0, for the ranks that have no row of their own.
+    `model` is a causal language model of transformers with plain logits of its output layer
+    (neither capped nor scaled); `batch` is padded or, for a model that separates packed rows,
+    packed, on the model's device. `before`: what all its rows begin with, if it has been read. No
+    attention mask is passed: what a packed row may see is derived from where the position ids
+    restart. A batch without a trained token is computed too, and gives every weight a gradient of
+    0, for the ranks that have no row of their own.
     """
     # What stands after the last trained token is never looked at by one before it.
     trained = batch.mask.any(dim=0).nonzero()
@@ -88,17 +88,17 @@ def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
 def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """The log-probability of each id under the logits that predict it, float32.
 
-    `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
-    logits[:, :-1] and ids[:, 1:]. Of no position the result is empty and still hangs on the logits.
+    `logits` is (..., V) and `ids` (...), already aligned: for a whole sequence pass logits[:, :-1]
+    and ids[:, 1:]. For no positions the result is empty and still connected to the logits' graph.
     """
     chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
     return chosen - torch.logsumexp(logits.float(), dim=-1)
 
 
 class _Chosen(torch.autograd.Function):
-    """The same of a frozen output layer, whose logits are made once.
+    """The same for a frozen output layer, whose logits are computed once.
 
-    What a log-probability changes by with its state does not depend on the loss, so it is kept in
+    The derivative of a log-probability by its state does not depend on the loss, so it is kept in
     their place: with p the softmax, W the layer's weight and i the id, dl/dh = W_i - p W.
     """
 
@@ -126,29 +126,29 @@ class _Chosen(torch.autograd.Function):
 
 
 class _Made(NamedTuple):
-    """What the lower blocks made of a part."""
+    """The results of the lower blocks for a part."""
 
     states: Tensor
     """(B, n, hidden), after the last of them"""
     pairs: Pairs
-    """of a branch, one of each of them; else ()"""
+    """of a branch, for each of them; else ()"""
 
 
 class LowerBlocks:
-    """The blocks below the lowest adapter, gone round where it is known what they make of a part.
+    """The blocks below the lowest adapter, skipped when their results for a part are known.
 
-    Parts are told by their place in a plan, whose passes go through them in one order.
+    Parts are identified by their place in a plan, whose passes process them in one order.
     """
 
     def __init__(self, blocks: Sequence[nn.Module] = (), room: int = 1 << 29) -> None:
-        """`blocks`: the lowest first. `room`: bytes that are kept at most; later parts are not."""
+        """`blocks`: the lowest first. `room`: bytes to keep at most; later parts are not kept."""
         self._blocks, self._room = blocks, room
         self._kept: list[_Made | None] | None = None
         self._part = self._left = 0
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """In here what they make of each part of one plan is kept, for all passes but the first."""
+        """Keep the first pass's results for the parts of one plan, for use by later passes."""
         self._kept, self._left = [], self._room
         for block in self._blocks:
             vars(block)["forward"] = partial(self._through, block.forward, block)
@@ -160,7 +160,7 @@ class LowerBlocks:
                 del vars(block)["forward"]
 
     def rewind(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self._part = 0
 
     def _through(
@@ -178,7 +178,7 @@ class LowerBlocks:
         return made.states if made and last else states
 
     def of_branch(self, pairs: Pairs) -> Pairs:
-        """K and V of all blocks of the branch that was read last, from those of its cache."""
+        """K and V of all blocks of the branch read last, given those of its cache."""
         made = self._kept[self._part - 1] if self._kept and self._blocks else None
         if made is None or self._kept is None:
             return pairs
@@ -194,9 +194,9 @@ class LowerBlocks:
 
 
 class Prefix:
-    """What a branch's tokens, and all before them, left for the rows behind: K, V and h.
+    """What a branch's tokens, and all before them, leave for later rows: K, V and h.
 
-    Leaves of a graph of their own, float32, whose gradients add up; `backward` hands them on.
+    Leaves of a separate graph, float32, whose gradients add up; `backward` passes them on.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class Prefix:
         before: "Prefix | None" = None,
         lower: LowerBlocks | None = None,
     ) -> None:
-        """Read ids, (1, n), behind those of `before`; `lower` may know some of it."""
+        """Read ids, (1, n), after those of `before`; `lower` may know some of the results."""
         from transformers import DynamicCache
 
         start = before.length if before else 0
@@ -229,7 +229,7 @@ class Prefix:
         ]
 
     def cache(self, rows: int) -> Any:
-        """K and V as a model of transformers takes them, for so many rows."""
+        """K and V as a model of transformers takes them, for this many rows."""
         from transformers import DynamicCache
 
         cache, kind = DynamicCache(), self._made[-1].dtype
@@ -243,7 +243,7 @@ class Prefix:
         return self._left[-1].to(self._made[-1].dtype).expand(rows, -1, -1)
 
     def backward(self) -> None:
-        """Give what the rows behind have left of gradient to what made K, V and h."""
+        """Propagate the gradient left by later rows to what made K, V and h."""
         pairs = zip(self._made, self._left, strict=True)
         moved = [(made, left.grad) for made, left in pairs if left.grad is not None]
         if moved:
@@ -254,7 +254,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Tokens that go through the model once, and what stands behind them."""
+    """Tokens that go through the model once, and what follows them."""
 
     ids: Tensor
     """int64, (1, n)"""
@@ -264,28 +264,28 @@ class Fork:
 Score = Callable[[Batch, Prefix | None], Tensor]
 """`batch_logprobs` of a model"""
 LEAST = {"cpu": 32, "cuda": 1024}
-"""tokens that a branch has to save for the pass that it costs, by the kind of device: a pass over
-few tokens takes as long as one over about as many as these"""
+"""tokens that a branch has to save to be worth its pass, by the kind of device: a pass over few
+tokens takes as long as one over about this many"""
 
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """What goes through the model, one part after the other."""
+    """What goes through the model, one part after another."""
 
     parts: tuple[Fork | Batch, ...] = ()
-    """of the rows of a batch, what is not read yet"""
+    """the parts of a batch's rows that are still to be read"""
 
     @classmethod
     def grow(
         cls, rows: Sequence[TrainRow], window: WindowWeights, micro_batch: int, least: int
     ) -> "PassPlan":
-        """The tree of some rows; those that part from one place lie `micro_batch` side by side.
+        """The tree of some rows; those that branch at one place are batched by `micro_batch`.
 
         `window` is that of the whole step, `least` what a branch has to save, in tokens.
         """
 
         def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
-            """What to lay behind `read` tokens of sorted rows, known to be alike up to `known`."""
+            """What follows `read` tokens of sorted rows, known to be alike up to `known`."""
             if len(rows) == 1:
                 return [*rows]
             # Each row keeps a token of its own to read: no pass is without any.
@@ -316,8 +316,8 @@ class PassPlan:
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Each batch on the device, with its log-probabilities by `score`.
 
-        The backward pass of one, if any, is to be taken before the next is asked for: it is how its
-        gradient comes to the branches.
+        The backward pass of one, if any, has to be done before the next is requested: that is how
+        its gradient reaches the branches.
         """
         for part in self.parts:
             if isinstance(part, Batch):
@@ -330,20 +330,20 @@ class PassPlan:
 
 
 def _end(row: TrainRow) -> int:
-    """How many of its tokens are read: those before the last trained one."""
+    """The number of its tokens that are read: those before the last trained one."""
     trained = (place for place in reversed(range(len(row.ids))) if row.loss_mask[place])
     return next(trained, len(row.ids) - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSizes:
-    """What goes through the model by a plan, in tokens but for `batches`; `+` adds up."""
+    """The size of a plan in tokens, except for `batches`; `+` adds up."""
 
     batches: int = 0
     rows: int = 0
-    """of the rows, each counted whole"""
+    """with each row counted whole"""
     read: int = 0
-    """without padding, those of a branch once"""
+    """without padding, and with a branch counted once"""
     places: int = 0
     """with padding"""
 
@@ -353,7 +353,7 @@ class PlanSizes:
 
     @classmethod
     def of(cls, plan: PassPlan, before: int = 0) -> "PlanSizes":
-        """Of what stands behind so many tokens."""
+        """Of what follows this many tokens."""
         found = cls()
         for part in plan.parts:
             if isinstance(part, Batch):

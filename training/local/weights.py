@@ -1,18 +1,18 @@
-"""What of a model is trained: adapters beside its frozen linear layers, or all of its weights.
+"""The trained part of a model: adapters beside its frozen linear layers, or all of its weights.
 
 Low-rank adapters (LoRA, arXiv:2106.09685):
 
     y = x W' + b + (alpha / r) (x A') B',   A: (r, in) random, B: (out, r) zero at the start
 
-A and B are float32 whatever the frozen weights are, so that small updates are not rounded away;
-the arithmetic runs in the type of the weights. One autograd function holds layer and adapter:
-against peft's layers it saves the float32 copies of every activation, a third of the CPU time
-of a step. There is no dropout: passes over one row must agree.
+A and B are float32 whatever the frozen weights are, so that small updates are not rounded away; the
+arithmetic runs in the type of the weights. One autograd function covers layer and adapter: compared
+with peft's layers it saves the float32 copies of every activation, a third of the CPU time of a
+step. There is no dropout: passes over one row must agree.
 
-All weights have float32 masters where the model computes in bfloat16. A bfloat16 number has 8
+All weights have float32 masters if the model computes in bfloat16. A bfloat16 number has 8
 significant bits, so an update smaller than 1/256 of a weight rounds to nothing. The optimizer
-therefore changes a float32 copy, which gathers gradients in float32 too, and the model computes
-with that copy rounded. In float32 the weights are their own masters.
+therefore changes a float32 copy, which also accumulates gradients in float32, and the model
+computes with that copy rounded. In float32 the weights are their own masters.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,13 +27,13 @@ from rubricem.training.local.ranks import put, whole
 
 
 class Trainable:
-    """Named parameters in training; a kind says which those are."""
+    """Named parameters in training; subclasses say which."""
 
     foreign: ClassVar[str]
-    """what is said of a state with other names or shapes"""
+    """the error for a state with other names or shapes"""
 
     def _trained(self) -> Mapping[str, nn.Parameter]:
-        """By name, as they lie now: sharding puts others in their places."""
+        """By name, as they are now: sharding replaces them."""
         raise NotImplementedError
 
     def _computed(self) -> Mapping[str, nn.Parameter]:
@@ -41,21 +41,21 @@ class Trainable:
         return self._trained()
 
     def parameters(self) -> list[nn.Parameter]:
-        """What an optimizer changes, float32."""
+        """What an optimizer updates, float32."""
         return list(self._trained().values())
 
     def settle(self) -> None:
-        """Let the model compute with what the optimizer has changed."""
+        """Make the model compute with what the optimizer has updated."""
 
     def state(self, keep: bool = True) -> dict[str, Tensor]:
-        """All of it whole, in the processor's memory; the next update may change it.
+        """The whole state, in main memory; the next update may change it.
 
         A rank that does not `keep` it takes part in gathering, and gets nothing.
         """
         return {name: whole(parameter, keep) for name, parameter in self._trained().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over a state. Raises ValueError when names or shapes are not this model's."""
+        """Restore a state. Raises ValueError if names or shapes are not this model's."""
         mine = self._trained()
         if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
             raise ValueError(self.foreign)
@@ -64,7 +64,7 @@ class Trainable:
         self.settle()
 
     def held(self) -> dict[str, Tensor]:
-        """Copies of what the model computes with as they lie, for `as_in`."""
+        """Copies of what the model computes with, for `as_in`."""
         return {name: weight.detach().clone() for name, weight in self._computed().items()}
 
     @contextmanager
@@ -86,10 +86,10 @@ class Trainable:
 def first_matrices(
     model: Any, rank: int, seed: int, blocks: int | None = None
 ) -> dict[str, Tensor]:
-    """What A of each adapter, (rank, in), is before any step, by the name of its linear layer.
+    """The initial A of each adapter, (rank, in), by the name of its linear layer.
 
-    `blocks`: of so many of the last blocks; None: of all layers. An output layer has none. Raises
-    SettingsError for a model without any other linear layer, as those that keep to GPT-2's layers,
+    `blocks`: only this many of the last blocks; None: all layers. An output layer has none. Raises
+    SettingsError for a model without any other linear layer, such as those that use GPT-2's layers,
     and for one with fewer blocks.
     """
     beginnings = None if blocks is None else _last_blocks(model, blocks)
@@ -120,7 +120,7 @@ def blocks_of(model: Any) -> tuple[str, Sequence[nn.Module]]:
 
 
 def _last_blocks(model: Any, blocks: int) -> tuple[str, ...]:
-    """How the names of what lies in them begin."""
+    """Prefixes of the names of modules in them."""
     name, found = blocks_of(model)
     if blocks > len(found):
         raise SettingsError(
@@ -133,9 +133,9 @@ def _last_blocks(model: Any, blocks: int) -> tuple[str, ...]:
 def adapter_config(
     rank: int, alpha: float, layers: Iterable[str], base: str, blocks: int | None = None
 ) -> dict[str, Any]:
-    """An adapter's configuration as peft reads it; `layers` are those that have one, by name.
+    """An adapter's configuration for peft; `layers` are the names of the adapted ones.
 
-    Where only the last blocks have one, each layer is named whole.
+    If only the last blocks are adapted, each layer has its full name.
     """
     last = {name.rpartition(".")[2] for name in layers} if blocks is None else layers
     return {
@@ -216,7 +216,7 @@ class Adapter(Trainable):
         return cls(layers)
 
     def state(self, keep: bool = True) -> dict[str, Tensor]:
-        """Whole copies of all A and B, which no update changes, as peft's files name them."""
+        """Whole copies of all A and B, which no update changes, with the names of peft's files."""
         return {name: tensor.clone() for name, tensor in super().state(keep).items()}
 
     def _trained(self) -> Mapping[str, nn.Parameter]:
@@ -227,7 +227,7 @@ class Adapter(Trainable):
         return found
 
     def switched_off(self) -> AbstractContextManager[None]:
-        """The base model alone."""
+        """Use the base model alone."""
         return self.as_in({name: torch.zeros_like(w) for name, w in self._computed().items()})
 
 
@@ -237,7 +237,7 @@ class FullWeights(Trainable):
     foreign = "the weights belong to another model"
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
-        """Let all weights of a float32 model be trained, and the model compute in a type.
+        """Make all weights of a float32 model trainable, and the model compute in a type.
 
         Sharded weights are masters already: they are rounded as they are gathered.
         """

@@ -1,20 +1,19 @@
-"""Rows to tensors: token sequences side by side, padded on the right, or one after the other.
+"""Rows to tensors: token sequences side by side, padded on the right, or one after another.
 
 Shapes: B = sequences of the tensor, T = tokens of each. Position t of every tensor belongs to
-ids[t], as in `TrainRow`; what predicts ids[t] is the model's output at t - 1. No attention mask
-is needed, and none may be given: with causal attention the padding on the right is seen by no
-real token.
+ids[t], as in `TrainRow`; ids[t] is predicted by the model's output at t - 1. No attention mask is
+needed, and none may be given: with causal attention no real token sees the padding on the right.
 
-Packed rows stand one after the other in a batch of shape (1, T): no padding, and as few forward
-passes as the memory allows. Their position ids begin anew with each, by which transformers, given
-no attention mask, tells where one ends; a mask of ones beside them mixes the rows silently, and
-models that know no positions are refused when they are loaded (`training.local.load`). The last
-token of a row would predict the first of the next one; that one is never trained, so nothing is
-learnt across a border.
+Packed rows follow one another in a batch of shape (1, T): no padding, and as few forward passes as
+the memory allows. Their position ids restart with each row, by which transformers, given no
+attention mask, separates them; a mask of ones beside them mixes the rows silently, and models that
+ignore position ids are refused when they are loaded (`training.local.load`). The last token of a
+row would predict the first of the next one; that one is never trained, so nothing is learnt across
+a border.
 
-What each token counts in a window's loss is known before the window is cut into batches. A window
+The weight of each token in a window's loss is known before the window is cut into batches. A window
 is all the rows of one optimizer step, over all micro-batches and ranks. With o an objective, w_o
-its weight, W a row's own, and `size` what the aggregation divides by,
+its weight, W a row's own, and `size` the divisor of the aggregation,
 
     token-mean     size = N_o             trained tokens of o
     stage-mean     size = S_o * N_o,s     stages of o that have a trained token, tokens of this one
@@ -24,7 +23,7 @@ its weight, W a row's own, and `size` what the aggregation divides by,
     weight of a token = w_o * W / size            for the clipped term, and for imitation
     share of a token  = 1 / size over all objectives together    for the divergence
 
-so that the loss is a plain sum over tokens, and how a window is cut changes nothing.
+so that the loss is a plain sum over tokens, and does not depend on how a window is cut.
 """
 
 from collections import Counter
@@ -41,7 +40,7 @@ from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a window, or one objective of it, has."""
+    """The sizes of a window, or of one of its objectives."""
 
     rows: int
     """with a trained token"""
@@ -68,7 +67,7 @@ class WindowWeights:
         return of_row * self._mean(row, self.objectives[row.objective])
 
     def shares(self, row: TrainRow) -> Tensor:
-        """(len(ids),) float32, 0 where not trained; those of a window sum to 1 but by token-sum."""
+        """(len(ids),) float32, 0 where not trained; a window's sum to 1, except by token-sum."""
         return self._mean(row, self.whole)
 
     def _mean(self, row: TrainRow, sizes: Sizes) -> Tensor:
@@ -91,9 +90,9 @@ def window_weights(
 ) -> WindowWeights:
     """The weights of a window's tokens; `rows` are all of the window, on all ranks.
 
-    Raises SettingsError where the configuration does not suit a row: with `bypass`, one whose ratio
-    is to be formed to the policy before the update; without it, one whose ratio is to be formed to
-    what the sampler computed under another prompt.
+    Raises SettingsError if the configuration does not suit a row: with `bypass`, one that needs the
+    ratio to the policy before the update; without it, one that needs the ratio to what the sampler
+    computed under another prompt.
     """
     settings = config or ObjectiveConfig()
     _refuse_unsuited(rows, bypass=settings.correction == "bypass")
@@ -129,7 +128,7 @@ def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows as tensors of shape (B, T); padding is 0 where nothing else is said.
+    """Rows as tensors of shape (B, T); padding is 0 unless stated otherwise.
 
     Padded: B rows, T tokens of the longest. Packed: B = 1, T tokens of all.
     """
@@ -145,15 +144,15 @@ class Batch:
     sampled: Tensor
     """bool; True where `behaviour` is of these very ids, False where it is of another prompt"""
     across: Tensor
-    """bool; True where it is of another prompt, and the ratio is formed to it all the same"""
+    """bool; True where it is of another prompt, and the ratio is formed to it nevertheless"""
     weights: Tensor
-    """float32; what a token's clipped or imitation term counts in the window's loss. An engine
-    that divides one sum by a window's N trained tokens gets the same from weights * N * advantages
-    """
+    """float32; the weight of a token's clipped or imitation term in the window's loss. An engine
+        that divides one sum by a window's N trained tokens gets the same from weights * N *
+        advantages"""
     shares: Tensor
-    """float32; what a token's divergence counts in the window's loss"""
+    """float32; the weight of a token's divergence in the window's loss"""
     objectives: Tensor
-    """int64; the place in `OBJECTIVES`, -1 where not trained"""
+    """int64; the index in `OBJECTIVES`, -1 where not trained"""
     stages: Tensor
     """int64; 0 to 3, -1 for none and where padded"""
     position: Tensor
@@ -163,7 +162,7 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are trained."""
+        """The number of trained tokens."""
         return int(self.mask.sum())
 
     @property
@@ -185,7 +184,7 @@ class Batch:
 
     @classmethod
     def pack(cls, rows: Sequence[TrainRow], window: WindowWeights | None = None) -> "Batch":
-        """Lay rows one after the other; `window`: of the whole step, None: these are all of it.
+        """Lay rows one after another; `window`: of the whole step, None: these are all of it.
 
         Raises SettingsError as `collate` does.
         """
@@ -203,7 +202,7 @@ class Batch:
     ) -> "Batch":
         """Lay rows side by side; `window`: of the whole step, None: these are all of it.
 
-        Raises SettingsError for no rows, for imitation mixed with ratios, for a row that asks for a
+        Raises SettingsError for no rows, for imitation mixed with ratios, for a row that needs a
         ratio though its tokens are not those that were sampled, and for a trained token whose
         advantage or log-probability is not finite.
         """
@@ -227,7 +226,7 @@ Part = list[TrainRow]
 
 
 def cut(rows: Sequence[TrainRow], pack_tokens: int, micro_batch: int) -> list[Part]:
-    """The parts of a window: bins of so many tokens, or so many rows of about one length."""
+    """The parts of a window: bins of so many tokens, or so many rows of similar length."""
     if pack_tokens:
         return bins(rows, pack_tokens)
     if micro_batch == 1:
@@ -241,7 +240,7 @@ def bins(rows: Sequence[TrainRow], tokens: int) -> list[Part]:
     """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
 
     First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
-    A row that is longer by itself has a bin of its own. Rows of one length keep their order.
+    A longer row has a bin of its own. Rows of one length keep their order.
     """
     found: list[Part] = []
     room: list[int] = []
@@ -257,15 +256,15 @@ def bins(rows: Sequence[TrainRow], tokens: int) -> list[Part]:
 
 
 def alike(one: Sequence[int], other: Sequence[int], least: int = 0) -> int:
-    """How many ids two sequences begin with together; `least` of them are known to be the same."""
+    """The length of two sequences' common beginning; `least` ids are known to be the same."""
     most = min(len(one), len(other))
     return next((place for place in range(least, most) if one[place] != other[place]), most)
 
 
 def _lines_of(rows: Sequence[TrainRow], window: WindowWeights | None) -> dict[str, list[Tensor]]:
-    """By the name of a `Batch`'s field, what each row has for it, (len(ids),).
+    """For each field of a `Batch`, the values of each row, (len(ids),).
 
-    Of all fields but `position` and `lengths`. Raises SettingsError as `collate` does.
+    Of all fields except `position` and `lengths`. Raises SettingsError as `collate` does.
     """
     _check(rows)
     found: dict[str, list[Tensor]] = {}
