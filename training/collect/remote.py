@@ -1,20 +1,19 @@
-"""Rollouts written, judged and reflected upon by workers in other processes, for a run in this one.
+"""Rollouts written, judged and reflected on by workers in other processes, for a run in this one.
 
-The run's process holds what there is once: the journal, the gate, the bank, the rubrics. A piece of
-work elsewhere (a rollout, a group to be judged, a run to be reflected upon) asks it for each of
-these and waits, one question at a time, so that both are one walk through two processes. What it
-has finished is in the run's journal before it goes on; no file is shared, and of a worker that dies
-only the calls in flight are made again, by another one. A worker has so many pieces at a time, and
-the others wait in the run's process.
+The run's process holds everything of which there is one: the journal, the gate, the bank, the
+rubrics. A job elsewhere (a rollout, a group to be judged, a run to be reflected on) asks it for
+each of these and waits, one request at a time, so that both follow the same path in two processes.
+What it has finished is in the run's journal before it continues; no file is shared, and if a worker
+dies only the calls in flight are made again, by another one. A worker has a limited number of jobs
+at a time, and the others wait in the run's process.
 
 Workers are Ray actors: on this machine by default, or wherever a Ray cluster has room. A Ray that
-is started here listens on loopback alone, keeps its files in a folder of its own that goes with it,
-and lets in whoever knows a token that is nowhere on disk; left to itself, Ray writes one into the
-home directory. Settings, with their keys, reach a worker as an argument of a call between two
-processes: not in a runtime environment or an actor's constructor, which the cluster keeps and
-shows.
+is started here listens on loopback alone, keeps its files in a temporary folder of its own, and
+admits whoever knows a token that is nowhere on disk; by default, Ray writes one into the home
+directory. Settings, with their keys, reach a worker as an argument of a call between two processes:
+not in a runtime environment or an actor's constructor, which the cluster stores and shows.
 
-Above 600 lines, since the two ends of the line are one conversation.
+Above 600 lines, since the two ends of the connection form one protocol.
 """
 
 import asyncio
@@ -71,10 +70,10 @@ Keeping = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """What judges groups and reflects on their members, as a value of which both are made."""
+    """How groups are judged and reflected on, as a value from which both are built."""
 
     judge: str
-    """as `judge.build` names them"""
+    """as named in `judge.build`"""
     model: PolicyChoice | None
     """None: the policy's own"""
     wanted: Wanted
@@ -83,17 +82,17 @@ class Judging:
     """candidates for each judged group; 0: none"""
     reflection_tokens: int
     least: float | None
-    """score from which the best enters the bank; None: the judge's own"""
+    """score from which the best one enters the bank; None: the judge's own"""
 
     def opened(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
-        """The model that judges; `own` is the policy's, which `policy` has open."""
+        """The model that judges; `own` is the policy's, which is open as `policy`."""
         shared = policy.reader if self.model is None else None
         return (self.model or own).open_judge(shared=shared)
 
     def over(
         self, model: JudgeModel, policy: Policy, keeping: Keeping
     ) -> tuple[GroupJudge, Reflector | None]:
-        """The two over an open model and the policy."""
+        """Judge and reflecting over an open model and the policy."""
         judging = keeping(model)
         judge = named_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
         if not self.reflections:
@@ -124,7 +123,7 @@ class BeginJudging:
 
 @dataclass(frozen=True, slots=True)
 class BeginReflecting:
-    """A trajectory to be reflected upon."""
+    """A trajectory to be reflected on."""
 
     thread: str
     trajectory: Trajectory
@@ -139,21 +138,21 @@ Outcome = Trajectory | GroupJudgement | Reflected
 
 @dataclass(frozen=True, slots=True)
 class MayCall:
-    """Answered when a call of this server may begin, or with the error that it failed for."""
+    """Answered when a call of this server may begin, or with the error for which it failed."""
 
     server: str
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The call that was allowed has succeeded."""
+    """The allowed call has succeeded."""
 
     usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """It has failed; answered when it may be tried again, or with the error if it may not."""
+    """It has failed; answered when it may be retried, or with the error if it may not."""
 
     error: RubricemError
 
@@ -175,7 +174,7 @@ class Recalls:
 
 @dataclass(frozen=True, slots=True)
 class Meets:
-    """Answered by the episodes on other questions that have a name of a query."""
+    """Answered by the episodes on other questions that share a name with a query."""
 
     query: str
     question: str
@@ -183,7 +182,7 @@ class Meets:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The work has ended: with what it came to, or for what fails all of a run."""
+    """The job has ended: with its result, or with an error that fails the whole run."""
 
     outcome: Outcome | RubricemError
 
@@ -198,10 +197,10 @@ class Line:
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._free = asyncio.Lock()
         self.calling = asyncio.Lock()
-        """of a call, from asking for it to its end: the other end hears of one at a time"""
+        """held during a call, from asking for it to its end: the run's side sees one at a time"""
 
     async def ask(self, question: Asked) -> Any:
-        """The run's answer; raises it where it is an error."""
+        """The run's answer; an error is raised."""
         async with self._free:
             self._asked.put_nowait(question)
             answer = await self._answers.get()
@@ -217,11 +216,11 @@ class Line:
 
 
 line: ContextVar[Line] = ContextVar("line")
-"""the line of the work that is being done"""
+"""the connection of the current job"""
 
 
 class LineGate:
-    """A `CallGate` whose calls are made here, when the run lets them begin."""
+    """A `CallGate` whose calls are made here, when the run allows them to begin."""
 
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
@@ -241,7 +240,7 @@ class LineGate:
 
 
 class LineJournal:
-    """A `CallJournal` of work whose journal is the run's: nothing is written here."""
+    """A `CallJournal` for jobs whose journal is the run's: nothing is written here."""
 
     def __init__(self) -> None:
         self._replies: dict[str, dict[CallKey, Reply]] = {}
@@ -276,15 +275,15 @@ class LineRecaller:
         return found
 
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
-        """The run does so at its step's end, if it is to."""
+        """The run does so at its step's end, if at all."""
 
     async def used(self, trajectory: Trajectory) -> None:
-        """Noted by the run, which keeps the trajectory."""
+        """Recorded by the run, which stores the trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The `Runs` of rollouts that the run keeps: nothing is written here, and nothing is known."""
+    """The `Runs` of rollouts that the run stores: nothing is written here, nothing known."""
 
     calls: LineJournal
 
@@ -298,7 +297,7 @@ class Elsewhere:
         return False
 
     def save(self, trajectory: Trajectory) -> None:
-        """The run does so when it is told of the end."""
+        """The run does so when it receives the end."""
 
     def request(self, thread: str) -> dict[str, Any]:
         raise StoreError(f"The rollout {thread} is kept by its run.")
@@ -319,29 +318,29 @@ class Worker(Protocol):
 
 
 Hire = Callable[[], Awaitable[Worker]]
-"""a new worker that is ready to write; raises RubricemError or WorkerLost"""
+"""a new worker that is ready; raises RubricemError or WorkerLost"""
 
 
 class WorkerPool:
-    """So many workers, hired at the same time; work begins as soon as there is one."""
+    """A number of workers, started at the same time; jobs begin as soon as one is ready."""
 
     def __init__(self, hire: Hire, size: int, share: int, tell: Callable[[str], None]) -> None:
-        """`share`: pieces of work that one worker has at the same time at most."""
+        """`share`: most simultaneous jobs of one worker."""
         self._hire = hire
         self._share = share
         self._tell = tell
         self._load: dict[Worker, int] = {}
-        """pieces of work of each worker that is ready"""
+        """number of jobs of each worker that is ready"""
         self._numbers: dict[Worker, int] = {}
         self._hiring: dict[int, asyncio.Task[None]] = {}
-        """by the number of the worker that is to come"""
+        """by the number of the worker that is starting"""
         self._fault: RubricemError | None = None
         self._changed = asyncio.Event()
         for number in range(1, size + 1):
             self._replace(number)
 
     async def ready(self) -> None:
-        """Return once a worker can write; raises RubricemError where none ever will."""
+        """Return once a worker is ready; raises RubricemError if none ever will be."""
         while not self._load:
             if self._fault is not None and not self._hiring:
                 raise self._fault
@@ -363,7 +362,7 @@ class WorkerPool:
             self._changed.set()
 
     def lost(self, worker: Worker, why: WorkerLost) -> None:
-        """Put another in the place of a worker that died; all who lost it may say so."""
+        """Replace a worker that died; every job that lost it may report it."""
         if self._load.pop(worker, None) is None:
             return
         number = self._numbers.pop(worker)
@@ -375,7 +374,7 @@ class WorkerPool:
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that are ready."""
+        """The workers that are ready."""
         return list(self._load)
 
     async def close(self) -> None:
@@ -407,32 +406,32 @@ class WorkerPool:
             self._changed.set()
 
     def _missed(self, number: int, why: RubricemError) -> None:
-        """A worker that cannot begin is missed; the others go on."""
+        """Report a worker that cannot start; the others continue."""
         self._tell(f"worker {number} cannot begin: {why}")
         remedy = why.remedy or "Mend that and run the same command again."
         self._fault = type(why)(f"No worker could begin. The last: {why}", remedy)
 
 
 LIVES = 3
-"""workers that one piece of work may lose"""
+"""workers that one job may lose"""
 
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Where rollouts are written."""
+    """Where Ray runs the rollouts."""
 
     workers: int = 2
     address: str | None = None
     """of a Ray cluster; None: one is started on this machine, for this run"""
     runs: int = 1
-    """runs that have so many workers each at the same time, and share their cores"""
+    """simultaneous runs with this many workers each, which share their cores"""
 
 
 @dataclass
 class RemoteRollouts:
-    """`Rollouts` by workers; `researcher` writes none, but keeps and recalls.
+    """`Rollouts` by workers; `researcher` writes none, but stores and recalls.
 
-    Where workers judge as well, it is the `GroupJudge`, and its `reflect` is `Reflecting`.
+    If workers judge as well, it is the `GroupJudge`, and its `reflect` is `Reflecting`.
     """
 
     researcher: Researcher
@@ -440,7 +439,7 @@ class RemoteRollouts:
     gate: RunGate
     pool: WorkerPool
     judging: Judging | None = None
-    """what the workers judge by; None: they do not"""
+    """how the workers judge; None: they do not"""
 
     @property
     def name(self) -> str:
@@ -480,7 +479,7 @@ class RemoteRollouts:
         return written
 
     async def _done(self, begin: Callable[[], Work]) -> Outcome:
-        """What a piece of work comes to, begun anew from its finished calls where it is lost."""
+        """The result of a job, which is restarted from its finished calls if its worker is lost."""
         for _ in range(LIVES):
             work = begin()
             with self.gate.parked() if isinstance(work, Begin) else nullcontext():
@@ -504,7 +503,7 @@ class RemoteRollouts:
         )
 
     def _held(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
-        """What is finished of a rollout; a branch's begins with its trunk's."""
+        """The finished calls of a rollout; a branch's begin with its trunk's."""
         trunk = self.journal.held(ask.branch.trunk) if ask.branch else {}
         return trunk | self.journal.held(thread)
 
@@ -550,11 +549,11 @@ class RemoteRollouts:
         judging: Judging | None = None,
         judged_at_once: int = 0,
     ) -> AsyncIterator["RemoteRollouts"]:
-        """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
+        """Rollouts by Ray's workers, each with its own clients for the setup.
 
-        `judging`: what they judge and reflect by, so many groups at the same time; None: they do
-        not. Raises SettingsError where Ray is missing or cannot be reached, and what a worker
-        raises that cannot begin, if none can.
+        `judging`: how they judge and reflect, so many groups at the same time; None: they do not.
+        Raises SettingsError if Ray is missing or cannot be reached, and a worker's own error if
+        none can start.
         """
         async with connected(options) as ray:
             cores = 1 / options.runs
@@ -563,7 +562,7 @@ class RemoteRollouts:
             anywhere = setup.anywhere()
 
             async def hire() -> Worker:
-                """An actor that rests, or a new one wherever there is room, open."""
+                """An idle actor, or a new one wherever there is room, opened."""
                 while resting := next((one for one in _RESTING if one[0] == cores), None):
                     _RESTING.remove(resting)
                     with suppress(WorkerLost):  # it ended while it rested
@@ -597,16 +596,16 @@ Judges = Callable[[Keeping], tuple[GroupJudge, Reflector | None]]
 
 
 class RolloutWorker:
-    """Does any number of pieces of work at the same time with one researcher.
+    """Does any number of jobs at the same time with one researcher.
 
-    `begin` and `go_on` return what the work asks next; `go_on` brings the answer to what it
-    asked before. Both raise what broke it that is no value of ours.
+    `begin` and `go_on` return the job's next request; `go_on` brings the answer to the previous
+    one. Both raise errors other than the run's own values.
     """
 
     def __init__(
         self, researcher: Researcher, *, recalls: bool, judges: Judges | None = None
     ) -> None:
-        """`recalls`: the run has a bank. `judges`: None where it is not asked to judge."""
+        """`recalls`: the run has a bank. `judges`: None if it does not judge."""
         self._journal = LineJournal()
         gate = LineGate()
 
@@ -655,7 +654,7 @@ class RolloutWorker:
             return await self._reflector(work.trajectory, work.judgement, work.seed)
 
     async def end(self) -> None:
-        """Leave all work as it is: nobody asks for it any more."""
+        """Abandon all jobs: nobody waits for them any more."""
         tasks = [task for _, task in self._begun.values()]
         self._begun.clear()
         for task in tasks:
@@ -675,7 +674,7 @@ class RolloutWorker:
 
 
 OBJECT_STORE = 80 * 2**20
-"""bytes, little more than Ray's least: what passes through is small and gone at once"""
+"""bytes, little more than Ray's minimum: objects are small and short-lived"""
 CONNECT_SECONDS = 10.0
 _LOCAL = {
     # Read as it is imported: without clusters, Ray binds all its ports to loopback.
@@ -704,7 +703,7 @@ class RolloutActor:
         return policy.name, policy.version
 
     async def close(self) -> None:
-        """Have nothing open any more; another run may open it."""
+        """Close everything; another run may open it."""
         await self._worker.end()
         await self._opened.aclose()
 
@@ -716,13 +715,13 @@ class RolloutActor:
 
 
 _RESTING: list[tuple[float, Any]] = []
-"""actors of runs that have ended, each by its share of a core: a process takes seconds to begin"""
+"""idle actors of ended runs, each by its share of a core: a process takes seconds to start"""
 REST_SECONDS = 10.0
-"""in which a worker leaves its run"""
+"""in which a worker has to close its run"""
 
 
 async def _rested(worker: Worker) -> Any:
-    """The actor of a worker that has left its run; None where it cannot be used again."""
+    """The actor of a worker that has closed its run; None if it cannot be reused."""
     assert isinstance(worker, _RayWorker)
     try:
         await asyncio.wait_for(worker.close(), REST_SECONDS)
@@ -770,9 +769,9 @@ class _RayWorker:
 
 @asynccontextmanager
 async def connected(options: RayOptions) -> AsyncIterator[Any]:
-    """Ray, connected to a cluster; what was started here ends here.
+    """Ray, connected to a cluster; a cluster started here ends here.
 
-    Within, others have the same connection: of several runs at the same time.
+    Nested calls share the connection: for several runs at the same time.
     """
     if (begun := sys.modules.get("ray")) is not None and begun.is_initialized():
         yield begun
@@ -819,7 +818,7 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
 
 
 def _answers(address: str) -> None:
-    """Raise OSError where nobody listens; Ray itself would try for a quarter of an hour."""
+    """Raise OSError if nobody listens; Ray itself would try for a quarter of an hour."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
@@ -830,6 +829,6 @@ def _named(policy: tuple[str, str]) -> str:
 
 
 def _in_a_sentence(error: Exception) -> str:
-    """The last line of what Ray says: the lines before it name ids; its hints follow a period."""
+    """The last line of Ray's message: earlier lines have ids; its hints follow a period."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].strip().split(". ")[0].rstrip(".")

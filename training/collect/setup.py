@@ -1,6 +1,6 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges.
 
-The judge is called by the name that `--judge` gives it, which `judge.build` knows.
+The judge is named as by `--judge`, in the terms of `judge.build`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from rubricem.training.collect.scaffolding import ScaffoldRule
 
 @dataclass
 class BankMemory:
-    """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
+    """The bank as a step sees it: recalled from as of its beginning, added to at its end."""
 
     setup: Setup
     researcher: Researcher
@@ -67,7 +67,7 @@ class BankMemory:
         return await self.bank.put(record) if self.setup.memory == "on" else False
 
     def episode(self, run: Trajectory) -> Episode | None:
-        """What a rollout leaves."""
+        """The episode that a rollout leaves."""
         return episode_of(run, run.question, {self.researcher.search_tool.name, OPEN_PAGE})
 
 
@@ -77,25 +77,25 @@ _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 @dataclass(frozen=True, slots=True)
 class CollectOptions:
-    """What is collected, beside the settings that every answer has."""
+    """How to collect, besides the settings of every answer."""
 
     group_size: int = 4
     step_size: int = 4
     """questions in one step"""
     judge: str = "stage"
-    """as `judge.build` names them; "none": rollouts are not judged"""
+    """as named in `judge.build`; "none": rollouts are not judged"""
     judge_model: str | None = None
     """None: the policy's own model"""
     judge_base_url: str | None = None
     judging: Wanted = PLAIN
-    """how the judge works; its kind and seed are told elsewhere"""
+    """how the judge works, except its kind and seed"""
     gated: bool = False
-    """the judge is asked only about what code finds whole in form and held by its citations"""
+    """the judge scores only what is well-formed and supported by its citations, as code finds"""
     reflections: int = 8
     """candidates for each judged group; 0: none"""
     scaffold: ScaffoldRule | None = None
     branch: bool = False
-    """one turn of a rollout is sampled `group_size` times, each scored by what it brings"""
+    """one turn of a rollout is sampled `group_size` times, each scored by its outcome"""
     episodes: bool = False
     """rollouts leave episodes in the bank, at their step's end"""
     windows: int = 0
@@ -105,18 +105,18 @@ class CollectOptions:
     taught: bool = False
     """the policy's model is a teacher, whose rollouts are imitated"""
     ray: RayOptions | None = None
-    """where rollouts are written; None: in this process"""
+    """where Ray runs rollouts; None: in this process"""
     buffers: Path | None = None
-    """the folder of the rubrics that judging makes; None: that of the data directory"""
+    """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
     @property
     def judged_by_ray(self) -> bool:
-        """Whether Ray's workers judge and reflect; rubrics of one's own stay in this process."""
+        """Whether Ray's workers judge and reflect; user-defined rubrics stay in this process."""
         return self.ray is not None and self.judge in KINDS
 
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
-    """Raises SettingsError for a judge that is not known, and for windows that teach nothing."""
+    """Raises SettingsError for an unknown judge, and for windows without anything to teach."""
     known_judge(options.judge)
     replace(options.judging, kind=kind_of(options.judge)).check()
     if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
@@ -150,11 +150,11 @@ async def open_collector(
     purse: Purse | None = None,
     policy: OpenPolicy | None = None,
 ) -> AsyncIterator[Collector]:
-    """A collector that begins a run, or goes on with it; its models are freed at the end.
+    """A collector that begins or continues a run; its models are freed at the end.
 
-    `purse`: one that other runs share; None: its own, with what the options allow. `policy`: as for
-    `open_researcher`. Raises SettingsError where the folder holds another run, StoreError where
-    another process is collecting into it.
+    `purse`: one shared with other runs; None: its own, with the cost that the options allow.
+    `policy`: as for `open_researcher`. Raises SettingsError if the folder contains another run,
+    StoreError if another process is collecting into it.
     """
     hear = preparing(tell)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
@@ -202,7 +202,7 @@ async def open_collector(
 
 
 def _journal(run: RunDirectory, meter: Meter) -> Journal:
-    """The run's; of steps that are committed no reply is held in memory."""
+    """The run's journal; replies of committed steps are not kept in memory."""
     finished = run.finished_steps()
     return run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
 
@@ -214,7 +214,7 @@ def _step_of(thread: str) -> int:
 
 
 def _all_code(options: CollectOptions) -> bool:
-    """Whether rubrics of one's own score every stage, and no model is asked."""
+    """Whether user-defined rubrics score every stage, without calling a model."""
     own = options.judge.startswith(RUBRIC) and not options.reflections
     return own and set(compositions_of(options.judge)) == set(Stage)
 
@@ -233,9 +233,7 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
 
 
 def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
-    """Runs in progress at the same time: more than an embedded model has slots would make it
-    read one run's transcript again after another's.
-    """
+    """Simultaneous runs: with more than an embedded model has slots it would reread transcripts."""
     apart = options.ray.workers if options.ray and policy.embedded else 1
     return policy.at_once * apart
 
@@ -243,11 +241,11 @@ def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
 def _judged_at_once(
     policy: PolicyChoice, judge: PolicyChoice, options: CollectOptions
 ) -> int | None:
-    """Groups being judged at the same time; None: in the places of rollouts.
+    """Groups judged at the same time; None: as part of the limit on rollouts.
 
     An embedded policy also writes the reflections, which belong to judging, unless rollouts are
-    written in other processes, by models of their own. A server's calls are bounded by its
-    limiter, so here are as many groups as could fill it: a worker makes one call of each at a time.
+    written in other processes, by models of their own. Calls to a server are bounded by its
+    limiter, so this is as many groups as could fill it: a worker makes one call of each at a time.
     """
     workers = options.ray.workers if options.ray and options.judged_by_ray else 1
     if policy.embedded:
@@ -258,7 +256,7 @@ def _judged_at_once(
 
 
 def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
-    """Tells what is prepared: each kind of work once, and how far it is as often as progress."""
+    """Reports preparations: each kind of work once, and its progress at intervals."""
     told: dict[str, float] = {}
 
     def hear(line: str) -> None:
@@ -272,7 +270,7 @@ def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
 
 
 def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
-    """The judge's model: the policy's, unless another one is named and is asked at all."""
+    """The judge's model: the policy's, unless another one is named and needed."""
     same = options.judge_model in (None, settings.model)
     same = same and options.judge_base_url in (None, settings.base_url)
     if same or _all_code(options):
@@ -284,7 +282,7 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
 
 
 def _judge_options(setup: Setup, options: CollectOptions) -> dict[str, Any]:
-    """What was chosen of how the judge works, and of the reflections' length."""
+    """The options for how the judge works, and for the length of reflections."""
     judging = options.judging
     names = ("both_orders", "repeat", "persistent", "graded", "flip")
     chosen = {n: getattr(judging, n) for n in names if getattr(judging, n) != getattr(PLAIN, n)}

@@ -1,8 +1,8 @@
-"""The card of a checkpoint: what was trained, of what, on what, how it went, and what to expect.
+"""The card of a checkpoint: what was trained, from what, on what, how it went, and what to expect.
 
-In the form of the Hugging Face hub's model cards (Mitchell et al., 2019, arXiv:1810.03993): a
-head in YAML, then Markdown. What names a file of the training's machine is cut to the file's own
-name, so a card can go wherever its checkpoint goes.
+In the form of the Hugging Face hub's model cards (Mitchell et al., 2019, arXiv:1810.03993): a head
+in YAML, then Markdown. Paths of the training's machine are cut to file names, so a card can go
+wherever its checkpoint goes.
 """
 
 import json
@@ -39,9 +39,9 @@ _REWARDED = {
     "answer": ", +1 for the right verdict and -1 for the other one and for none",
     "answer+format": ", 1 for the right verdict and 1 for a text of exactly the form asked for",
 }
-"""by `reward` under [grpo], as the run's record has it"""
+"""by `reward` under [grpo], as in the run's record"""
 _IN_TEXT = {"rows", "base_sha256", "model", "method"}
-"""of the run's record, what the card tells elsewhere"""
+"""fields of the run's record that the card mentions elsewhere"""
 
 
 def model_card(
@@ -71,7 +71,7 @@ def _name(note: Checkpoint, weights: Weights | None) -> str:
 
 
 def _head(note: Checkpoint, weights: Weights | None) -> dict[str, Any]:
-    """The YAML head; its strings are written as in JSON, which YAML reads alike."""
+    """The YAML head; its strings are written as in JSON, which is also YAML."""
     lora = note.adaptation == "lora"
     return {
         "license": weights.licence.lower() if weights else UNKNOWN,
@@ -103,7 +103,7 @@ def _about(note: Checkpoint, weights: Weights | None, kept: KeptNumbers) -> list
 
 
 def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
-    """Those that the method reads: imitation makes no use of the policy gradient's."""
+    """The settings that the method uses: imitation ignores those of the policy gradient."""
 
     def read(name: str) -> bool:
         table, _, key = name.rpartition(".")
@@ -113,7 +113,7 @@ def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
 
 
 def _gguf(note: Checkpoint, weights: Weights | None) -> str:
-    """What peft is told beside the folder, where the base model lies in a GGUF file."""
+    """The additional argument for peft, if the base model is in a GGUF file."""
     path = note.base.rpartition(":")[2]
     name = weights.files[0].path if weights else cell(PurePath(path).name)
     return f", gguf_file={json.dumps(name)}" if name.lower().endswith(".gguf") else ""

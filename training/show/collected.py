@@ -1,10 +1,10 @@
-"""A collected run in numbers: step by step, stage by stage, with the reasons of what went wrong.
+"""A collected run in numbers: step by step, stage by stage, with the reasons for what went wrong.
 
-Everything is read once, group by group. Means are over what has a value: an unscored stage is in
-no mean, and is counted instead. Of each rollout a few numbers are kept and no text of its own; of
-the groups that are farthest apart, the best and the worst with their texts. How answers differ
-within their groups is told with what that is worth: the best of n counts what sampling again would
-bring; the reward by place in the group, whether a rubric scaffold helped whoever saw it (RuscaRL,
+Everything is read once, group by group. Means are over known values: an unscored stage is in no
+mean, and is counted instead. For each rollout a few numbers are kept and no text of its own; for
+the groups that are farthest apart, the best and the worst with their texts. The variety of answers
+within their groups is reported with its value: the best of n shows what sampling again would bring;
+the reward by place in the group shows whether a rubric scaffold helped those who saw it (RuscaRL,
 arXiv:2508.16949, section 5).
 """
 
@@ -36,7 +36,7 @@ from rubricem.training.rows.forms import best_and_worst
 from rubricem.training.statistics import MeanBestOf, answers_of, by_place, mean_best_of, words_apart
 
 MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
-"""rejection rules that the form of a transcript breaks"""
+"""rejection rules about the form of a transcript"""
 
 TOLD = {
     Rule.NO_ANSWER: "no closed answer with text in it",
@@ -44,10 +44,10 @@ TOLD = {
     Rule.STRUCTURE: "a block that is missing or malformed",
     Rule.TOOL_ERRORS: "two failed tool calls running",
 }
-"""the rules that are tried, in words"""
+"""the rejection rules in words"""
 _PLACES = range(len(Stage))
 SAME = 1e-3
-"""standard deviation of a score below which the members of a group are taken for equal"""
+"""standard deviation of a score below which the members of a group count as equal"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class RolloutNumbers:
     status: Status
     reason: str
     fault: Rule | None
-    """the rejection rule that it breaks; None: none, or it was broken off from outside"""
+    """the rejection rule that it breaks; None: none, or it was cut off from outside"""
     scores: tuple[float | None, ...]
     """of each stage, in order"""
     unscored: tuple[str, ...]
-    """why stages that have criteria have no score; empty where it was not judged at all"""
+    """why stages that have criteria have no score; empty if it was not judged at all"""
     missing: int
-    """stages that the policy ended without"""
+    """stages missing when the policy ended"""
     judged: bool
     tool_calls: int
     usage: Usage
@@ -73,7 +73,7 @@ class RolloutNumbers:
     """seconds since 1970"""
     seconds: float
     shown: int
-    """criteria in its scaffold"""
+    """number of criteria in its scaffold"""
 
     @property
     def malformed(self) -> bool:
@@ -121,7 +121,7 @@ def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
 
 
 def extremes_of(group: JudgedGroup) -> Extremes | None:
-    """By return, or where fewer than two have one by the score of the answer; None without two."""
+    """By return, or if fewer than two have one by the score of the answer; None without two."""
     ways: tuple[By, ...] = ("return", "answer")
     for by in ways:
         values = group.compared(by)
@@ -140,27 +140,27 @@ def extremes_of(group: JudgedGroup) -> Extremes | None:
 
 
 def spreads(rollouts: Sequence[RolloutNumbers]) -> list[float | None]:
-    """The population standard deviation of each stage's scores; None where fewer than two are."""
+    """The population standard deviation of each stage's scores; None for fewer than two."""
     each = ([s for r in rollouts if (s := r.scores[stage]) is not None] for stage in _PLACES)
     return [float(np.std(known)) if len(known) > 1 else None for known in each]
 
 
 MOST = 8
-"""groups whose answers are compared word by word: the last ones, since it takes its time"""
+"""groups whose answers are compared word by word: the last ones, since this is slow"""
 
 
 @dataclass
 class RunVariety:
-    """Filled group by group; each value is of all groups so far, or says of which."""
+    """Filled group by group; each value is of all groups so far, unless it says of which."""
 
     scores: list[list[float]] = field(default_factory=list)
-    """of the answers of each group, where they have one"""
+    """of the answers of each group that have one"""
     answers: deque[list[str]] = field(default_factory=lambda: deque(maxlen=MOST))
     members: list[tuple[int, int, float | None]] = field(default_factory=list)
-    """of each with a place in its group, that, the criteria shown and the answer's score"""
+    """for each member with a place in its group: place, criteria shown, the answer's score"""
 
     def add(self, trajectories: Sequence[Trajectory], rollouts: Sequence[RolloutNumbers]) -> None:
-        """Count a group, whose numbers stand in the order of its trajectories."""
+        """Count a group; `rollouts` are in the order of its trajectories."""
         self.scores.append([score for r in rollouts if (score := r.scores[-1]) is not None])
         if len(found := answers_of(trajectories)) > 1:
             self.answers.append(found)
@@ -174,7 +174,7 @@ class RunVariety:
 
     @cached_property
     def words(self) -> tuple[float | None, str]:
-        """1 - Self-BLEU, the mean over the last groups, or None and why it is not known."""
+        """1 - Self-BLEU, the mean over the last groups, or None and why it is unknown."""
         try:
             apart = [value for group in self.answers if (value := words_apart(group)) is not None]
         except SettingsError as error:
@@ -182,7 +182,7 @@ class RunVariety:
         return (fmean(apart), "") if apart else (None, "no group has two answers")
 
     def told(self) -> list[str]:
-        """Sentences for people; none of what there is nothing to say of."""
+        """Sentences for people, about known values only."""
         lines = []
         if len(curve := self.best_of.scores) > 1:
             values = ", ".join(f"{n}: {value:.2f}" for n, value in enumerate(curve, 1))
@@ -209,25 +209,25 @@ class RunVariety:
 
 _PLACE = re.compile(r" at character \d+")
 SHOWN = 12
-"""groups of which the best and the worst are kept: those that are farthest apart"""
+"""groups whose best and worst are kept: those that are farthest apart"""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupScores:
-    """A group as the grid of all groups has it."""
+    """A group in the grid of all groups."""
 
     step: int
     question: str
     rollouts: int
     failed: int
     scores: dict[str, float | None]
-    """by stage, the mean of those that are scored; None: none is"""
+    """by stage, the mean of the known ones; None: none is"""
     finished: bool = True
     """whether its step is"""
 
 
 def _means(scores_G_S: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
-    """By stage, the mean of the scores that there are."""
+    """By stage, the mean of the known scores."""
     return {
         stage.value: mean([s for scores in scores_G_S if (s := scores[place]) is not None])
         for place, stage in enumerate(Stage)
@@ -235,7 +235,7 @@ def _means(scores_G_S: Sequence[Sequence[float | None]]) -> dict[str, float | No
 
 
 def judged_so_far(run: RunDirectory) -> list[GroupScores]:
-    """The groups that are judged of a step that goes on."""
+    """The judged groups of a step in progress."""
     return [
         GroupScores(
             step=run.finished_steps(),
@@ -265,16 +265,16 @@ class StepNumbers:
     judging: Usage = NO_USAGE
     reflecting: Usage = NO_USAGE
     lost: Usage = NO_USAGE
-    """on rollouts that failed"""
+    """on failed rollouts"""
 
     @property
     def usage(self) -> Usage:
-        """Of rollouts, lost ones included, of their judge and of reflections."""
+        """Of rollouts, failed ones included, of their judge and of reflections."""
         beside = (self.lost, self.judging, self.reflecting)
         return _total([*(r.usage for r in self.rollouts), *beside])
 
     def scores(self, stage: int) -> list[float]:
-        """The known scores of a stage, by its place."""
+        """The known scores of a stage, by its index."""
         return [s for r in self.rollouts if (s := r.scores[stage]) is not None]
 
     def changed(self, *kinds: str) -> int:
@@ -316,7 +316,7 @@ class RunNumbers:
 
     @property
     def early(self) -> Counter[str]:
-        """Why rollouts ended without a whole answer, though with a trajectory; not where in it."""
+        """Why rollouts with a trajectory ended without a complete answer; not where in it."""
         ended = (r for r in self.rollouts if r.status is not Status.FINISHED)
         return Counter(_PLACE.sub("", rollout.reason) for rollout in ended)
 
@@ -339,13 +339,13 @@ class RunNumbers:
         return [score for step in self.steps for score in step.scores(stage)]
 
     def spreads(self, stage: int) -> list[float]:
-        """Of each group in which at least two have a score."""
+        """For each group in which at least two have a score."""
         found = (group[stage] for step in self.steps for group in step.spreads)
         return [spread for spread in found if spread is not None]
 
 
 def run_numbers(run: RunDirectory) -> RunNumbers:
-    """Read a run. Raises SettingsError where there is none, StoreError where it is damaged."""
+    """Read a run. Raises SettingsError if there is none, StoreError if it is damaged."""
     manifest = run.manifest()
     steps = [StepNumbers(step) for step in range(run.finished_steps())]
     extremes: list[Extremes] = []
@@ -390,7 +390,7 @@ def share(count: int, of: int) -> float | None:
 
 
 def unscored_share(rollouts: Sequence[RolloutNumbers]) -> float | None:
-    """Of the stages that the judge was to score."""
+    """Among the stages that the judge was to score."""
     unscored = sum(len(r.unscored) for r in rollouts)
     scored = sum(score is not None for r in rollouts for score in r.scores)
     return share(unscored, unscored + scored)
@@ -414,7 +414,7 @@ def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> No
 
 
 def _changes(judged: GroupJudgement, record: GroupRecord) -> list[RubricChange]:
-    """What this judging did to the rubrics; their history is also of other runs."""
+    """The changes of this judging to the rubrics; their history also has those of other runs."""
     if (before := judged.version_before) is not None:
         return [change for change in judged.buffer.history if change.version > before]
     # An older run did not note it: the version it scored under, if it was of these rubrics.

@@ -1,11 +1,11 @@
-"""Runs on the terminal: a training while it goes on, both kinds as tables, and event files.
+"""Runs on the terminal: a training in progress, both kinds of run as tables, and event files.
 
-While a training goes on it is told on standard error, drawn in place or as plain lines (a log, a
+A training in progress is reported on standard error, drawn in place or as plain lines (a log, a
 pipe, a terminal that cannot draw); standard output stays free for what the command prints at its
-end. TensorBoard's event files have the numbers by the names of metrics.jsonl, a step being what
-the training counts, and what the held-out questions came to under `held_out/` at the number of
-rounds before it. A log is opened with all that the training has kept so far and takes the place of
-an earlier one, so a training that was killed and goes on has every step once.
+end. TensorBoard's event files have the numbers by the names of metrics.jsonl, with the training's
+own count as the step, and the results of held-out questions under `held_out/` at the number of
+rounds before. A log begins with everything that the training has stored so far and replaces an
+earlier log, so a training that was killed and resumed has every step once.
 """
 
 import time
@@ -64,17 +64,17 @@ Tell = Callable[[str], None]
 
 @dataclass
 class TrainProgress:
-    """One training, or the rest of one that goes on: what its events so far come to."""
+    """The state of a training, or of the rest of a resumed one, from its events so far."""
 
     pace: Pace = field(default_factory=Pace)
     unit: str = "step"
-    """`step`, or `round` where the policy collects by itself"""
+    """`step`, or `round` if the policy collects by itself"""
     rows: tuple[int, int] | None = None
-    """parts of the window under way that are done, and all of them"""
+    """finished parts of the current window, and all of them"""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """of the last step or round"""
     phases: dict[Phase, int] = field(default_factory=dict)
-    """those that go on, each with its round"""
+    """those in progress, each with its round"""
     held_out: HeldOutJudged | None = None
 
     def advance(self, event: Event) -> None:
@@ -102,7 +102,7 @@ _SAID_OF = {
 
 
 class PlainTraining:
-    """A listener that tells a line of each step, round and asking."""
+    """A listener that prints a line for each step, round and measuring of held-out questions."""
 
     def __init__(self, tell: Tell, progress: TrainProgress | None = None) -> None:
         self._tell = tell
@@ -140,13 +140,13 @@ def joined(figures: Iterable[tuple[str, str]]) -> str:
 
 
 SAID = 3
-"""lines told last that stay in sight"""
+"""latest lines that stay visible"""
 _HELD_OUT = {
     "held-out": "held-out questions after {} updates",
     "held-out pairs": "held-out pairs after {} rounds",
 }
 BAR = 30
-"""columns of the bar at most"""
+"""most columns of the bar"""
 
 
 @contextmanager
@@ -155,8 +155,8 @@ def training_view(
 ) -> Iterator[tuple[Tell, Watch]]:
     """Where lines and events go, for as long as the context lasts.
 
-    `tell` prints a plain line, which is all there is where standard error is no terminal.
-    `quiet`: draw nothing on a terminal either.
+    `tell` prints a plain line, which is all there is if standard error is no terminal. `quiet`:
+    draw nothing on a terminal either.
     """
     console = console or Console(stderr=True, highlight=False)
     if quiet or not console.is_terminal or console.is_dumb_terminal:
@@ -173,7 +173,7 @@ def training_view(
 
 
 def drawing(title: str, progress: TrainProgress, said: Iterable[str] = ()) -> Group:
-    """The live view: how far it is, the phases, the last numbers, and the last lines told."""
+    """The live view: progress, phases, the latest numbers, and the latest lines."""
     parts: list[RenderableType] = [Text(one_line(title), style="bold"), _how_far(progress)]
     if progress.phases:
         told = " · ".join(
@@ -217,9 +217,9 @@ _OF_VERDICTS = (
 
 
 def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Mean rewards by stage, shares without a score and the staleness, those that there are.
+    """Mean rewards by stage, shares without a score and the staleness, as far as available.
 
-    Of a judge that learns from its own verdicts, shares of those and their mean reward.
+    For a judge that learns from its own verdicts, shares of those and their mean reward.
     """
     found = _figures(metrics, (*_OF_STAGES, ("unscored", "unscored_share", "{:.0%}")))
     if absent := number(metrics, "no_criteria_share"):
@@ -231,7 +231,7 @@ def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Names and values of an update, those that it has; [] where no row had a gradient."""
+    """Names and values of an update that are known; [] if no row had a gradient."""
     if number(metrics, "grad_norm") is None:
         return []
     return _figures(_with_derived(metrics), _OF_STEP)
@@ -288,13 +288,13 @@ _COLUMNS = (
 LAST = 20
 """steps that are shown"""
 PIPED_WIDTH = 160
-"""columns of a table that goes into a file or a pipe"""
+"""columns of a table in a file or a pipe"""
 MOST_ROWS = 8
 """reasons of one kind that are shown"""
 
 
 def print_training(kept: KeptNumbers, title: str, console: Console | None = None) -> None:
-    """Facts, the last steps, and every asking of the held-out questions."""
+    """Print facts, the last steps, and every measuring of the held-out questions."""
     told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in kept.facts())
     console = headed(title, [one_line(kept.about()), "; ".join(told)], PIPED_WIDTH, console)
     if kept.steps:
@@ -313,7 +313,7 @@ def print_training(kept: KeptNumbers, title: str, console: Console | None = None
 
 
 def _with_derived(metrics: Metrics) -> Metrics:
-    """Beside them `clipped`, both sides together, and the memory peak in `gigabytes`."""
+    """The metrics with `clipped`, both sides together, and the memory peak in `gigabytes`."""
     clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
     peak = number(metrics, "memory_peak")
     return {
@@ -324,7 +324,7 @@ def _with_derived(metrics: Metrics) -> Metrics:
 
 
 def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:
-    """Facts, the last steps, reasons, and the best and worst of the groups farthest apart."""
+    """Print facts, the last steps, reasons, and the best and worst of the groups farthest apart."""
     console = headed(title, _facts(run), PIPED_WIDTH, console)
     if run.rollouts:
         heads = ("step", "rollouts", "failed", *Stage, "unscored", "malformed", "searches",
@@ -396,7 +396,7 @@ def _cost(usage: Usage) -> str:
 def _table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, of: int = 0
 ) -> Table:
-    """`of`: how many rows there are in all, where only the last are shown."""
+    """`of`: the number of all rows, if only the last are shown."""
     table = Table(title=title, title_justify="left")
     if of > LAST:
         table.caption = f"the last {LAST} of {of} {heads[0]}s"
@@ -408,16 +408,16 @@ def _table(
 
 
 EXTRA, SUFFIX = "tensorboard", ".rubricem"
-"""the ending of the event files that are ours, and that a new log replaces"""
+"""the suffix of our event files, which a new log replaces"""
 FOLDER = "tensorboard"
 """in a training's folder"""
 
 
 class TensorBoardLog:
-    """An open event file; it listens to the training whose numbers it takes."""
+    """An open event file; it listens to a training and records its numbers."""
 
     def __init__(self, folder: Path, kept: KeptNumbers) -> None:
-        """Raises SettingsError without the extra, StoreError where the folder cannot be used."""
+        """Raises SettingsError without the extra, StoreError if the folder cannot be used."""
         writer = needed("tensorboard.summary.writer.event_file_writer", EXTRA)
         self._events = needed("tensorboard.compat.proto.event_pb2", EXTRA)
         self._summaries = needed("tensorboard.compat.proto.summary_pb2", EXTRA)
@@ -460,18 +460,18 @@ ONLINE: Mapping[Tracker, Mapping[str, Any]] = {
     "wandb": {"resume": "allow"},
     "trackio": {"resume": "allow", "embed": False},
 }
-"""trackers that have a module of their name, and how a run is begun there beside the usual"""
+"""trackers, whose modules have their names, with additional arguments for beginning a run"""
 
 
 class OnlineLog:
     """A run of W&B or Trackio, which share `init`, `log` and `finish`; it listens to a training.
 
-    Where and under whose account it is kept is that tracker's own to say, by its variables. It is
-    told the numbers and how the training is set, without the paths of this machine.
+    Where and under whose account it is stored is up to that tracker's own variables. It receives
+    the numbers and the training's settings, without the paths of this machine.
     """
 
     def __init__(self, tracker: Tracker, out: Path) -> None:
-        """Raises SettingsError where the tracker is not installed."""
+        """Raises SettingsError if the tracker is not installed."""
         module = needed(tracker, tracker, "That tracker")
         kept = object_of(out / RECORD)
         own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
@@ -500,7 +500,7 @@ class OnlineLog:
 
 @contextmanager
 def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> Iterator[Watch]:
-    """The listener, and beside it a log in each of the trackers."""
+    """The listener, together with a log in each of the trackers."""
     with ExitStack() as stack:
         listening = [watch]
         for tracker in dict.fromkeys(trackers):

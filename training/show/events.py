@@ -1,4 +1,4 @@
-"""What a training reports while it goes on, and the names that its metrics can have.
+"""The events of a training in progress, and the names that its metrics can have.
 
 A listener (a terminal, a log, event files) is called from worker threads, so it must return at
 once. In names, {stage}, {author}, {objective} and {n} are replaced by every existing value,
@@ -22,7 +22,7 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RowsDone:
-    """So many parts of a step's window have been through the model."""
+    """This many parts of a step's window have been through the model."""
 
     unit: Literal["step", "round"]
     number: int
@@ -34,7 +34,7 @@ class RowsDone:
 
 @dataclass(frozen=True, slots=True)
 class StepTaken:
-    """A step on given rows is done, and kept where one is kept then; a round is kept always."""
+    """A step on given rows is done, and saved if it is due; a round is always saved."""
 
     number: int
     of: int
@@ -44,17 +44,17 @@ class StepTaken:
 
 @dataclass(frozen=True, slots=True)
 class PhaseChanged:
-    """A phase of a round began or ended; several go on at the same time."""
+    """A phase of a round began or ended; several overlap."""
 
     phase: Phase
     number: int
-    """of the round, from 1; of what is held out the updates or rounds before it"""
+    """of the round, from 1; for held-out questions the number of updates or rounds before"""
     running: bool
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutJudged:
-    """The held-out questions are judged after so many rounds' updates."""
+    """The held-out questions are judged after this many rounds' updates."""
 
     updates: int
     metrics: Metrics
@@ -65,7 +65,7 @@ Watch = Callable[[Event], None]
 
 
 def unwatched(event: Event) -> None:
-    """The `Watch` of a caller that shows nothing."""
+    """A `Watch` that shows nothing."""
 
 
 _UPDATES = """
@@ -107,7 +107,7 @@ OF_JUDGE = (
 )
 """of a judge that learns from its own verdicts, which has one stage and one objective"""
 HELD_OUT = "held_out/"
-"""before the name of a number that is the held-out questions' and no round's"""
+"""prefix of the names of numbers of held-out questions"""
 OF_HELD_OUT = tuple(HELD_OUT + name for name in (_ASKED + _HELD_OUT).split())
 _PLACES = {
     "{stage}": "|".join(Stage),
@@ -119,7 +119,7 @@ _PLACES = {
 
 
 def of_held_out(best_by: str | None) -> str | None:
-    """The number of the held-out questions that the best checkpoint is chosen by, if it is."""
+    """The number of the held-out questions by which the best checkpoint is chosen, if any."""
     return best_by.removeprefix(HELD_OUT) if best_by and best_by.startswith(HELD_OUT) else None
 
 
@@ -135,5 +135,5 @@ def check_named(best_by: str | None, names: Sequence[str]) -> None:
 
 
 def pattern(name: str) -> str:
-    """What matches each name that one with places in it stands for."""
+    """A pattern of all names that a name with placeholders stands for."""
     return re.sub(r"\{\w+\}", lambda place: f"(?:{_PLACES[place[0]]})", name)

@@ -1,12 +1,12 @@
-"""The pages of collected runs and of trainings: charts in cards, nothing loaded, nothing that runs.
+"""The pages of collected runs and of trainings: charts in cards, without scripts or loaded files.
 
-Both stand in the frame of reports, whose content policy allows its own style sheet and no more;
-every text is escaped, and what models wrote is shown as it stands, made printable. Charts of a
+Both use the frame of reports, whose content policy allows its own style sheet and nothing else;
+every text is escaped, and what models wrote is shown as written, made printable. Charts of a
 collected run are over its steps; those of a training have a curve of everything that was measured,
 a long one in buckets of neighbouring steps, by their mean.
 
 A chart is inline SVG of WIDTH by HEIGHT units, so that its letters stay readable on a phone, and
-carries its numbers as a text for those who cannot see it. Its colours are classes of the style
+includes its numbers as text for those who cannot see it. Its colours are classes of the style
 sheet, the only one that the content policy allows.
 """
 
@@ -38,7 +38,7 @@ MOST_TEXT = 6000
 MOST = 240
 """points of a line at most"""
 FOLDER = "rubricem.training.show"
-"""of the templates"""
+"""with the templates"""
 _STAGES = tuple(stage.value for stage in Stage)
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
@@ -49,7 +49,7 @@ _ACROSS, _UP = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 Values = Sequence[float | None]
 Axis = Sequence[int]
 _Bar = tuple[float, float, float, float, str, str]
-"""where it begins and how wide it is, from and to which part of the height, colour, title"""
+"""its left edge and width, its lower and upper end as parts of the height, colour, title"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Span:
     high: float
 
     def part(self, value: float) -> float:
-        """Where a value lies between them, 0 to 1; one beyond an end stands at the end."""
+        """Where a value is between them, 0 to 1, clipped at the ends."""
         return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
 
@@ -69,7 +69,7 @@ SHARE = Span(0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line, with the range around it where it has one; None: no value at that step."""
+    """A line, with a range around it if there is one; None: no value at that step."""
 
     name: str
     colour: str
@@ -89,7 +89,7 @@ class Chart:
     last: str = ""
     """beside the title: of a single line its last value, of a stage its mean"""
     keys: tuple[tuple[str, str], ...] = ()
-    """of several lines, the colour and the name of each"""
+    """for several lines, the colour and the name of each"""
 
 
 def collected_page(run: RunNumbers, title: str) -> str:
@@ -111,7 +111,7 @@ def collected_page(run: RunNumbers, title: str) -> str:
 
 
 def _stage_chart(run: RunNumbers, place: int, stage: Stage) -> Chart:
-    """Its scores over the steps with their range, and how they are spread."""
+    """A stage's scores over the steps with their range, and their distribution."""
     scores, spreads = run.scores(place), run.spreads(place)
     title, told = stage.value.capitalize(), decimal(mean(scores))
     if not scores:
@@ -150,7 +150,7 @@ def _health_charts(steps: Sequence[StepNumbers]) -> list[Chart]:
 
 
 def _work_charts(steps: Sequence[StepNumbers]) -> list[Chart]:
-    """What a rollout takes, on average; and what each step cost, where prices are known."""
+    """The average work of a rollout; and the cost of each step, if prices are known."""
     of_rollout: dict[str, Callable[[Any], float]] = {
         "Tool calls of a rollout": lambda r: r.tool_calls,
         "Tokens written by a rollout": lambda r: r.usage.completion_tokens,
@@ -195,7 +195,7 @@ def scaffold_means(run: RunNumbers) -> list[tuple[int, int, float | None]]:
 
 
 def _judged_text(one: JudgedTrajectory, name: str) -> tuple[str, StageScore | None]:
-    """What was written in the stage of a name, and how it was judged."""
+    """The text of the stage of this name, and how it was judged."""
     stage = Stage(name)
     text = stage_texts(one).get(stage, "")
     cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026"
@@ -204,7 +204,7 @@ def _judged_text(one: JudgedTrajectory, name: str) -> tuple[str, StageScore | No
 
 COLOURS = ("accent", "good", "bad")
 Drawn = tuple[tuple[str, str], ...]
-"""metrics with what they are called in the chart, in the order of the colours"""
+"""metrics with their names in the chart, in the order of the colours"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ WORK = (
 
 
 def training_page(kept: KeptNumbers, title: str) -> str:
-    """Curves of everything that was measured; what was not has no chart."""
+    """Curves of everything that was measured; a missing metric has no chart."""
     return page_of(
         FOLDER,
         "training_page.html",
@@ -288,12 +288,12 @@ def training_page(kept: KeptNumbers, title: str) -> str:
 
 
 def charts(plans: Sequence[Plan], kept: KeptNumbers) -> list[Chart]:
-    """Those that have a value to show."""
+    """The charts with at least one value."""
     return [chart for plan in plans if (chart := _chart(plan, kept.steps))]
 
 
 def held_out_charts(kept: KeptNumbers) -> list[Chart]:
-    """Of each stage the mean score with its 95% interval, by the rounds before the asking."""
+    """For each stage the mean score with its 95% interval, by the number of rounds before."""
     return [chart for stage in _STAGES if (chart := _held_out(stage, kept.held_out))]
 
 
@@ -348,7 +348,7 @@ def _times(values: Values, factor: float) -> list[float | None]:
 
 
 def _span(series: Sequence[Series], plan: Plan) -> Span:
-    """Two steps of a round size around all values, from 0 where that is near, or of work."""
+    """Round limits, two steps apart, around all values; from 0 if that is near, or for work."""
     known = [value for one in series for value in one.values if value is not None]
     low, high = min(known), max(known)
     if plan.drawn[0][0].startswith("reward/"):
@@ -364,7 +364,7 @@ def _span(series: Sequence[Series], plan: Plan) -> Span:
 
 
 def curves(series: Sequence[Series], span: Span = SHARE, unit: str = "", steps: Axis = ()) -> str:
-    """Lines within a span of values; `steps` are the steps' numbers where not 1, 2, 3 ..."""
+    """Lines within a span of values; `steps` are the steps' numbers if not 1, 2, 3 ..."""
     numbers = steps or range(1, max(len(one.values) for one in series) + 1)
     told = "; ".join(_told(one, unit) for one in series)
     return _svg(told, _grid(span, unit), _along(numbers), series=series, span=span, numbers=numbers)
@@ -383,7 +383,7 @@ def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
 
 
 def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -> str:
-    """How many values lie in each tenth of [0, 1]; what lies outside is in the outer ones."""
+    """How many values are in each tenth of [0, 1]; those outside count in the first or last."""
     counts = [0] * bins
     for value in values:
         counts[min(max(int(value * bins), 0), bins - 1)] += 1
@@ -425,7 +425,7 @@ def _svg(
     rules: Sequence[float] = (0.0, 0.5, 1.0),
     **lines: Any,
 ) -> str:
-    """A picture: what it tells, texts at heights and along its foot, then bars or lines."""
+    """A picture: its description, labels at heights and along its foot, then bars or lines."""
     size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT}
     drawn = {"told": told, "ticks": ticks, "along": along, "rules": rules, "bars": bars}
     shown = {"x": _x, "y": _y, "runs": _runs, "short": _short}
@@ -445,7 +445,7 @@ def _along(numbers: Axis) -> Iterator[tuple[float, str]]:
 
 
 def _runs(values: Values) -> Iterator[list[tuple[int, float]]]:
-    """Stretches of known values, with their places."""
+    """Stretches of known values, with their indices."""
     run: list[tuple[int, float]] = []
     for place, value in enumerate([*values, None]):
         if value is not None:
@@ -460,12 +460,12 @@ def _x(step: int, steps: int) -> float:
 
 
 def _y(part: float) -> float:
-    """The height of a part of the whole, which lies in [0, 1]."""
+    """The height of a part of the whole, which is in [0, 1]."""
     return TOP + (1 - min(max(part, 0.0), 1.0)) * _UP
 
 
 def _column(step: int, steps: int) -> tuple[float, float]:
-    """Where the bar of a step begins, and how wide it is."""
+    """The left edge and the width of a step's bar."""
     place = _ACROSS / max(steps, 1)
     width = min(place - min(place * 0.3, 6), WIDEST)
     return _x(step, steps) - width / 2, width

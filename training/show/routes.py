@@ -1,10 +1,10 @@
 """`/api/collected` and `/api/trained`: what was collected and trained, in numbers.
 
-What `rubricem runs show` tells of a collected run, as JSON; of a training the metrics of its
-steps and the rounds between them; of both whether a process of this machine works on them. The
-numbers of a run are read once for each state of it. Folders of runs are found by what they hold,
-under the data directory and under those that somebody named, each under a name of its own; a name
-from outside is only ever compared with those that were found.
+For a collected run the content of `rubricem runs show`, as JSON; for a training the metrics of its
+steps and the rounds between them; for both whether a process of this machine works on them. The
+numbers of a run are read once for each state of it. Folders of runs are found by their files, under
+the data directory and under those that somebody named, each under a name of its own; a name in a
+request is only ever compared with those that were found.
 """
 
 import asyncio
@@ -31,29 +31,29 @@ from rubricem.training.show.training import LOCK, steps_of, training_record
 
 Kind = Literal["collected", "trained"]
 DEPTH = 3
-"""folders below a root in which is looked"""
+"""levels of folders below a root that are searched"""
 MOST = 2000
-"""folders that are looked at below one root"""
+"""folders searched below one root"""
 ROUNDS = "rounds"
 _MARKS: dict[Kind, tuple[str, ...]] = {
     "collected": ("questions.jsonl", "manifest.json"),
     "trained": ("run.json", "metrics.jsonl"),
 }
-"""files that make a folder what it is: all of a collected run's, any of a trained one's"""
+"""files that identify such a folder: all of a collected run's, any of a trained one's"""
 _HELD: dict[Kind, str] = {"collected": JOURNAL, "trained": LOCK}
-"""the file that whoever works in such a folder holds locked"""
+"""the file in such a folder that a working process keeps locked"""
 _FOR_TRAINING = {ROUNDS: "round", "held_out": "held out"}
 """folders of a training that hold collecting runs"""
 _OTHERS = frozenset(
     {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
 )
-"""of the data directory and of runs: nothing is collected or trained in them"""
+"""in the data directory and in runs: nothing is collected or trained in them"""
 
 
 def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
-    """Those of a kind, the latest changed first; of equal names the later ones are numbered.
+    """The folders of a kind, the latest changed first; of equal names the later are numbered.
 
-    What is collected for a training is called after that, too.
+    What is collected for a training is named after that, too.
     """
     paths = dict.fromkeys(path for root in roots for path in _found(kind, root))
     named: dict[str, Path] = {}
@@ -84,7 +84,7 @@ def _found(kind: Kind, root: Path) -> Iterator[Path]:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Those in a folder that may hold results; links are not followed."""
+    """Those in a folder that may contain results; links are not followed."""
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -100,11 +100,11 @@ def _is(kind: Kind, path: Path) -> bool:
 
 Numbers = dict[str, Any]
 KEPT = 32
-"""collected runs whose numbers are kept in memory"""
+"""collected runs whose numbers are cached in memory"""
 
 
 def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
-    """The routes over what lies under the data directory and under further folders."""
+    """The routes for results under the data directory and additional folders."""
     shelf = _Shelf((data_dir, *folders))
     routes = APIRouter()
 
@@ -128,7 +128,7 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
 
 
 class _Shelf:
-    """The folders of results below some roots. Blocks."""
+    """The folders of results below some roots. Blocking."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots = roots
@@ -165,7 +165,7 @@ class _Shelf:
         return shown
 
     def _round(self, path: Path) -> Numbers:
-        """A round's mean scores and what was spent on it, without its further numbers."""
+        """A round's mean scores and its cost, without its other numbers."""
         numbers = self._numbers_of(path)
         shown = ("groups", "rollouts", "seconds", "unscored_share", "malformed_share", "accepted")
         scores = [step["scores"] for step in numbers["steps"]]
@@ -195,7 +195,7 @@ class _Shelf:
 
 
 def finite(value: Any) -> Any:
-    """The value with None for what is no finite number, which JSON cannot say."""
+    """The value with None for numbers that are not finite, which JSON cannot express."""
     return with_leaves(
         value, lambda held: None if isinstance(held, float) and not math.isfinite(held) else held
     )
@@ -226,13 +226,13 @@ def _trained(path: Path) -> Numbers:
 
 
 def _facts(record: Numbers) -> Numbers:
-    """What a training is known by."""
+    """The facts that identify a training."""
     names: tuple[str, ...] = ("method", "model")
     return {name: record[name] for name in names if isinstance(record.get(name), str)}
 
 
 def _or_problem(shown: Callable[[Path], Numbers], path: Path) -> Numbers:
-    """What is shown of a folder; what cannot be read says so and holds nothing else up."""
+    """A folder as shown; an unreadable one says so and does not affect others."""
     try:
         return shown(path)
     except RubricemError as error:

@@ -1,16 +1,16 @@
-"""What a training has kept of its numbers, read from its folder without loading torch.
+"""The numbers that a training has stored, read from its folder without loading torch.
 
-    run.json                        what it was told
+    run.json                        its settings
     metrics.jsonl                   a line for each update
-    rounds.jsonl                    a line for each round, where the policy collects by itself
+    rounds.jsonl                    a line for each round, if the policy collects by itself
     held_out/NNN/numbers.json       the held-out questions after NNN rounds
     held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
     lock                            held by the process that trains, as long as it does
     canary.json                     how far llama.cpp's log-probabilities are from the trainer's
 
-A training in rounds is counted in rounds, since those are what is collected, judged and kept. How
-its numbers are written for people, and its few facts, are the same for its page, the terminal, the
-card of a checkpoint and JSON.
+A training in rounds is counted in rounds, since those are collected, judged and stored. The texts
+of its numbers and its few facts are the same for its page, the terminal, the card of a checkpoint
+and JSON.
 """
 
 import json
@@ -28,7 +28,7 @@ from rubricem.memory.text import with_leaves
 
 
 def training_record(folder: Path) -> dict[str, Any]:
-    """What the run was told, without its machine's paths; {} where it has not begun."""
+    """The run's settings, without its machine's paths; {} if it has not begun."""
     found: dict[str, Any] = with_leaves(object_of(folder / "run.json"), _shown)
     return found
 
@@ -38,12 +38,12 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def object_of(path: Path) -> dict[str, Any]:
-    """A file's one JSON object; {} where there is no file, StoreError where it is damaged."""
+    """A file's one JSON object; {} if there is no file, StoreError if it is damaged."""
     return value_in(path, dict[str, Any], what=f"{path.parent.name}/{path.name}") or {}
 
 
 def objects_of(path: Path) -> list[dict[str, Any]]:
-    """The same of a file with an object in each line; [] where there is no file."""
+    """The same for a file with an object in each line; [] if there is no file."""
     with writable(path), suppress(FileNotFoundError):
         lines, what = path.read_bytes().splitlines(), f"{path.parent.name}/{path.name}"
         return [value_of(one, dict[str, Any], ALTERED, what) for one in lines if one.strip()]
@@ -51,7 +51,7 @@ def objects_of(path: Path) -> list[dict[str, Any]]:
 
 
 def _shown(held: Any) -> Any:
-    """A path by its last part, anything else as it is."""
+    """The last part of a path; anything else unchanged."""
     return PurePath(held).name if isinstance(held, str) and PurePath(held).is_absolute() else held
 
 
@@ -60,7 +60,7 @@ NUMBERS, CANARY, LOCK = "numbers.json", "canary.json", "lock"
 Numbered = list[tuple[int, dict[str, Any]]]
 Metrics = Mapping[str, Any]
 Fact = tuple[str, str, str]
-"""name, value, and what is said below it"""
+"""name, value, and the text below it"""
 ASKED_HEADS = ("after rounds", "questions", *Stage, "unscored", "malformed")
 PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
 GIGABYTE = 1e9
@@ -77,7 +77,7 @@ class KeptNumbers:
     held_out: Numbered = field(default_factory=list)
     """each under the number of rounds before it"""
     pairs: Numbered = field(default_factory=list)
-    """of a judge: what its held-out pairs came to, likewise"""
+    """of a judge: the results of its held-out pairs, likewise"""
     canary: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ class KeptNumbers:
         return self.steps[-1][1] if self.steps else {}
 
     def about(self) -> str:
-        """What is trained by which method, in a sentence."""
+        """In a sentence, what is trained by which method."""
         record = self.record
         method = f"{record.get('method', 'trained')}"
         if form := record.get("judge"):
@@ -98,7 +98,7 @@ class KeptNumbers:
         return ", ".join(parts) + "."
 
     def facts(self) -> list[Fact]:
-        """How far it is, and where the main numbers stand."""
+        """Its progress, and the latest main numbers."""
         last, count = self.last, len(self.steps)
         found = [(f"{self.unit.capitalize()}s done", f"{count}", "")]
         for name, metric, form in (
@@ -131,7 +131,7 @@ class KeptNumbers:
         return found
 
     def asked_rows(self) -> list[list[str]]:
-        """A line for each asking of the held-out questions, in the order of `ASKED_HEADS`."""
+        """A row for each measuring of the held-out questions, in the order of `ASKED_HEADS`."""
         return [
             [
                 f"{updates}",
@@ -144,10 +144,10 @@ class KeptNumbers:
         ]
 
     def pair_rows(self) -> list[list[str]]:
-        """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
+        """A row for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
 
         def share(found: Any) -> str:
-            """A share of so many, with the ends of its interval."""
+            """A share, with the ends of its interval."""
             if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
                 return "none"
             low, high = (number(found, end) or 0.0 for end in ("low", "high"))
@@ -160,16 +160,16 @@ class KeptNumbers:
         ]
 
     def settings(self, besides: Collection[str] = ()) -> list[tuple[str, str]]:
-        """What the run was told, without some of it, as `settings_in` writes it."""
+        """The run's settings, without some of them, in the form of `settings_in`."""
         return settings_in({name: v for name, v in self.record.items() if name not in besides})
 
     def _total(self, metric: str) -> float:
-        """Over all updates; a round tells of its reflections' apart."""
+        """Over all updates; a round reports its reflections' separately."""
         names = metric, f"reflect_{metric}"
         return sum(number(metrics, name) or 0.0 for _, metrics in self.steps for name in names)
 
     def as_json(self) -> dict[str, Any]:
-        """All that is kept, as one JSON object; what is no finite number is left out."""
+        """Everything that is stored, as one JSON object, without numbers that are not finite."""
         return {
             "record": self.record,
             "unit": self.unit,
@@ -181,7 +181,7 @@ class KeptNumbers:
 
 
 def kept_numbers(folder: Path) -> KeptNumbers:
-    """Read a training; what it has not kept yet is empty. Raises StoreError for damaged files."""
+    """Read a training; what it has not stored yet is empty. Raises StoreError for damaged files."""
     unit = "round" if (folder / ROUNDS).exists() else "step"
     asked = sorted((folder / HELD_OUT).glob(f"[0-9]*/{NUMBERS}"))
     judged = sorted((folder / HELD_OUT).glob("[0-9]*.json"))
@@ -206,12 +206,12 @@ def number(metrics: Metrics, name: str) -> float | None:
 
 
 SAVED_AT = "saved_at"
-"""the metric that says when a round was saved, in seconds since 1970"""
+"""the metric with the time at which a round was saved, in seconds since 1970"""
 ROUNDING = 1e-12
 
 
 def with_interval(found: Mapping[str, Any], name: str) -> str:
-    """A mean, and the ends of its interval where they are known."""
+    """A mean, and the ends of its interval if they are known."""
     mean, low, high = (number(found, f"{name}/{part}") for part in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return decimal(mean)
@@ -221,7 +221,7 @@ def with_interval(found: Mapping[str, Any], name: str) -> str:
 def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Every number of a step by its name, in order.
 
-    Sums that come to nothing but rounding are 0, and large numbers have all their digits.
+    Sums that differ from 0 only by rounding are 0, and large numbers have all their digits.
     """
     found = []
     for name, value in sorted(_finite(metrics).items()):
@@ -235,7 +235,7 @@ def _finite(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def settings_in(record: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    """Names with dots, and values as JSON writes them, texts without quotes; none that is empty."""
+    """Dotted names, and values as in JSON, but strings without quotes; empty ones are left out."""
     found: list[tuple[str, str]] = []
     for name, value in record.items():
         if isinstance(value, Mapping) and value:

@@ -4,30 +4,30 @@ TRL's loss (its type dapo) of a window with N trained tokens is
 
     sum over tokens of ( -L(r, A') + beta * k3 ) / N
 
-L is homogeneous in the advantage: L(r, c A) = c L(r, A) for c >= 0. So what a token counts in its
-window, c (`training.objective.batch`), and the weight w for what separates the old policy from the
-sampler go into the advantage: A' = N * c * w * A. Only the divergence is divided by N as it is,
-which is its share in our objective where the aggregation is `token-mean`.
+L is homogeneous in the advantage: L(r, c A) = c L(r, A) for c >= 0. So the weight c of a token in
+its window (`training.objective.batch`), and the weight w that corrects for the difference between
+the old policy and the sampler go into the advantage: A' = N * c * w * A. Only the divergence is
+divided by N as it is, which is its share in our objective if the aggregation is `token-mean`.
 
-TRL lays a prompt, padded on its left, before a completion. Here both are padded on the right alone:
+TRL puts a prompt, padded on its left, before a completion. Here both are padded on the right alone:
 every row is divided at the same place, before the first token that any of them trains, so that
 position ids count from each row's beginning whatever the model makes of them. The model has the
 same base and, to the last bit, the same adapter as `local`'s.
 
-Where TRL would generate, score and normalise, the window's rows are laid out with their own
-advantages. TRL 1.16 takes (B, T) advantages from subclasses by intent; the method is not public,
-so the version is pinned to its minor. Two more are listened to, for the ratios of whole rows
-(`training.objective.objective`), and one is silent. TRL repeats one prompt `num_generations` times
-over all ranks. Its data set has one entry for each window here, and one group is the whole
-generation batch, so that each rank learns which window it is at from any of its entries.
+Where TRL would generate, score and normalise, it gets the window's rows with their own advantages.
+TRL 1.16 accepts (B, T) advantages from subclasses by intent; the method is not public, so the
+version is pinned to its minor. Two more methods are overridden to observe the ratios of whole rows
+(`training.objective.objective`), and one to do nothing. TRL repeats one prompt `num_generations`
+times over all ranks. Its data set has one entry for each window here, and one group is the whole
+generation batch, so that each rank learns its current window from any of its entries.
 
-TRL counts updates; a step of our plan is one window, with `passes` updates or, where no row has a
-gradient, none. Rates, numbers, and when to save are by our own plan.
+TRL counts updates; a step of our plan is one window, with `passes` updates or, if no row has a
+gradient, none. Rates, numbers, and when to save follow our own plan.
 
-TRL keeps what it needs to go on in OUT/trl/checkpoint-N, N the updates so far; beside it the
-session writes the checkpoint that everything else reads (`training.local.checkpoints`), in which
-those files are listed: TRL keeps two of its folders by itself, and reads what it finds there;
-without its moments it would take other steps and not say so.
+TRL saves what it needs to continue in OUT/trl/checkpoint-N, N the updates so far; beside it the
+session writes the checkpoint that everything else reads (`training.local.checkpoints`), which lists
+those files: TRL itself keeps two of its folders, and reads whatever is there; without its moments
+it would take different steps silently.
 """
 
 import gc
@@ -65,10 +65,10 @@ from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES, TrainRow, Window
 
 Inputs = dict[str, Tensor]
-"""what `GRPOTrainer._compute_loss` reads, by its names; (B, P) and (B, C) of P + C = T positions"""
+"""the inputs of `GRPOTrainer._compute_loss`, by name; (B, P) and (B, C) of P + C = T positions"""
 BEHAVIOUR, SAMPLED, POLICY = "rubricem_behaviour", "rubricem_sampled", "rubricem_policy"
-"""what TRL passes on unread, for our own numbers: the sampler's log-probabilities, where they are
-of these very ids, and where a policy row is trained"""
+"""passed through TRL for our own numbers: the sampler's log-probabilities, where they are of these
+very ids, and where a policy row is trained"""
 
 
 class WindowRows:
@@ -95,7 +95,7 @@ class WindowRows:
 
     @property
     def ids(self) -> Tensor:
-        """(B, T); what stands after the last trained token is left out."""
+        """(B, T), without what follows the last trained token."""
         return self.batch.ids[:, : self.width]
 
     @property
@@ -105,9 +105,9 @@ class WindowRows:
         return (self.batch.position[:, : self.width] < reach).long()
 
     def inputs(self, old: Tensor | None) -> Inputs:
-        """What TRL's loss takes; `old` (B, C): log-probabilities of the policy before the update.
+        """The inputs of TRL's loss; `old` (B, C): log-probabilities before the update.
 
-        None: TRL needs none; with the correction bypass the sampler's stand in their place.
+        None: TRL needs none; with the correction bypass the sampler's are used instead.
         """
         batch, split, tail = self.batch, self.split, slice(self.split, self.width)
         scale = batch.weights * self.tokens
@@ -138,7 +138,7 @@ PAD = "<pad>"
 def load_policy(config: EngineConfig, path: Path) -> Any:
     """A causal language model of transformers; with an adapter, as a PeftModel.
 
-    `config.dtype` is settled; all weights in training are float32, whatever is computed with.
+    `config.dtype` is set; all trained weights are float32, whatever is computed with.
     """
     model = load_base(path, "float32" if config.adaptation == "full" else config.dtype)
     if config.adaptation == "full":
@@ -162,7 +162,7 @@ def load_policy(config: EngineConfig, path: Path) -> Any:
 
 
 WINDOW = "window"
-"""the column of the data set that holds a window's number"""
+"""the column of the data set with a window's number"""
 
 
 class RowsTrainer(GRPOTrainer):
@@ -175,12 +175,12 @@ class RowsTrainer(GRPOTrainer):
         ranks: Ranks,
         **more: Any,
     ) -> None:
-        """`more`: what GRPOTrainer takes; every window has a row with a gradient."""
+        """`more`: arguments of GRPOTrainer; every window has a row with a gradient."""
         self._windows, self._objective, self._ranks = windows, objective, ranks
         self._measured = LossMetrics()
 
         def unasked(**columns: Any) -> list[float | None]:
-            """TRL asks for a reward function; rows have been scored."""
+            """TRL requires a reward function, but rows have been scored."""
             raise AssertionError("no completion is generated, so none is scored")
 
         super().__init__(reward_funcs=unasked, **more)
@@ -224,14 +224,14 @@ class RowsTrainer(GRPOTrainer):
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """With what was measured on all ranks since the last update."""
+        """Add what was measured on all ranks since the last update."""
         measured = sum(self._ranks.gather(self._measured), LossMetrics()).report()
         self._measured = LossMetrics()
         del measured["tokens"]  # a window's are counted beside it
         super().log(logs | measured, start_time)
 
     def _send_telemetry(self) -> None:
-        """TRL tells its makers of each training otherwise; nothing leaves this machine unasked."""
+        """Suppress TRL's report of each training to its makers."""
 
     def _logprobs_of(self, window: WindowRows) -> Tensor:
         kept, at_once = window.width - window.split, self.args.per_device_train_batch_size
@@ -256,17 +256,17 @@ class TrlWatch(TrainerCallback):
     """the numbers of the windows that have a gradient, in order"""
     _on_step: OnStep
     _stopped: Callable[[], bool]
-    """asked after each step, whether it is to be the last; the same for all ranks"""
+    """called after each step: whether it is to be the last; the same for all ranks"""
     _most_gap: float
     write: Callable[[bool], object] = lambda serve: None
-    """writes a checkpoint of the session's last step; whether for llama.cpp too"""
+    """writes a checkpoint of the session's last step; the argument: whether also for llama.cpp"""
 
     def __post_init__(self) -> None:
         self._seconds, self._began = 0.0, 0.0
         self._metrics: Metrics = {}
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """One update is about to be computed."""
+        """An update begins."""
         self._began = time.perf_counter()
         step = self._moving[state.global_step // self._config.passes]
         for group in more["optimizer"].param_groups:
@@ -274,7 +274,7 @@ class TrlWatch(TrainerCallback):
             group["weight_decay"] = self._config.weight_decay
 
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """One update is made."""
+        """An update is done."""
         self._seconds += time.perf_counter() - self._began
         if (step := self._closed_by(state)) is not None:
             control.should_training_stop = step == self._moving[-1] or self._stopped()
@@ -283,7 +283,7 @@ class TrlWatch(TrainerCallback):
             )
 
     def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """The numbers of an update are there."""
+        """The numbers of an update are available."""
         logs: dict[str, float] = more["logs"]
         if "loss" not in logs:
             return
@@ -293,7 +293,7 @@ class TrlWatch(TrainerCallback):
             self._finish(step)
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """TRL has saved what it needs."""
+        """TRL has saved its own files."""
         self.write(self._session.done == len(self._plan))
 
     def _closed_by(self, state: Any) -> int | None:
@@ -302,7 +302,7 @@ class TrlWatch(TrainerCallback):
         return None if left else self._moving[done - 1]
 
     def _finish(self, step: int) -> None:
-        """Count a window, and those beside it that have no gradient."""
+        """Count a window, and adjacent ones without a gradient."""
         session, last = self._session, step == self._moving[-1]
         while session.done < step:
             self._count(session.done, {})
@@ -328,13 +328,13 @@ class TrlWatch(TrainerCallback):
 
 
 FILES = "trl"
-"""in the place of a trainer's state, the list of TRL's files: their sizes and hashes"""
+"""instead of a trainer's state, the list of TRL's files: their sizes and hashes"""
 
 
 def stand(session: TrainingSession) -> None:
-    """Have the session stand at its newest checkpoint for which TRL's files are whole too.
+    """Move the session to its newest checkpoint for which TRL's files are intact, too.
 
-    Raises StoreError where there is none, and leaves the session at its newest.
+    Raises StoreError if there is none, and leaves the session at its newest.
     """
     told = _gone_back(session.folder) if session.done and session.ranks.first else ""
     if session.ranks.gather(told)[0]:
@@ -366,13 +366,13 @@ def take_steps(
     on_step: OnStep,
     stopped: Callable[[], bool],
 ) -> None:
-    """Take the steps of a plan that are left, and save them as the configuration says.
+    """Take the remaining steps of a plan, and save them as configured.
 
-    Where all ranks hear that it is `stopped`, the step under way is saved and is the last.
-    A window whose rows have no gradient is a step without an update. Raises SettingsError for rows
-    that are not for this model, PolicyError when a step's numbers are not finite or it does not
-    fit into memory; the last checkpoint is kept. Raises StoreError where TRL's own files are such
-    that it can go on from no checkpoint.
+    When `stopped` becomes true on all ranks, the current step is saved and is the last. A window
+    whose rows have no gradient is a step without an update. Raises SettingsError for rows that are
+    not for this model, PolicyError if a step's numbers are not finite or it does not fit into
+    memory; the last checkpoint is kept. Raises StoreError if TRL's own files allow continuing from
+    no checkpoint.
     """
     stand(session)
     if config.threads:
@@ -419,7 +419,7 @@ def _train(
 def build_trainer(
     session: TrainingSession, config: TrainConfig, windows: Sequence[Window], model: Any
 ) -> RowsTrainer:
-    """TRL's trainer for windows that each have a gradient; nothing is printed or sent by it."""
+    """TRL's trainer for windows that each have a gradient; it prints and sends nothing."""
     ranks, count = session.ranks, 0
     for rows in windows:
         moving = config.objective.with_gradient(rows)
@@ -449,7 +449,7 @@ def build_trainer(
 def _options(
     session: TrainingSession, config: TrainConfig, count: int, windows: int
 ) -> dict[str, Any]:
-    """Of GRPOConfig, for `count` micro-batches a rank in each window."""
+    """For GRPOConfig, with `count` micro-batches a rank in each window."""
     ranks, objective, cpu = session.ranks, config.objective, session.ranks.device.type == "cpu"
     return {
         "output_dir": str(_folder(config)),

@@ -1,17 +1,17 @@
-"""The groups of rollouts of a training by verl: judged together, reflected upon, remembered.
+"""The groups of rollouts of a training by verl: judged together, reflected on, remembered.
 
-verl runs and rewards each rollout for itself, in whichever process has room. What a rollout shares
-with others is kept here once for all processes, in an actor of Ray by the name `ACTOR`: the rubrics
-of the questions, the bank, what each step sees of it, and the groups that are not whole yet. A
-rollout asks here what it is shown, tells its end, and waits until all of its question have ended;
-then the group is judged, so that criteria are made of what its members do differently, and of one
+verl runs and rewards each rollout by itself, in whichever process has room. What a rollout shares
+with others is kept once for all processes, in a Ray actor named `ACTOR`: the rubrics of the
+questions, the bank, what each step sees of it, and the groups that are not complete yet. A rollout
+asks here what it is shown, reports its end, and waits until all of its question have ended; then
+the group is judged, so that criteria are made of the differences between its members, and for one
 member, drawn before by the seed alone, the reflections that it has brought are scored (RubricEM,
 arXiv:2605.10899, section 3.4 and appendix C).
 
-As in `rubricem collect`, all rollouts of a step see the bank as it stood when the step began: the
-best reflections enter it before a later step begins or a checkpoint is saved, in the order of the
-questions. Questions that are held out are shown nothing, teach nothing, and are judged by the
-rubrics of their first asking. Everything stands on a trainer whose steps do not overlap.
+As in `rubricem collect`, all rollouts of a step see the bank as of the step's beginning: the best
+reflections enter it before a later step begins or a checkpoint is saved, in the order of the
+questions. Held-out questions are shown nothing, teach nothing, and are judged by the rubrics of
+their first asking. All of this relies on a trainer whose steps do not overlap.
 """
 
 import asyncio
@@ -61,23 +61,23 @@ from rubricem.training.verl.plugin import ABSENT, Told
 
 ACTOR = "rubricem"
 KEPT = "rubricem"
-"""the folder of a checkpoint of verl's that has rubrics and bank as they stood"""
+"""the folder in verl's checkpoints with rubrics and bank"""
 REFLECTIONS = "reflections"
-"""names, as a text, the scores of what a rollout brought: verl makes no metric of a text"""
+"""names, as a text, the scores of a rollout's reflections: verl makes no metric of a text"""
 _LOG = logging.getLogger(__name__)
 
 
 class GroupOptions(JudgeOptions):
-    """What verl's configuration may say under `rubricem`, as `+rubricem.judge=stage`."""
+    """The options in verl's configuration under `rubricem`, as `+rubricem.judge=stage`."""
 
     reflections: int = Field(default=8, ge=0, le=64)
-    """candidates on one rollout of each group, as further rows of its batch"""
+    """candidates on one rollout of each group, as additional rows of its batch"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`"""
     scaffold_decay: str = "sigmoid"
     """how that fades over the steps: `sigmoid:STEEPNESS:MIDDLE`, `linear`, `power:N`, `constant`"""
     seed: int = 0
-    """of rollouts, reflections and what is drawn"""
+    """of rollouts, reflections and random draws"""
 
     def rule(self, progress: float) -> ScaffoldRule | None:
         return scaffold_rule(self.scaffold, self.scaffold_decay, progress)
@@ -111,33 +111,33 @@ class Member:
     """One rollout, by its place in verl's training."""
 
     group: str
-    """what verl calls the question in its step"""
+    """verl's id of the question in its step"""
     number: int
     size: int
     """rollouts of the group"""
     question: str
     step: int
     place: int
-    """of the question among those of the data"""
+    """index of the question in the data"""
     asked: Question | None = None
-    """the question with its own criteria and facts; None: its file says nothing more of it"""
+    """the question with its own criteria and facts; None: the data has no more on it"""
     progress: float = 0.0
     """of the training, in [0, 1]"""
     fresh: bool = False
-    """to be met with what others taught alone, since its window asks it again"""
+    """is shown only what others taught, since its window asks it again"""
     held_out: bool = False
 
     @property
     def whole(self) -> Question:
-        """The question with all that is known of it."""
+        """The question with everything known about it."""
         return self.asked or Question(id="", question=self.question)
 
     def seed(self, seed: int) -> int:
-        """Of the rollout; verl's own names are other ones in every run."""
+        """Of the rollout; verl's own names differ in every run."""
         return seed_of(seed, self.step, self.place, self.number)
 
     def reflects(self, seed: int) -> bool:
-        """Whether it is the one of its group that is reflected upon, whatever its score."""
+        """Whether it is the member of its group to be reflected on, whatever its score."""
         drawn = random.Random(f"{seed}:{self.step}:{self.place}-reflected").randrange(self.size)
         return not self.held_out and self.number == drawn
 
@@ -161,7 +161,7 @@ class EndedRollout:
 
 @dataclass
 class _Group:
-    """Those that have ended so far; all are told when the last one has."""
+    """The members that have ended so far; all get their scores when the last one has."""
 
     ended: dict[int, EndedRollout | None] = field(default_factory=dict)
     told: "asyncio.Future[dict[int, Told]]" = field(default_factory=asyncio.Future)
@@ -180,7 +180,7 @@ class RolloutGroups:
         reflecting: ReflectionJudge,
         bank: RubricBank | None = None,
     ) -> None:
-        """`bank`: None where the settings have no memory."""
+        """`bank`: None if the settings have no memory."""
         self._setup, self._options = setup, options
         self._judge, self._reflecting, self._bank = judge, reflecting, bank
         self._folder = setup.stores.data_dir
@@ -206,7 +206,7 @@ class RolloutGroups:
         return Shown(shown, await recaller.recall(member.question))
 
     async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
-        """Episodes that a query of a rollout meets in the bank as its step began."""
+        """Episodes for a query of a rollout, from the bank as of its step's beginning."""
         if self._bank is None or member.held_out:
             return ()
         return await self._recaller(await self._steps[member.step]).meet(query, question)
@@ -221,7 +221,7 @@ class RolloutGroups:
         return (await asyncio.shield(group.told))[rollout.member.number]
 
     async def keep(self, step: int, folder: Path) -> None:
-        """Copy rubrics and bank into a checkpoint of a step, with all that it taught."""
+        """Copy rubrics and bank into a checkpoint of a step, with everything that it taught."""
         await self._put(step + 1)
         await asyncio.to_thread(SteppedBank(self._folder).keep, folder / KEPT)
 
@@ -231,7 +231,7 @@ class RolloutGroups:
         return await self._bank.generation()
 
     async def _put(self, before: int) -> None:
-        """Into the bank with what earlier steps taught, in order."""
+        """Add to the bank what earlier steps taught, in order."""
         for key in sorted(key for key in self._waiting if key[0] < before):
             reflection = self._waiting.pop(key)
             if self._bank is not None and self._setup.memory == "on":
@@ -268,7 +268,7 @@ class RolloutGroups:
         return group
 
     async def _settle(self, group: _Group) -> None:
-        """Judge a whole group; what breaks it is what each of its members is told."""
+        """Judge a whole group; an error goes to each of its members."""
         members = [rollout for _, rollout in sorted(group.ended.items()) if rollout]
         try:
             group.told.set_result(await self._scored(members) if members else {})
@@ -299,7 +299,7 @@ class RolloutGroups:
         return found
 
     async def _reflected(self, rollout: EndedRollout, judgement: Judgement) -> str:
-        """Score what a rollout brought, and hold the best for the bank."""
+        """Score a rollout's reflections, and keep the best for the bank."""
         member, run = rollout.member, rollout.trajectory
         seed = seed_of(self._options.seed, member.step, member.place, "reflections")
         try:
@@ -321,7 +321,7 @@ class RolloutGroups:
 def told(judgement: Judgement) -> Told:
     """What verl makes metrics of: it leaves out None, and would average any number in its place.
 
-    Every rollout has the same names, as verl wants them.
+    Every rollout has the same names, as verl requires.
     """
     absent = (stage.value for stage in Stage if left_out(judgement.at(stage)))
     scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
@@ -329,13 +329,13 @@ def told(judgement: Judgement) -> Told:
 
 
 class GroupsActor:
-    """`RolloutGroups` in a process of Ray's, opened once; errors go over as they are."""
+    """`RolloutGroups` in a Ray process, opened once; errors are passed on unchanged."""
 
     def __init__(self) -> None:
         self._opened = AsyncExitStack()
 
     async def open(self, options: GroupOptions, checkpoint: Path | None) -> None:
-        """By the settings of the environment, from a checkpoint where the training goes on."""
+        """From the environment's settings, and from a checkpoint if the training is resumed."""
         settings = load_settings()
         setup = await asyncio.to_thread(setup_of, settings)
         stores = setup.stores
@@ -370,7 +370,7 @@ class GroupsActor:
 
 @dataclass(frozen=True, slots=True)
 class ToldRecaller:
-    """An `EpisodeRecaller` that was told what there is, and asks the actor for each query."""
+    """An `EpisodeRecaller` with the given items, which asks the actor for each query."""
 
     found: Recall
     groups: Any
@@ -388,4 +388,4 @@ class ToldRecaller:
         """A training by verl leaves no episodes."""
 
     async def used(self, trajectory: Trajectory) -> None:
-        """Noted by the actor, which is told of the rollout's end."""
+        """Recorded by the actor, which receives the rollout's end."""

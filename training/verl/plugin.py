@@ -1,27 +1,27 @@
-"""What verl loads at its start, in every process: stage-wise GRPO as estimators on its tensors.
+"""The plugin that verl loads at its start, in every process: stage-wise GRPO as its estimators.
 
-Found by the entry point `verl.plugins`, or named in VERL_USE_EXTERNAL_MODULES. Without verl its
-functions are there all the same.
+Found by the entry point `verl.plugins`, or named in VERL_USE_EXTERNAL_MODULES. Its functions can
+also be used without verl.
 
 verl takes a prompt, a response, a mask and log-probabilities. verl 0.9 gives an estimator the
 rewards of all tokens, the mask and the question's id, and nothing else of the batch, so stages and
-their scores go in the rewards: each token of a response carries a number, 4 * (s + 1) + c:
+their scores are encoded in the rewards: each token of a response has a number, 4 * (s + 1) + c:
 
-- s: the stage it stands in, 0 to 3, or -1 for none; 4 throughout a reflection on a rollout;
-- c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
-  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known, and
+- s: its stage, 0 to 3, or -1 for none; 4 throughout a reflection on a rollout;
+- c: 0, except for the first K tokens, where it encodes the score of the stage of that number: 0.5
+  for one without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for an unknown one, and
   3.25 + x / (2 + 2x), which is less than 3.75, for a score of -x below 0. The first token of a
-  reflection tells its score in the same way.
+  reflection encodes its score in the same way.
 
-A sum over tokens means nothing then: verl's own reward metrics are none, and its penalty on the
-divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
-T = tokens of the longest, K = stages.
+A sum over tokens is then meaningless: so are verl's own reward metrics, and its penalty on the
+divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses, T
+= tokens of the longest, K = stages.
 
 The estimator goes per question from stage scores to returns by the dependence matrix, to advantages
 normalised stage by stage over the question's responses, which each policy token gets by its stage
 (RubricEM, arXiv:2605.10899, 3.3). Reflections of the question are compared with one another, by
-GRPO over the candidates. What verl adds to fill a batch up has no token of the policy, and is in no
-baseline.
+GRPO over the candidates. Rows that verl adds to fill a batch have no token of the policy, and are
+in no baseline.
 """
 
 import math
@@ -43,7 +43,7 @@ from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 ABSENT = "without_rubric"
 """names, as a text, the stages whose rubric had no item: verl makes no metric of a text"""
 Told = dict[str, float | str | None]
-"""the score of each stage by its name, None where it has none; and `ABSENT`"""
+"""the score of each stage by its name, None if it has none; and `ABSENT`"""
 
 
 def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
@@ -51,7 +51,7 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
 
     By verl's names, and `response_stages`: 0 to 3, -1 where the policy did not write. The mask is 1
     where it did, logprobs (natural, the sampler's) are 0 elsewhere. Raises ValueError for a rollout
-    whose tokens are not those that were sampled: a ratio to them would mean nothing.
+    whose tokens are not those that were sampled: a ratio to them would be meaningless.
     """
     tokens = token_sequence(trajectory.segments)
     if tokens is None or not tokens.sampled or trajectory.decoding is not Decoding.FREE:
@@ -77,18 +77,18 @@ REFLECTION = len(Stage)
 
 @dataclass(frozen=True, slots=True)
 class StageCodes:
-    """What was read of a batch."""
+    """The decoded contents of a batch."""
 
     stages: NDArray[np.int64]
     """(B, T); -1 for none, and in the padding; K in a reflection"""
     scores: Floats
-    """(B, K); NaN where not known"""
+    """(B, K); NaN if unknown"""
     absent: Flags
     """(B, K)"""
 
 
 def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> Tensor:
-    """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one unknown.
+    """(T,) float32 for one response's tokens; `scores` as given by `told`, a missing one unknown.
 
     A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
     above 1, or one that is not finite.
@@ -110,16 +110,16 @@ def _code(score: float) -> float:
 
 
 def encoded_reflection(tokens: int, score: float | None) -> Tensor:
-    """(T,) float32 of a reflection of so many tokens; None: its score is not known."""
+    """(T,) float32 for a reflection of this many tokens; None: its score is unknown."""
     codes = torch.full((tokens,), WIDTH * (REFLECTION + 1))
     codes[0] += UNKNOWN_CODE if score is None else _code(score)
     return codes
 
 
 def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
-    """What `encoded` put into a padded batch; `mask` is (B, T), 1 where the policy wrote.
+    """The inverse of `encoded` for a padded batch; `mask` is (B, T), 1 where the policy wrote.
 
-    Raises ValueError for a tensor that is not made so, as one with a penalty in it.
+    Raises ValueError for a tensor not made that way, such as one with a penalty in it.
     """
     values = codes.detach().cpu().double().numpy()
     block = np.floor((values + TOLERANCE) / WIDTH)
@@ -156,8 +156,8 @@ def ss_grpo_advantages(
     """Advantages and returns of every token, (B, T) float32, 0 where the policy did not write.
 
     `token_level_rewards` (B, T) are stage codes, `index` names the question of each response. A
-    token whose stage's return is not known, or differs in no response, gets 0. Raises ValueError
-    for rewards that are no stage codes.
+    token whose stage's return is unknown, or is the same in all responses, gets 0. Raises
+    ValueError for rewards that are no stage codes.
     """
     codes = decoded(token_level_rewards, response_mask, len(dependence.weights))
     advantages = np.zeros(codes.scores.shape)
@@ -179,7 +179,7 @@ def ss_grpo_advantages(
 
 
 def _spread(values: Floats, codes: StageCodes) -> Tensor:
-    """(B, T) of values of stages, (B, K)."""
+    """(B, T) from values of stages, (B, K)."""
     there = codes.stages >= 0
     # Those of a reflection stand at every stage alike.
     places = np.where(codes.stages == values.shape[1], 0, np.maximum(codes.stages, 0))
@@ -192,7 +192,7 @@ ESTIMATORS = {
     "ss_grpo_answer_only": CREDITS["answer-only"].dependence,
     "ss_grpo_identity": CREDITS["identity"].dependence,
 }
-"""by what algorithm.adv_estimator may be set to"""
+"""by the possible values of algorithm.adv_estimator"""
 
 
 def _estimated(
@@ -204,7 +204,7 @@ def _estimated(
     dependence: Dependence,
     **more: Any,
 ) -> tuple[Tensor, Tensor]:
-    """As verl calls an estimator; its configuration has nothing for this one."""
+    """The signature of verl's estimators; its configuration has nothing for this one."""
     return ss_grpo_advantages(token_level_rewards, response_mask, index, dependence)
 
 

@@ -1,7 +1,7 @@
 """verl's rollout servers behind our `TokenPolicy`, our judge for its rollouts, and its data set.
 
-verl's client answers with whole pieces and knows no end but the model's own, so a turn is asked for
-in pieces, the text read after each, and what was sampled beyond the end left out. Each piece
+verl's client returns whole pieces and knows no end but the model's own, so a turn is requested in
+pieces, the text is read after each, and tokens sampled beyond the end are dropped. Each piece
 continues the same prefix, which the server has in its cache.
 
 The data set: python -m rubricem.training.verl.policy QUESTIONS OUT.parquet [--batch 32 --windows 3]
@@ -21,13 +21,13 @@ from rubricem.training.collect.questions import question_of, read_rows
 from rubricem.training.rows.forms import write_verl, write_windows
 
 PIECE = 128
-"""tokens asked for at a time; fewer than these are sampled in vain at a turn's end"""
+"""tokens requested at a time; fewer than these are wasted at a turn's end"""
 LOOK_BACK = 6
 """tokens before a new one that are decoded with it, since a character may need several"""
 
 
 class Servers(Protocol):
-    """What is used of verl's `LLMServerClient`."""
+    """The part of verl's `LLMServerClient` that is used."""
 
     async def generate(
         self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
@@ -55,7 +55,7 @@ class ServerPolicy:
         self._request, self._seeded = uuid4().hex, seeded
         self.context_tokens, self.name, self.version = context_tokens, name, version
         self.steps: list[int] = []
-        """the trainer's step of the weights that each piece was sampled with, where it was told"""
+        """the trainer's step of the weights for each sampled piece, if it was given"""
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         chat = [{"role": message.role, "content": message.content} for message in messages]
@@ -73,7 +73,7 @@ class ServerPolicy:
         stop: StopPredicate | None = None,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Raises PolicyError where a server fails, or tells no log-probabilities."""
+        """Raises PolicyError if a server fails, or returns no log-probabilities."""
         reading, decoding = TokenReading(stop, on_text), _Decoding(self._tokenizer)
         sampled = 0
         while not reading.complete:
@@ -92,7 +92,7 @@ class ServerPolicy:
         )
 
     async def _piece(self, prompt: list[int], sampling: Sampling, room: int, at: int) -> Any:
-        """`at`: tokens of the turn before it; one seed for all pieces would draw alike in each."""
+        """`at`: tokens of the turn before it; with one seed all pieces would be drawn alike."""
         seed = {"seed": seed_of(sampling.seed, at)} if self._seeded else {}
         wanted = {
             **seed,
@@ -122,7 +122,7 @@ class ServerPolicy:
 
 
 class _Decoding:
-    """Tokens to pieces of text, each as soon as its characters are whole."""
+    """Tokens to pieces of text, each as soon as its characters are complete."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -130,7 +130,7 @@ class _Decoding:
         self._ends = set(ends) if isinstance(ends, list) else {ends}
         self._ids: list[int] = []
         self._shown = 0
-        """tokens whose text was given"""
+        """number of tokens whose text was returned"""
 
     def pieces(self, ids: Sequence[int], logprobs: Sequence[float]) -> Iterator[Piece]:
         """One for each token; the end of the turn is one without text or id."""

@@ -1,20 +1,20 @@
 """Our episode as verl's agent loop, our judge as its reward manager, our memory in its checkpoints.
 
-The loop does one rollout of a question by the graph, on verl's servers, and of one rollout of each
-question writes the reflections, as further rows of the same batch. Settings are those of the
-environment and of the settings file, as for `rubricem ask`; what they say of the model is not read.
-verl makes an object for each rollout; what costs something to open is opened once in a process.
+The loop does one rollout of a question by the graph, on verl's servers, and for one rollout of each
+question writes the reflections, as additional rows of the same batch. Settings are those of the
+environment and of the settings file, as for `rubricem ask`, except those about the model. verl
+makes an object for each rollout; what is expensive to open is opened once per process.
 
 The reward manager runs in the processes of verl's reward loop, named by reward.reward_manager:
-source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. It hands a
+source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. It passes a
 rollout to the actor that has all groups (`training.verl.groups`) and waits for its scores. The
 judge's model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for `rubricem judge`.
-What it says of each stage goes to the agent loop's output; verl's own scalar is its mean, and
-nothing is learnt from it.
+The score of each stage goes to the agent loop's output; verl's own scalar is their mean, and is not
+trained on.
 
-The actor is begun where the trainer is, by the callback for checkpoints
+The actor is started in the trainer's process, by the callback for checkpoints
 (trainer.checkpoint_callback_class=rubricem.training.verl.worker.RubricCheckpoints), which has it
-copy rubrics and bank into each checkpoint, and go back to them where the training goes on.
+copy rubrics and bank into each checkpoint, and restore them when the training is resumed.
 """
 
 import asyncio
@@ -58,17 +58,17 @@ from rubricem.training.verl.plugin import REFLECTION, encoded, encoded_reflectio
 from rubricem.training.verl.policy import ServerPolicy
 
 REWARD, ROLLOUT = "reward_extra_info", "rollout"
-"""of an output's extra fields: the scores that the reward manager told, and what it is handed"""
+"""an output's extra fields: the scores from the reward manager, and its input"""
 CALLS = 10_000
-"""of rollouts that the actor answers at the same time"""
+"""rollouts that the actor answers at the same time"""
 
 
 Opened = tuple[Setup, SearchTool]
-"""the setup with its sources settled, and these as one"""
+"""the setup with its sources resolved, and these as one"""
 
 
 class StageOutput(AgentLoopOutput):  # type: ignore[misc]
-    """A response whose rewards are written as stage codes, when verl asks for its tensors."""
+    """A response whose rewards are encoded as stage codes, when verl asks for its tensors."""
 
     response_stages: list[int]
     """0 to 3 of each response token, -1 for none; 4 in a reflection"""
@@ -76,7 +76,7 @@ class StageOutput(AgentLoopOutput):  # type: ignore[misc]
     """the number of a reflection among those of its rollout; -1: it is the rollout"""
 
     def as_dict(self) -> dict[str, Any]:
-        """What verl stores. What was not judged has every score unknown."""
+        """What verl stores. If it was not judged every score is unknown."""
         self.extra_fields.pop(ROLLOUT, None)  # it was judged, and is not kept with every batch
         found: dict[str, Any] = super().as_dict()
         stages, number = found.pop("response_stages"), found.pop("candidate", -1)
@@ -96,9 +96,9 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
     _sources: "asyncio.Task[Opened] | None" = None
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[StageOutput]:
-        """One rollout of a row's question, behind its reflections where it is the one that has any.
+        """One rollout of a row's question, preceded by its reflections if it is the one with any.
 
-        Raises PolicyError for one that failed.
+        Raises PolicyError if it failed.
         """
         options, groups = _options(self.config), _groups()
         setup, member = _setup(sampling_params), self._member(row)
@@ -173,7 +173,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
     async def _reflect(
         self, setup: Setup, servers: ServerPolicy, run: Trajectory, told: GroupOptions
     ) -> Sequence[ReflectionCandidate]:
-        """Candidates on a rollout; none where the servers fail, which fails no rollout."""
+        """Candidates on a rollout; none if the servers fail, which does not fail the rollout."""
         judge = cast(ReflectionJudge, None)  # the actor has it, and scores them
         writing = Reflector(
             TokenWriter(servers), judge, setup.reflection_tokens, told.reflections, holds=False
@@ -184,7 +184,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             return ()
 
     def _outputs(self, ended: EndedRollout, servers: ServerPolicy) -> list[StageOutput]:
-        """The rollout last: verl has its own metrics of the last one."""
+        """The outputs, the rollout last: verl takes its own metrics from the last one."""
         steps = {
             "min_global_steps": min(servers.steps, default=None),
             "max_global_steps": max(servers.steps, default=None),
@@ -225,7 +225,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 def _reflection_response(written: ReflectionCandidate, most: int) -> dict[str, list[Any]] | None:
-    """A reflection by verl's names; None where it has no token that was sampled."""
+    """A reflection by verl's names; None if it has no sampled token."""
     tokens = token_sequence(written.segments)
     if tokens is None or not tokens.sampled or len(tokens.ids) == tokens.prompt:
         return None
@@ -249,7 +249,7 @@ def _options(config: Any) -> GroupOptions:
 
 
 def _groups() -> Any:
-    """The actor of all groups. Raises SettingsError where the trainer has begun none."""
+    """The actor of all groups. Raises SettingsError if the trainer has started none."""
     try:
         return ray.get_actor(ACTOR)
     except ValueError:
@@ -282,7 +282,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """The stage scores of one rollout; `data` is verl's batch of its outputs, it being last."""
+        """The stage scores of one rollout; `data` is verl's batch of its outputs, with it last."""
         rollout = data[len(data) - 1].non_tensor_batch["tool_extra_fields"][ROLLOUT]
         stages = await _groups().ended.remote(rollout)
         known = [score for score in stages.values() if isinstance(score, float)]
@@ -293,7 +293,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
 
 
 class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
-    """Begins the actor where the trainer is, and has it keep its part of each checkpoint."""
+    """Starts the actor in the trainer's process, and has it save its part of each checkpoint."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -315,7 +315,7 @@ class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
 
 
 def check_held_out(config: Any) -> None:
-    """Raises SettingsError for questions that verl would ask between steps and that are not marked.
+    """Raises SettingsError for questions that verl would ask between steps without a mark.
 
     A rollout is not told that it validates: it would wait for a group as large as in training.
     """
@@ -336,7 +336,7 @@ def check_held_out(config: Any) -> None:
 
 
 def _resumed(trainer: Any) -> Path | None:
-    """The checkpoint that verl's trainer goes on from, as it finds it; None: it begins.
+    """The checkpoint from which verl's trainer resumes; None: it begins.
 
     Raises SettingsError for one without our part.
     """
