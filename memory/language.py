@@ -156,7 +156,7 @@ PAIRED = (
 )
 """characters of scripts that are read in pairs, for the brackets of a pattern"""
 LETTER = rf"[^\W{PAIRED}]"
-"""a character of a word of the other scripts, in a pattern: what `\w` is for English"""
+"""a character of a word of the other scripts, in a pattern: what `\\w` is for English"""
 WORD: Final = re.compile(
     rf"\d+(?:[.,]\d+)*+(?![^\W_{PAIRED}])|[{PAIRED}]+"
     rf"|[^\W_{PAIRED}]+(?:['\u2019][^\W_{PAIRED}]+)?+"
