@@ -33,6 +33,7 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.words import (
     OPTION,
     dotted_names,
+    names_page,
     read_query,
     worded_defaults,
 )
@@ -264,8 +265,8 @@ _FIRST_BONUS, _HALVED_AT = 0.1, 6
 """cosine that the first rank by words is worth, and how many ranks later half of it is left; right
 passages first for 40 of 49 questions on manuals, for 32 by words and 33 by meaning alone"""
 _NAMED_BONUS = 0.1
-"""bonus if the query has the dotted name that is the title: of 50 questions over `python` 33, not
-30, have the right passage first, and 40, not 37, among two"""
+"""bonus if the query has the name that is the title, as code or as people write it: of 50 questions
+over `python` 33, not 30, have the right passage first, and 40, not 37, among two"""
 
 
 _ENTRY_BONUS = 0.1
@@ -274,6 +275,18 @@ manual 27, not 25, have a right passage among four; twice as much is no better""
 _OF_PAGE = 24
 """passages of the best one's page that are ranked beside those found by words: of 41 questions on
 manuals 34, not 32, have a right passage among four"""
+_APART = re.compile(
+    r"\n[ \t]*\n|\n(?=[ \t]*(?:\*{0,2}\w+(?:, \*{0,2}\w+)* : |:param |\*{0,2}\w+ \([^()\n]*\): ))"
+)
+"""between what a page says of one option or parameter, and of the next"""
+
+
+def _parts(passage: Passage) -> list[str]:
+    """What a passage says of one thing and of another, each with its page's title."""
+    parts = [part for part in _APART.split(passage.text) if len(part.split()) > 2]
+    return [f"{passage.title}: {part}" for part in parts] if len(parts) > 1 else []
+
+
 _CHANGES_MALUS = 0.3
 """malus of a page about changes or requirements, unless the query asks for those: it says nearly
 the same as the page about how things are"""
@@ -315,6 +328,10 @@ def entered_options(text: str) -> set[str]:
     return {option for line in _ENTERED.findall(text) for option in OPTION.findall(line)}
 
 
+_ENDS = re.compile(r"(?:^|> )(?:SEE ALSO|GIT|AUTHORS?|COPYRIGHT|COLOPHON|REPORTING BUGS)$")
+"""the heading of what a manual's page ends with, which tells nothing of its command"""
+
+
 def is_of_changes(passage: Passage) -> bool:
     """Whether a page is a list of requirements or of changes, by its title."""
     return not dotted_names(passage.title) and bool(_CHANGES.search(passage.title))
@@ -345,26 +362,37 @@ class Reranked:
             return found
         ranks = [{passage: at for at, passage in enumerate(passages)} for passages in each]
         asked = [read_query(query).text for query in queries[:MEANT]]
-        names = {name.casefold() for text in asked for name in dotted_names(text)}
+        names, alone = {n.casefold() for text in asked for n in dotted_names(text)}, asked[-1]
         options = {option for text in asked for option in OPTION.findall(text)}
-        timeless = not _OF_CHANGES.search(queries[MEANT - 1 if len(queries) > 1 else 0])
+        timeless = not _OF_CHANGES.search(alone)
 
         def worth(passage: Passage, near: float) -> float:
             first = (1 / (1 + rank[passage] / _HALVED_AT) for rank in ranks if passage in rank)
             bonus = _FIRST_BONUS * sum(first) / len(ranks)
-            bonus += _NAMED_BONUS * (passage.title.casefold() in names)
+            bonus += _NAMED_BONUS * (
+                passage.title.casefold() in names or names_page(alone, passage.title)
+            )
             bonus += _ENTRY_BONUS * (not options.isdisjoint(entered_options(passage.text)))
             bonus += _DEFAULT_BONUS * any(worded_defaults(text, passage.text) for text in asked)
-            return near + bonus - _CHANGES_MALUS * (timeless and is_of_changes(passage))
+            aside = (timeless and is_of_changes(passage)) or bool(_ENDS.search(passage.place))
+            return near + bonus - _CHANGES_MALUS * aside
 
-        async def weigh(passages: Sequence[Passage]) -> dict[Passage, float]:
-            texts = [matched_text(passage) for passage in passages]
+        async def weigh(told: Sequence[tuple[Passage, str]]) -> dict[Passage, float]:
+            texts = [text for _, text in told]
             near = await asyncio.to_thread(by_meaning, embedder, asked, texts) if texts else []
-            return {passages[at]: worth(passages[at], cosine) for at, cosine in near}
+            nearest = dict[Passage, float]()
+            for at, cosine in near:
+                nearest.setdefault(told[at][0], cosine)
+            return {passage: worth(passage, cosine) for passage, cosine in nearest.items()}
 
-        worths = await weigh(found)
-        page = await self._page(queries[0], max(worths, key=lambda passage: worths[passage]))
-        worths |= await weigh([passage for passage in page if passage not in worths])
+        worths = await weigh([(passage, matched_text(passage)) for passage in found])
+        # A page that is named tells of more than what has the question's other words.
+        best = max(worths, key=lambda each: (names_page(alone, each.title), worths[each]))
+        page = await self._page(queries[0], best)
+        whole = [(passage, matched_text(passage)) for passage in page if passage not in worths]
+        parts = [(passage, part) for passage in page for part in _parts(passage)]
+        for passage, value in (await weigh([*whole, *parts])).items():
+            worths[passage] = max(value, worths.get(passage, value))
         return sorted(worths, key=lambda passage: -worths[passage])[:limit]
 
     async def _page(self, query: str, passage: Passage) -> list[Passage]:

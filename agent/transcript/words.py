@@ -46,6 +46,26 @@ def dotted_names(text: str) -> list[str]:
     return [name for name in IDENTIFIER.findall(text) if "." in name]
 
 
+_COMMAND_PAGE = re.compile(r"([a-z][\w.+]*-[\w.+-]*?)(?:\(\d\w*\)|\.\d)")
+"""the title of a manual's page, of a command that no text has by chance: git-blame(1)"""
+_ALIASES = {"numpy": "np", "pandas": "pd", "matplotlib": "plt"}
+"""by what name people know a library"""
+
+
+def names_page(text: str, title: str) -> bool:
+    """Whether a text has what a page is of, as people write it: `git blame`, `pandas cut`."""
+    if command := _COMMAND_PAGE.fullmatch(title):
+        return stands(command[1], text) or stands(command[1].replace("-", " "), text)
+    if dotted_names(title) != [title]:
+        return False
+    library, *_, last = title.split(".")
+    # Two words may stand together by chance: "how to list".
+    parts = [last.replace("_", " ")] if last.strip("_").count("_") > 1 else []
+    known = (library, _ALIASES.get(library, library))
+    named = (f"{name}{mark}{last}" for name in known for mark in " .")
+    return any(stands(name, text) for name in (*parts, *named))
+
+
 _LEADING = re.compile(
     r"\W*(?:after|before|when|whenever|once|if|while|given|with|without|in|on|inside|within|using|"
     r"for|from|as|during)\b[^,?;:]*,\s+(?=(?:how|what|which|where|who|why|when|is|are|can|could|"

@@ -187,6 +187,8 @@ async def test_what_several_wordings_find_is_ranked_together_by_the_meaning_of_t
         ("How do I count cars? garage.Counter", "garage.Counter"),
         ("How do I count cars?", "total"),
         ("Does it count cars by default?", "garage.Counter"),
+        ("garage Counter: how many cars?", "garage.Counter"),
+        ("How does a garage work as a Counter of cars?", "total"),
     ],
 )
 async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_nearer(
@@ -245,6 +247,52 @@ async def test_of_the_best_page_other_parts_are_ranked_too(tmp_path: Path) -> No
         ("Guide", "Guide"),
         ("Guide", "Guide > More"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "option"),
+    [
+        ("row it: can tool row skip a ship?", "-w"),
+        ("row it: can tool row skip?", "-x"),
+    ],
+)
+async def test_the_page_of_the_command_that_is_asked_about_is_read_by_its_options(
+    tmp_path: Path, query: str, option: str
+) -> None:
+    for number in range(RERANKED):
+        (tmp_path / f"{number}.md").write_text(f"# Page {number}\n\nrow it, row {number}")
+    entries = [f"-x{' and more to row' * 20}", f"-w\n    Without a ship{', to row' * 20}"]
+    text = "\n\n".join(["# tool-row(1)", "## NAME", "row it, row, tool", "## OPTIONS", *entries])
+    (tmp_path / "tool.md").write_text(text)
+    ranked = Reranked(Folder(tmp_path, tmp_path / "index"), Meaning(Near()))
+    found = await ranked.search(query, 2)
+    told = next((p.text for p in found if p.place.endswith("OPTIONS")), "")
+    assert told.startswith(option)
+
+
+@pytest.mark.parametrize(
+    ("title", "question", "first"),
+    [
+        ("tool-row(1)", "How does tool row move?", True),
+        ("tool-row.1", "How does tool-row move?", True),
+        ("numpy.row", "How does np.row move?", True),
+        ("shed.cars.row_it_now", "How does row it now move?", True),
+        ("shed.cars.row_it", "How does one row it?", False),
+        ("row(1)", "How does one row?", False),
+    ],
+)
+async def test_a_page_is_named_as_people_write_its_name(
+    title: str, question: str, first: bool
+) -> None:
+    class Words:
+        name = "words"
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            return [Passage(name, "", "", f"of {name}") for name in ("Other", title)]
+
+    assert (
+        (await Reranked(Words(), Meaning(Near())).search(question, 2))[0].title == title
+    ) is first
 
 
 @pytest.mark.parametrize(
