@@ -251,6 +251,11 @@ def entry_around(said: str, text: str) -> str:
     return min(around, key=len, default=text)
 
 
+def _is_called(text: str) -> bool:
+    """Whether a text is how something is called: its signature."""
+    return bool(SIGNATURE.fullmatch(text.strip(" .")))
+
+
 NEIGHBOURS = 60
 """words of a sentence with those on both sides of it"""
 
@@ -259,21 +264,27 @@ def with_neighbours(said: str, text: str) -> str:
     """One of the `told_sentences` of a text with those beside it, of `NEIGHBOURS` words at most.
 
     On one line. The next one comes before the one before it, as it tells on. Within an entry
-    those of it alone.
+    those of it alone, behind its terms. No signature, which takes much room and tells little.
     """
     plain = " ".join(said.split())
-    told = _in_lines(entry_around(plain, text))
+    entry = entry_around(plain, text)
+    told = _in_lines(entry)
     if plain not in told:
-        told = _in_lines(text)
+        entry, told = text, _in_lines(text)
     first = last = told.index(plain)
     while True:
-        words = length(" ".join(told[first : last + 1]))
-        if last + 1 < len(told) and words + length(told[last + 1]) <= NEIGHBOURS:
+        left = NEIGHBOURS - length(" ".join(told[first : last + 1]))
+        if last + 1 < len(told) and length(told[last + 1]) <= left:
             last += 1
-        elif first and words + length(told[first - 1]) <= NEIGHBOURS:
+        elif first and length(told[first - 1]) <= left and not _is_called(told[first - 1]):
             first -= 1
         else:
-            return " ".join(told[first : last + 1])
+            break
+    # What an option does is told by its name.
+    within = first > 0 and any(each.text == entry for each in entries(text))
+    lines = entry.splitlines() if within else [""]
+    terms = " ".join(" ".join(lines[: _terms(lines)]).split())
+    return " ... ".join(filter(None, (terms, " ".join(told[first : last + 1]))))
 
 
 LONGEST_PIECE = 110
@@ -556,9 +567,11 @@ class Inquiry:
 
         It has most of what the answer says beside the question, where words weigh by how few of
         the sentences have them: "option" and "command" tell on nothing. A link has words, and
-        says nothing.
+        says nothing; nor does a signature, where the entry of its parameter has the name, too.
         """
         new = self.new_words(drafted)
+        told = [each for each in ranked if not _is_called(each[1])]
+        ranked = [each for each in told if new & self._words(each[1])] or ranked
         held = [new & self._words(_LINK.sub("", said)) for _, said in ranked]
         among = Counter(word for words in held for word in words)
         weight = {word: math.log1p(len(ranked) / count) for word, count in among.items()}
@@ -655,8 +668,7 @@ class Inquiry:
 
     def only_signature(self, text: str) -> bool:
         """Whether a text is how something is called, and that is not what is asked."""
-        called = bool(SIGNATURE.fullmatch(text.strip(" .")))
-        return called and not _OF_SIGNATURE.search(self.question)
+        return _is_called(text) and not _OF_SIGNATURE.search(self.question)
 
     def may_say(self, claim: str, found: str, source: Source) -> bool:
         """Whether a claim says what was found for what was asked, and its source holds it."""

@@ -358,7 +358,8 @@ class AnswerReader:
         ranked = await self._ranked(run, about, inquiry)
         least = max(LEAST_NEAR, NEAR * max((near for _, _, near in ranked), default=0.0))
         for source, said in ((source, said) for source, said, near in ranked if near >= least):
-            if inquiry.may_answer(source, said) and inquiry.says_more(said, shown):
+            tells = inquiry.may_answer(source, said) and not inquiry.only_signature(said)
+            if tells and inquiry.says_more(said, shown):
                 quotes.append((source, neutralise(with_neighbours(said, source.text))))
                 shown = f"{shown} {quotes[-1][1]}"
             if len(quotes) == most:

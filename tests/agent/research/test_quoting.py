@@ -453,6 +453,20 @@ def test_a_sentence_of_an_entry_has_its_neighbours_there():
     assert [*told_sentences(CALLED)][-1].startswith("Returns"), "no part of the last parameter"
 
 
+def test_a_later_sentence_of_an_entry_is_told_with_its_option():
+    said = [f"It says {number} in just these {'many ' * 20}words." for number in range(4)]
+    text = "\n".join(["--long N", "-l N", *(f"    {each}" for each in said)])
+    assert with_neighbours(f"--long N -l N {said[0]}", text).startswith("--long N -l N It says 0")
+    assert with_neighbours(said[2], text) == " ".join(["--long N -l N ...", *said[2:]])
+
+
+def test_no_signature_is_told_beside_a_sentence():
+    said = "It copies a whole tree of folders into another place."
+    head = "tree.copy(source, target, links=False, links_exist=False, *, depth=9, ignore=None, n=1)"
+    assert with_neighbours(said, f"{head}\n\n{said}") == said
+    assert with_neighbours(head, f"{head}\n\n{said}") == f"{head} {said}"
+
+
 def test_a_sentence_is_told_with_its_neighbours_of_sixty_words():
     text = "\n\n".join(
         f"{name} is a sentence of just twenty words{' or so' * 6}." for name in "abcde"
