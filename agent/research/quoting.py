@@ -714,5 +714,8 @@ class Inquiry:
         short = (n for n in told if len(n) > 2 and any(w.startswith(n.casefold()) for w in asked))
         meant = meant or [name for name in worded if name in told] or [*short]
         if not meant and head and _AMOUNT.search(self.question):
-            meant = [name for name in _COUNTED.findall(head) if told.get(name)]
+            # `num` and not `axis`, though both are numbers.
+            wanted = self._words(f"{self.question} number")
+            near = {n: len(wanted & self._words(told[n])) for n in _COUNTED.findall(head)}
+            meant = [name for name in near if near[name] == max(near.values())]
         return " ".join(told[meant[0]].split()) if len(meant) == 1 else ""

@@ -167,6 +167,29 @@ def test_an_amount_is_the_one_default_that_is_a_number():
     assert amount.default_in(several) == ""
 
 
+def test_of_several_amounts_it_is_the_one_whose_entry_has_what_is_counted():
+    head = "numpy.spread(start, stop, num=50, axis=0)"
+    text = (
+        f"{head}\n\nParameters\n----------\nnum : int, optional\n    Number of samples to make. "
+        "Default is 50.\naxis : int, optional\n    Where the samples stand, by default the first."
+    )
+    source = Source(
+        id="S1", query="q", title="numpy.spread", location="c", text=text, tool="python"
+    )
+    asked = Inquiry("How many samples does numpy.spread return if I don't say how many?")
+    assert asked.default_in(source).endswith("Number of samples to make. Default is 50.")
+
+
+def test_what_a_draft_rests_on_is_no_signature_where_a_sentence_tells_more():
+    head = "tree.copy(source, target, symlinks=False, links_exist_ok=False, *, ignore=None)"
+    told = "If links_exist_ok is false and the target is there, an error is raised."
+    source = Source(id="S1", query="q", title="tree.copy", location="c", text=head, tool="python")
+    drafted = "Call it with links_exist_ok set to True and symlinks to False."
+    inquiry = Inquiry("How is it copied twice?")
+    assert inquiry.basis([(source, head), (source, told)], drafted) == (source, told)
+    assert inquiry.basis([(source, head)], drafted) == (source, head)
+
+
 @pytest.mark.parametrize(
     ("question", "told"),
     [
