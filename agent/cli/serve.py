@@ -164,7 +164,10 @@ def users(context: click.Context, as_json: bool) -> None:
 @click.option("--day-tokens", type=int, help="Tokens in a day.")
 @click.option("--day-runs", type=int, help="Questions in a day.")
 def add_user(name: str, **allowance: Any) -> None:
-    """Make a token for NAME, and print it this once; one who has a token gets another."""
+    """Make a token for NAME, and print it this once.
+
+    One who has a token gets another in its place, and keeps the limits that are not given anew.
+    """
     from pydantic import ValidationError
 
     from rubricem.agent.serve.requests import UserBudget, Users
@@ -175,9 +178,9 @@ def add_user(name: str, **allowance: Any) -> None:
         first = error.errors()[0]
         flag = "--" + str(first["loc"][0]).replace("_", "-")
         raise SettingsError(f"{flag}: {first['msg']}.", "Leave it out for no limit.") from error
-    click.echo(
-        f"The token of {name}, shown this once: {Users(load_settings().data_dir).put(name, wanted)}"
-    )
+    known = Users(load_settings().data_dir)
+    again = "; the one before no longer works" if name in known.all() else ""
+    click.echo(f"The token of {name}, shown this once{again}: {known.put(name, wanted)}")
 
 
 @users.command("rm")

@@ -402,16 +402,23 @@ class Users:
         return self._data_dir / FOLDER / name
 
     def put(self, name: str, allowance: UserBudget) -> str:
-        """Add a user, or give an existing one a new token and allowance; returns the token."""
+        """Add a user, or give an existing one a new token; returns the token.
+
+        An existing one keeps every limit that `allowance` leaves open.
+        """
         if not _NAME.fullmatch(name):
             raise SettingsError(
                 f"{name!r} cannot name a user.",
                 "Use small letters, digits, dots, dashes and underscores, at most 32.",
             )
         token = secrets.token_urlsafe(32)
-        made = User(token_hash=digest_of(token), allowance=allowance, made_at=datetime.now(UTC))
         with folder_locked(self._data_dir):
-            self._write({**self.all(), name: made})
+            known = self.all()
+            if name in known:
+                given = allowance.model_dump(exclude_none=True)
+                allowance = known[name].allowance.model_copy(update=given)
+            made = User(token_hash=digest_of(token), allowance=allowance, made_at=datetime.now(UTC))
+            self._write({**known, name: made})
         return token
 
     def drop(self, name: str) -> None:

@@ -159,8 +159,11 @@ def test_a_token_is_shown_once_and_kept_by_its_hash(data: Path):
     assert token not in held and Users(data).by_token(token) == "anna"
     assert Users(data).by_token("") is None and Users(data).by_cookie("anna:") is None
     assert "day cost 2" in rubricem("users").stdout
-    other = rubricem("users", "add", "anna").stdout.split()[-1]
+    again = rubricem("users", "add", "anna", "--day-runs", "3").stdout
+    assert "the one before no longer works" in again
+    other = again.split()[-1]
     assert (Users(data).by_token(token), Users(data).by_token(other)) == (None, "anna")
+    assert "day cost 2, day runs 3" in rubricem("users").stdout  # the limit of the first stays
     assert "cannot name" in refusal("users", "add", "../x")
     assert "--day-cost" in refusal("users", "add", "ben", "--day-cost", "0")
     rubricem("users", "rm", "anna")
