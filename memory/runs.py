@@ -291,8 +291,6 @@ class RunStore:
             kept = self.request(thread)
             if kept == dict(request):
                 return
-            journal = path.with_name("journal.jsonl")
-            begun = self.ended(thread) or (journal.exists() and journal.stat().st_size > 0)
             # Budgets may differ, and an older request says less. A server may have moved: what is
             # found under its model's name is found at another address.
             same = all(
@@ -301,7 +299,7 @@ class RunStore:
                 for part in ("ask", "choices")
                 for name, value in kept.get(part, {}).items()
             )
-            if begun and not same:
+            if self.begun(thread) and not same:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
@@ -332,6 +330,11 @@ class RunStore:
     def save(self, trajectory: Trajectory) -> None:
         path = self._folder_of(trajectory.thread) / "trajectory.json"
         write_atomically(path, trajectory.model_dump_json())
+
+    def begun(self, thread: str) -> bool:
+        """Whether a call has finished under this name."""
+        journal = self._folder_of(thread) / "journal.jsonl"
+        return self.ended(thread) or (journal.exists() and journal.stat().st_size > 0)
 
     def ended(self, thread: str) -> bool:
         """Whether the run of this name has ended, successfully or not."""

@@ -123,12 +123,21 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Se
 
 
 def latest(store: "RunStore") -> str:
-    """The run begun last of those that failed, ended early or were killed."""
-    for thread in reversed(store.threads()[-LOOKED_THROUGH:]):
-        if not store.whole(thread):
+    """The run asked last of those that failed, ended early or were killed.
+
+    One that another process is at, or whose first call never ended, only where there is no other.
+    """
+    last = store.threads()[-LOOKED_THROUGH:]
+    others = list[str]()
+    for thread in (each for each in reversed(last) if not store.whole(each)):
+        if store.begun(thread) and not store.running(thread):
             return thread
+        others.append(thread)
+    if others:
+        return others[0]
+    ended = f"the last {LOOKED_THROUGH:,} have" if len(last) == LOOKED_THROUGH else "all have"
     raise SettingsError(
-        f"There is no run to go on with: the last {LOOKED_THROUGH:,} have come to their end.",
+        f"There is no run to go on with: {ended} come to their end.",
         "rubricem runs lists them; name one by --resume THREAD.",
     )
 

@@ -10,7 +10,7 @@ from click.testing import Result
 
 from rubricem.agent.cli.ask import latest
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.runs import RunStore
+from rubricem.memory.runs import CallKey, RunStore
 from rubricem.memory.schema import Spent, Status, Usage
 from tests.conftest import refusal, rubricem
 from tests.support.values import trajectory
@@ -113,8 +113,23 @@ def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):
     add(store, "partial", 20, status=Status.FINISHED)
     assert latest(store) == "killed"
     add(store, "killed", 30, status=Status.FINISHED)
-    with pytest.raises(SettingsError, match="no run to go on with"):
+    with pytest.raises(SettingsError, match="no run to go on with: all have"):
         latest(store)
+
+
+async def test_a_run_without_a_call_or_under_way_does_not_hide_one_that_can_be_resumed(
+    store: RunStore,
+):
+    add(store, "partial", 20, status=Status.PARTIAL, reason="spent")
+    add(store, "refused", 10)
+    add(store, "going", 0)
+    journal = store.journal("going")
+    await journal.append(CallKey("going", 1, 0, "x"), {"text": "said"})
+    assert latest(store) == "partial"
+    add(store, "partial", 20, status=Status.FINISHED)
+    assert latest(store) == "going"
+    journal.close()
+    assert latest(store) == "going"
 
 
 def test_an_empty_data_directory_lists_nothing(store: RunStore):
