@@ -209,11 +209,12 @@ class FoundFile:
 def found_files(root: Path) -> tuple[list[FoundFile], str]:
     """Readable files under `root`, by path, without hidden ones and links that lead out of it.
 
-    And a sentence on how many were skipped (names that are not UTF-8, loops of links, folders that
-    are too deep), or "".
+    And what is to be said of those that were skipped (folders that cannot be listed, names that are
+    not UTF-8, loops of links, folders that are too deep), or "".
     """
     inside, found, left = root.resolve(), list[FoundFile](), 0
-    for folder, folders, names in os.walk(root):
+    closed = list[OSError]()
+    for folder, folders, names in os.walk(root, onerror=closed.append):
         place = Path(folder).relative_to(root)
         # Below, os.walk itself comes to the end of Python's stack.
         named = [name for name in folders if _is_utf8(name) and len(place.parts) < DEEPEST]
@@ -239,11 +240,22 @@ def found_files(root: Path) -> tuple[list[FoundFile], str]:
             if stat.S_ISREG(state.st_mode):
                 location = name if above == "." else f"{above}/{name}"
                 found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
-    said = (
-        f"{left} entries are left out: loops of links, names that are not UTF-8, or folders more "
-        f"than {DEEPEST} deep."
-    )
-    return sorted(found, key=lambda file: file.location), said if left else ""
+    return sorted(found, key=lambda file: file.location), _skipped(root, closed, left)
+
+
+def _skipped(root: Path, closed: list[OSError], left: int) -> str:
+    said = ""
+    if closed:
+        first = Path(closed[0].filename).relative_to(root).as_posix()
+        where = "The folder itself" if first == "." else first
+        more = f" and {len(closed) - 1} more" if len(closed) > 1 else ""
+        said = f"{where}{more} could not be listed: {closed[0].strerror}. "
+    if left:
+        said += (
+            f"{left} entries are left out: loops of links, names that are not UTF-8, or folders "
+            f"more than {DEEPEST} deep."
+        )
+    return said.strip()
 
 
 def _is_utf8(name: str) -> bool:
@@ -447,6 +459,10 @@ class Folder(Indexed):
             remedy = " ".join(self.problems[:3]) or "Its documents are empty."
             return SourceError(
                 f"None of the {len(files)} documents in {self._root} has text.", remedy
+            )
+        if self.problems:
+            return SourceError(
+                f"The folder {self._root} has no documents that can be read.", self.problems[0]
             )
         kinds = ", ".join(sorted(suffix.removeprefix(".") for suffix in READERS))
         remedy = f"Put documents in it ({kinds}), or name another folder."

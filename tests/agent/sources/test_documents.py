@@ -1,9 +1,11 @@
+import errno
 import os
 import resource
 import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +151,27 @@ async def test_loops_of_links_and_names_that_are_no_text_are_left_out_and_counte
     source = Folder(documents, tmp_path / "cache")
     assert [found.location for found in await source.search("honey", 5)] == ["bees.md"]
     assert [said.partition(" ")[0] for said in source.problems] == ["3"]
+
+
+async def test_folders_that_cannot_be_listed_are_named(
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, scandir = {documents / "closed"}, os.scandir
+    (documents / "closed").mkdir()
+
+    def listed(path: Any) -> Any:
+        if isinstance(path, str | Path) and Path(path) in closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listed)  # a mode would not keep root out
+    source = Folder(documents, tmp_path / "cache", look_again=0)
+    assert await source.search("honey", 5)
+    assert source.problems == ("closed could not be listed: Permission denied.",)
+    closed.add(documents)
+    with pytest.raises(SourceError, match="no documents that can be read") as caught:
+        await source.search("honey", 5)
+    assert caught.value.remedy == "The folder itself could not be listed: Permission denied."
 
 
 def test_folders_without_end_are_looked_into_so_far_and_the_rest_is_counted(tmp_path: Path) -> None:
