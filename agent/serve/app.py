@@ -470,7 +470,7 @@ async def run_server(
     operation = operation or Operation()
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
-    setup_of(settings)
+    setup_of(settings).sources.check()
     encryption, scheme = operation.encryption(), operation.scheme
     listening = bind(host, port)
     port = listening.getsockname()[1]

@@ -108,9 +108,7 @@ def is_folder(name: str) -> bool:
 def kept_name(name: str) -> str:
     """The name as stored with a run: an absolute path, or an address without its password."""
     if name.startswith(SEARXNG):
-        from rubricem.agent.models.limits import Endpoint
-
-        return SEARXNG + Endpoint.parse(name.removeprefix(SEARXNG)).url
+        return SEARXNG + SearXNG.place(name.removeprefix(SEARXNG)).url
     path = Path(name).expanduser()
     return str(path.absolute()) if is_folder(name) and path.exists() else name
 
@@ -142,7 +140,7 @@ class Sources:
             if name.startswith(GIT):
                 _check_address(name.removeprefix(GIT))
             if is_folder(name) and not Path(name or "\0").expanduser().is_dir():
-                raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
+                raise _unknown(name)
 
     @property
     def beyond(self) -> bool:
@@ -222,7 +220,16 @@ def open_source(
         folder = _repository(name.removeprefix(GIT), cache_dir, on_progress)
     if name and folder.is_dir():
         return Folder(folder, cache_dir, embedder, on_progress, patience)
-    raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> SettingsError:
+    path = Path(name or "\0").expanduser()
+    if path.is_file():
+        return SettingsError(
+            f"The source {name!r} is a file.", f"Name the folder that it is in: {path.parent}"
+        )
+    return SettingsError(f"Unknown source {name!r}.", ALLOWED)
 
 
 def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -> Path:

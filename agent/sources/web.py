@@ -321,13 +321,7 @@ class SearXNG:
 
         Raises SettingsError if it is no address.
         """
-        try:
-            place = Endpoint.parse(address)
-        except SettingsError as cause:
-            raise SettingsError(
-                "The address of the SearXNG instance is not an http or https address.",
-                "Give it like searxng:http://localhost:8080.",
-            ) from cause
+        place = self.place(address)
         headers = {"authorization": place.basic} if place.basic else {}
         # Two refusals that an instance's own settings cause, with the setting.
         refusals = {
@@ -341,6 +335,17 @@ class SearXNG:
             ),
         }
         self._service = Service("SearXNG", place.url, seconds, headers, refusals)
+
+    @staticmethod
+    def place(address: str) -> Endpoint:
+        """What the address of an instance names. Raises SettingsError if it is none."""
+        try:
+            return Endpoint.parse(address)
+        except SettingsError as cause:
+            raise SettingsError(
+                "The address of the SearXNG instance is not an http or https address.",
+                "Give it like searxng:http://localhost:8080.",
+            ) from cause
 
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError if nothing answers, before a question is paid for."""

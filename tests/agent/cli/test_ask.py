@@ -141,6 +141,7 @@ def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
         (["  "], "There is no question."),
         (["why " * 25_000], "The question has 100,000 characters"),
         (["What?", "--source", "nowhere"], "Unknown source 'nowhere'."),
+        (["What?", "--source", "searxng:localhost"], "The address of the SearXNG instance is not"),
         (["What?", "--thread", "a/b"], "'a/b' cannot name a thread"),
         (["What?", "--resume", "unknown"], "no run is called 'unknown'"),
         (["What?", "--decoding", "forced"], "A chat server cannot be led slot by slot"),

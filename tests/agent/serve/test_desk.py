@@ -599,6 +599,11 @@ def test_a_port_in_use_is_a_sentence_and_a_remedy(data: Path):
         ]
 
 
+def test_a_source_that_is_none_is_told_before_anybody_asks(data: Path):
+    options = ["--base-url", "http://127.0.0.1:9/v1", "--port", "0"]
+    assert "Unknown source 'papres'" in refusal("serve", "--source", "papres", *options)
+
+
 BEGUN = b'{"id":1,"event":"note","data":{}}\n'
 
 

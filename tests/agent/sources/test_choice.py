@@ -89,6 +89,7 @@ def test_names_of_sources(name: str, kind: type, tmp_path: Path) -> None:
         ("", "Unknown source", "`python`"),
         ("ruby", "Unknown source", "`python`"),
         ("/no/such/folder", "Unknown source", "`python`"),
+        (__file__, "is a file", str(Path(__file__).parent)),
         ("searxng:", "not an http or https address", "searxng:http://localhost:8080"),
         ("tavily", "asked with a key", "RUBRICEM_TAVILY_KEY"),
     ],
