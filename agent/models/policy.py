@@ -69,6 +69,11 @@ class Policy(Protocol):
         """The model itself if it answers messages."""
         ...
 
+    @property
+    def priced(self) -> bool:
+        """Whether it is known what its calls cost."""
+        ...
+
     async def render(self, system: str, question: str) -> Ids:
         """The ids with which a transcript begins; None if the model exchanges only messages."""
         ...
@@ -137,6 +142,7 @@ class TokenWriter:
         self.name, self.version = model.name, model.version
         self.context_tokens = model.context_tokens
         self.reader = model if isinstance(model, LocalModel) else None
+        self.priced = _is_priced(model)
         self._known = KnownIds()
 
     async def render(self, system: str, question: str) -> tuple[int, ...]:
@@ -165,8 +171,12 @@ class BesidePolicy:
         self._policy = policy
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
-        self.reader, self.chat = policy.reader, policy.chat
+        self.reader, self.chat, self.priced = policy.reader, policy.chat, policy.priced
         self.render, self.encode = policy.render, policy.encode
+
+
+def _is_priced(model: object) -> bool:
+    return getattr(model, "price", None) is not None
 
 
 class ChatWriter:
@@ -180,6 +190,7 @@ class ChatWriter:
     def __init__(self, model: ChatModel) -> None:
         self.name = model.name
         self.model = self.chat = model
+        self.priced = _is_priced(model)
 
     async def render(self, system: str, question: str) -> None:
         return None

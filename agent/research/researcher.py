@@ -150,6 +150,8 @@ class Researcher:
             if self.policy.reader is not None:
                 # A model in this process costs no money.
                 phrases.pop("cost", None)
+            elif "cost" in phrases and not self.policy.priced:
+                phrases["cost"] += " (not counted: no price is known)"
             searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
             listener(BudgetSet((searches, *phrases.values())))
             try:

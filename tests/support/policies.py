@@ -108,7 +108,7 @@ class ScriptedPolicy:
 
     name = "scripted"
     version = "1"
-    retokenised = False
+    retokenised = priced = False
     reader = chat = None
 
     def __init__(

@@ -447,7 +447,7 @@ class NewestPolicy:
         self._newest = newest
         self.name, self.version = opened.name, version
         self.retokenised, self.context_tokens = opened.retokenised, opened.context_tokens
-        self.reader, self.chat = opened.reader, opened.chat
+        self.reader, self.chat, self.priced = opened.reader, opened.chat, opened.priced
         self.model = getattr(opened, "model", None)
 
     async def render(self, system: str, question: str) -> tuple[int, ...] | None:

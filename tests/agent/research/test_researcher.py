@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.limits import Limiter, Price
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import as_json, markdown
@@ -82,15 +82,26 @@ class Absent:
     encode = complete = render
 
 
+class Priced(Absent):
+    price = Price(1, 1, 1)
+
+
 class Weighing(Absent):
     """One in this process: it also weighs options."""
 
     weigh = Absent.render
 
 
-@pytest.mark.parametrize(("model", "told"), [(Absent(), True), (Weighing(), False)])
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        (Priced(), ("2 US dollars",)),
+        (Absent(), ("2 US dollars (not counted: no price is known)",)),
+        (Weighing(), ()),
+    ],
+)
 async def test_what_a_question_may_cost_is_told_where_it_can_cost_anything(
-    model: Any, told: bool, tmp_path: Path
+    model: Any, told: tuple[str, ...], tmp_path: Path
 ):
     events: list[Event] = []
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
@@ -100,7 +111,7 @@ async def test_what_a_question_may_cost_is_told_where_it_can_cost_anything(
             replace(researcher.template, question=QUESTION, budgets=budgets), "t", events.append
         )
     [limits] = [event.limits for event in events if isinstance(event, BudgetSet)]
-    assert ("2 US dollars" in limits) is told and "99 tokens" in limits
+    assert limits[1:] == ("99 tokens", *told)
 
 
 async def test_a_conversation_only_grows_and_each_stage_holds_what_was_written_in_it(
