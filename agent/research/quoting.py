@@ -476,6 +476,7 @@ _GIVEN = re.compile(r"\b(\w+)(?:: [^=()]+)?=(?!=|None\b)")
 """a parameter of a signature that has a default; what None stands for is said elsewhere"""
 _NONE = re.compile(r"\bdefaults?\b\W*(?:is|to|=)?\W*None\b", re.I)
 _AMOUNT = re.compile(r"\b(?:number|many|much|size|limit|length|long|times|seconds)\b", re.I)
+_COUNTS_WHAT = re.compile(r"\b(?:how many|number of) (\w{4,})", re.I)
 _COUNTED = re.compile(r"\b(\w+)(?:: [^=()]+)?=-?\d")
 """what asks how much something is by default, and a parameter of which a number is the default"""
 _SET = re.compile(r"\b([a-z_]\w*)=\S")
@@ -713,9 +714,9 @@ class Inquiry:
         # `num`, where the number of samples is asked for.
         short = (n for n in told if len(n) > 2 and any(w.startswith(n.casefold()) for w in asked))
         meant = meant or [name for name in worded if name in told] or [*short]
+        if counted := _COUNTS_WHAT.search(self.question):
+            number = re.compile(rf"\bnumber of {re.escape(counted[1])}", re.I)
+            meant = meant or [name for name in told if number.search(told[name])]
         if not meant and head and _AMOUNT.search(self.question):
-            # `num` and not `axis`, though both are numbers.
-            wanted = self._words(f"{self.question} number")
-            near = {n: len(wanted & self._words(told[n])) for n in _COUNTED.findall(head)}
-            meant = [name for name in near if near[name] == max(near.values())]
+            meant = [name for name in _COUNTED.findall(head) if told.get(name)]
         return " ".join(told[meant[0]].split()) if len(meant) == 1 else ""
