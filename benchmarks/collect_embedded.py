@@ -26,8 +26,8 @@ from benchmarks.embedded import QUESTIONS
 from benchmarks.report import Value, emit
 from rubricem.agent.settings import load_settings
 from rubricem.memory.schema import Stage
-from rubricem.training.collect.directory import Question, RunDirectory, RunTally
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.directory import RunDirectory, RunTally
+from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 
 QUICK, FULL, GROUP = 2, 12, 4

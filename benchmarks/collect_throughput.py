@@ -38,8 +38,9 @@ from rubricem.judge.build import stage_judge
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import Manifest, Question, RunDirectory, RunTally, hash_of
+from rubricem.training.collect.directory import Manifest, RunDirectory, RunTally, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, RunGate
+from rubricem.training.collect.questions import Question
 
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4

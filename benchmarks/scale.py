@@ -47,8 +47,8 @@ from benchmarks.rounds_server import serving_several
 from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.checkpoints import NOTE, Checkpoint
 from rubricem.memory.rubrics import BufferStore
-from rubricem.training.collect.directory import JOURNAL, Question, RunDirectory, RunTally
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.directory import JOURNAL, RunDirectory, RunTally
+from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_learner

@@ -15,7 +15,7 @@ from typing import Any
 
 from rubricem.agent.evaluate.grades import normal_answer
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.training.collect.directory import Question
+from rubricem.training.collect.questions import Question
 from rubricem.training.recipes.hops import Facts, plain_title
 
 Hop = tuple[str, str, str]

@@ -58,8 +58,8 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import AnswerFormat
-from rubricem.training.collect.directory import Question, RunDirectory
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.local_config import read_toml
 from rubricem.training.rounds.rollouts import NUMBERS, Sampled

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from rubricem.memory.runs import write_atomically
-from rubricem.training.collect.directory import Question
+from rubricem.training.collect.questions import Question
 from rubricem.training.local.checkpoints import TrainingFolder
 
 ROOT = Path(__file__).parent

@@ -58,7 +58,8 @@ from rubricem.agent.transcript.scaffold import (
     turn_faults,
 )
 from rubricem.memory.schema import CitationSupport, Stage, Status
-from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import Question
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.collected import Opened

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from rubricem.memory.schema import Decoding
-from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.collect.questions import Question
 from rubricem.training.loop import default_plan, run_loop
 from rubricem.training.loop.story import Story
 from tests.support.collected import manifest

@@ -56,14 +56,9 @@ from rubricem.memory.schema import (
     Verdict,
 )
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import (
-    GroupRecord,
-    Manifest,
-    Question,
-    RunDirectory,
-    hash_of,
-)
+from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
+from rubricem.training.collect.questions import Question
 from rubricem.training.collect.remote import (
     Judging,
     RemoteRollouts,

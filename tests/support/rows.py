@@ -17,9 +17,8 @@ from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import GroupJudge, Reflection
 from rubricem.training.collect.collector import Collector, Memory, Reflecting
-from rubricem.training.collect.directory import Question
 from rubricem.training.collect.gate import Meter, RunGate
-from rubricem.training.collect.questions import Curriculum, QuestionBatch
+from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config

@@ -49,14 +49,13 @@ from rubricem.memory.text import counted, seed_of
 from rubricem.training.collect.directory import (
     GroupRecord,
     Manifest,
-    Question,
     RunDirectory,
     StepMemory,
     group_name,
     thread_of,
 )
 from rubricem.training.collect.gate import MEND, CollectProgress, RunGate
-from rubricem.training.collect.questions import Curriculum, QuestionBatch
+from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.collect.scaffolding import Scaffold
 from rubricem.training.extras import Pace
 

@@ -28,7 +28,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from rubricem.agent.learning.reflect import Reflected
-from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import (
     Journal,
@@ -41,7 +40,6 @@ from rubricem.memory.runs import (
 )
 from rubricem.memory.schema import (
     NO_USAGE,
-    AnswerFormat,
     Author,
     Decoding,
     GroupJudgement,
@@ -56,47 +54,13 @@ from rubricem.memory.schema import (
     Versioned,
 )
 from rubricem.memory.text import counted, digest_of
+from rubricem.training.collect.questions import Question, Selection
 from rubricem.training.collect.scaffolding import ScaffoldRule
-
-
-class Selection(Value):
-    """How the questions of a run were chosen from those that were read."""
-
-    read: int
-    filtered: int
-    duplicates: int
-    """dropped: the same text, but for spaces and case, came before"""
-    held_out: int
-    filters: tuple[str, ...] = ()
-    held_out_share: float = 0.0
-
-    def sentence(self) -> str:
-        asked = self.read - self.filtered - self.duplicates - self.held_out
-        return (
-            f"{counted(self.read, 'question')} read, {self.filtered} filtered out, "
-            f"{counted(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
-            f"{asked} asked"
-        )
-
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
 PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
 JOURNAL = "journal.jsonl"
 V = TypeVar("V", bound=Value)
-
-
-class Question(Value):
-    """One line of a questions file."""
-
-    id: str
-    question: str
-    criteria: tuple[str | ChecklistItem, ...] = ()
-    """what a good answer says, or with points below 0 does not, where whoever asks knows it: the
-    scaffold shows it, and the judge scores it"""
-    answer_format: AnswerFormat | None = None
-    """None: the run's"""
-    facts: dict[str, Any] | None = None
-    """what a rubric of one's own scores by; no policy is shown it"""
 
 
 class Manifest(Versioned):

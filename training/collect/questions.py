@@ -40,10 +40,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.transcript.question import checked
+from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError, needed
-from rubricem.memory.schema import AnswerFormat
-from rubricem.memory.text import storable
-from rubricem.training.collect.directory import Question, Selection
+from rubricem.memory.schema import AnswerFormat, Value
+from rubricem.memory.text import counted, storable
 
 T = TypeVar("T")
 COLUMN = "question"
@@ -51,6 +51,40 @@ HUB = "hf:"
 FORMAT = "answer_format"
 SHOWN = 8
 """column names told of a table that lacks one"""
+
+
+class Question(Value):
+    """One line of a questions file."""
+
+    id: str
+    question: str
+    criteria: tuple[str | ChecklistItem, ...] = ()
+    """what a good answer says, or with points below 0 does not, where whoever asks knows it: the
+    scaffold shows it, and the judge scores it"""
+    answer_format: AnswerFormat | None = None
+    """None: the run's"""
+    facts: dict[str, Any] | None = None
+    """what a rubric of one's own scores by; no policy is shown it"""
+
+
+class Selection(Value):
+    """How the questions of a run were chosen from those that were read."""
+
+    read: int
+    filtered: int
+    duplicates: int
+    """dropped: the same text, but for spaces and case, came before"""
+    held_out: int
+    filters: tuple[str, ...] = ()
+    held_out_share: float = 0.0
+
+    def sentence(self) -> str:
+        asked = self.read - self.filtered - self.duplicates - self.held_out
+        return (
+            f"{counted(self.read, 'question')} read, {self.filtered} filtered out, "
+            f"{counted(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
+            f"{asked} asked"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Value, Versioned
-from rubricem.training.collect.directory import Question, RunDirectory
-from rubricem.training.collect.questions import Curriculum
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import Curriculum, Question
 from rubricem.training.rows.compile import (
     By,
     ChatMessage,

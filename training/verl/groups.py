@@ -52,7 +52,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
-from rubricem.training.collect.directory import Question
+from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import JudgeOptions, checked_table

@@ -40,7 +40,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, needed
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
-from rubricem.training.collect.directory import Question
+from rubricem.training.collect.questions import Question
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
 from rubricem.training.verl.groups import (
     ACTOR,

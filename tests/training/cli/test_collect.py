@@ -27,8 +27,8 @@ from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
-from rubricem.training.collect.directory import Question, RunDirectory, RunTally
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.directory import RunDirectory, RunTally
+from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ENVIRONMENT

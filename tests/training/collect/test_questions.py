@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat
-from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.collect.questions import (
     Curriculum,
+    Question,
     Row,
+    Selection,
     is_held_out,
     normal,
     question_of,

@@ -19,7 +19,8 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, RubricBuffer, Stage, Trajectory
 from rubricem.training.collect.collector import rubric_of
-from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
     criteria_shown,

@@ -23,8 +23,8 @@ from rubricem.judge.build import Wanted, known_judge, named_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.schema import Author, Decoding, Stage
-from rubricem.training.collect.directory import Question, RunDirectory
-from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import (
     CollectOptions,
     check_options,

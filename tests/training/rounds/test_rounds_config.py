@@ -22,7 +22,8 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
 )
-from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import criteria_shown
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import vocabulary_of

@@ -18,7 +18,7 @@ from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, ReflectionCandidate, RubricBuffer, Stage
-from rubricem.training.collect.directory import Question
+from rubricem.training.collect.questions import Question
 from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.rows.forms import write_verl, write_windows
 from rubricem.training.verl.groups import (

@@ -166,7 +166,7 @@ def test_questions_between_the_steps_have_to_be_held_out(tmp_path: Path) -> None
     from omegaconf import OmegaConf
 
     from rubricem.memory.errors import SettingsError
-    from rubricem.training.collect.directory import Question
+    from rubricem.training.collect.questions import Question
     from rubricem.training.rows.forms import write_verl
     from rubricem.training.verl.worker import check_held_out
 
