@@ -55,12 +55,11 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
-from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.collector import Collector, Judging
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.remote import (
-    Judging,
     RemoteRollouts,
     RolloutWorker,
     Said,

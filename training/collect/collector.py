@@ -16,14 +16,17 @@ import gc
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from rubricem.agent.learning.reflect import Reflected
-from rubricem.agent.models.policy import call_scope
+from rubricem.agent.learning.reflect import Reflected, Reflector
+from rubricem.agent.learning.scoring import gated
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.transcript.question import Ask, Branch
 from rubricem.judge.buffers import bring_in, kept_criteria
+from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.bank.events import Record
@@ -82,6 +85,43 @@ class Reflecting(Protocol):
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
     ) -> Reflected: ...
+
+
+Keeping = Callable[[Any], Any]
+"""A model -> the same with its calls journaled and gated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How groups are judged and reflected on, as a value from which both are built."""
+
+    judge: str
+    """as named in `judge.build`"""
+    model: PolicyChoice | None
+    """None: the policy's own"""
+    wanted: Wanted
+    gated: bool
+    reflections: int
+    """candidates for each judged group; 0: none"""
+    reflection_tokens: int
+    least: float | None
+    """score from which the best one enters the bank; None: the judge's own"""
+
+    def opened(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
+        """The model that judges; `own` is the policy's, which is open as `policy`."""
+        shared = policy.reader if self.model is None else None
+        return (self.model or own).open_judge(shared=shared)
+
+    def over(
+        self, model: JudgeModel, policy: Policy, keeping: Keeping
+    ) -> tuple[GroupJudge, Reflector | None]:
+        """Judge and reflecting over an open model and the policy."""
+        judging = keeping(model)
+        judge = named_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
+        if not self.reflections:
+            return judge, None
+        choosing, tokens = reflection_judge(judging), self.reflection_tokens
+        return judge, Reflector(keeping(policy), choosing, tokens, self.reflections, self.least)
 
 
 class Memory(Protocol):

@@ -27,7 +27,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     nullcontext,
@@ -39,14 +38,11 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.learning.scoring import gated
-from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journaled, scope_name
+from rubricem.agent.models.policy import JournaledCalls, call_scope, journaled, scope_name
 from rubricem.agent.research.recall import EpisodeRecaller, Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
 from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallKey, Journal, Reply
@@ -60,45 +56,10 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.training.collect.collector import Reflecting
+from rubricem.training.collect.collector import Judging, Keeping, Reflecting
 from rubricem.training.collect.gate import GO_ON, GatedPolicy, RunGate, usage_of
 
 T = TypeVar("T")
-Keeping = Callable[[Any], Any]
-"""A model -> the same with its calls journaled and gated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """How groups are judged and reflected on, as a value from which both are built."""
-
-    judge: str
-    """as named in `judge.build`"""
-    model: PolicyChoice | None
-    """None: the policy's own"""
-    wanted: Wanted
-    gated: bool
-    reflections: int
-    """candidates for each judged group; 0: none"""
-    reflection_tokens: int
-    least: float | None
-    """score from which the best one enters the bank; None: the judge's own"""
-
-    def opened(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
-        """The model that judges; `own` is the policy's, which is open as `policy`."""
-        shared = policy.reader if self.model is None else None
-        return (self.model or own).open_judge(shared=shared)
-
-    def over(
-        self, model: JudgeModel, policy: Policy, keeping: Keeping
-    ) -> tuple[GroupJudge, Reflector | None]:
-        """Judge and reflecting over an open model and the policy."""
-        judging = keeping(model)
-        judge = named_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
-        if not self.reflections:
-            return judge, None
-        choosing, tokens = reflection_judge(judging), self.reflection_tokens
-        return judge, Reflector(keeping(policy), choosing, tokens, self.reflections, self.least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,11 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, Episode, Stage, Trajectory
-from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
+from rubricem.training.collect.collector import TOLD_EVERY, Collector, Judging, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.remote import Judging, RayOptions, RemoteRollouts
+from rubricem.training.collect.remote import RayOptions, RemoteRollouts
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 

@@ -31,12 +31,12 @@ from rubricem.judge.build import Wanted
 from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
+from rubricem.training.collect.collector import Judging
 from rubricem.training.collect.directory import RunDirectory, RunTally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
 from rubricem.training.collect.remote import (
     _LOCAL,
     Begin,
-    Judging,
     LineJournal,
     RayOptions,
     RemoteRollouts,
