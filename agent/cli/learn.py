@@ -23,10 +23,10 @@ from rubricem.agent.learning.lessons import (
     Lesson,
     enter,
     failed,
+    keep_rating,
     models_of,
     open_learner,
     queued,
-    rated,
     set_mark,
 )
 from rubricem.agent.learning.lessons import learn as learn_from
@@ -55,7 +55,7 @@ def rate(thread: str, score: str, comment: str) -> None:
             f"{score!r} is no rating.",
             f"Give a whole number from 1, of no use, to {BEST}, just what was asked for.",
         )
-    waits = rated(RunStore(load_settings().data_dir), thread, int(score), comment)
+    waits = keep_rating(RunStore(load_settings().data_dir), thread, int(score), comment)
     click.echo(f"{thread}: rated {int(score)} of {BEST}\n{waits}")
 
 

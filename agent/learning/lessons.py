@@ -294,12 +294,12 @@ async def learn(learner: RunLearner, thread: str) -> Lesson:
         folder = store.folder / thread
         journal = await asyncio.to_thread(Journal, folder / JOURNAL)
         with closing(journal):
-            return await _learnt(learner, store, trajectory, journal)
+            return await _learn(learner, store, trajectory, journal)
     except RubricemError as error:
         return failed(thread, error)
 
 
-async def _learnt(
+async def _learn(
     learner: RunLearner, store: RunStore, trajectory: Trajectory, journal: Journal
 ) -> Lesson:
     folder = store.folder / trajectory.thread
@@ -317,7 +317,7 @@ async def _learnt(
     mark = await asyncio.to_thread(mark_in, folder) or LearnMark()
     work = _LearningWork(learner, trajectory, background, folder, JournaledCalls(journal), mark)
     try:
-        lesson = await work.done()
+        lesson = await work.learn()
     except RubricemError as error:
         waits = {"state": "queued", "reason": error.told()}
         await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
@@ -356,7 +356,7 @@ class _LearningWork:
         """The question as the bank knows it."""
         return standalone(self.ended.question, self.background.questions)
 
-    async def done(self) -> Lesson:
+    async def learn(self) -> Lesson:
         learner = self.learner
         # What was written on this very run before is scored anew.
         written = [
@@ -364,7 +364,7 @@ class _LearningWork:
             for candidate in await asyncio.to_thread(candidates_in, self.folder)
             if candidate.trajectory_id == self.ended.id
         ]
-        judgement = await self._judgement(again=bool(written))
+        judgement = await self._judge(again=bool(written))
         if self.ended.recalled:
             await learner.bank.judged([judgement])
             scores = {stage.stage: stage.score for stage in judgement.stages}
@@ -376,7 +376,7 @@ class _LearningWork:
             EMBEDDED_CANDIDATES if learner.policy.reader else CANDIDATES,
             learner.setup.least_reflection_score,
         )
-        found = await self._chosen(reflector, judgement, written or await self._write(reflector))
+        found = await self._choose(reflector, judgement, written or await self._write(reflector))
         if found.reflection is not None:
             await learner.bank.put(found.reflection)
         standing = await learner.bank.within(self.question)
@@ -394,7 +394,7 @@ class _LearningWork:
                 self.mark = self.mark.model_copy(update={"failed": (*self.mark.failed, name)})
                 raise
 
-    async def _judgement(self, *, again: bool) -> Judgement:
+    async def _judge(self, *, again: bool) -> Judgement:
         """The run's judgement; it and the question's rubrics are saved."""
         data_dir = self.learner.setup.stores.data_dir
         found = await asyncio.to_thread(find_run, str(self.folder), data_dir)
@@ -402,7 +402,7 @@ class _LearningWork:
             return before
         with self._step("stages", "judging this run"):
             judge = stage_judge(self._model())
-            [judged] = await found.judged(judge, self.learner.setup.stores)
+            [judged] = await found.judge(judge, self.learner.setup.stores)
             [judgement] = judged.judgements
             if all(stage.score is None for stage in judgement.stages):
                 reasons = [*judged.notes, judgement.stages[-1].unscored_reason]
@@ -416,7 +416,7 @@ class _LearningWork:
             written = await reflector.write(self.trajectory, self.learner.setup.template.seed)
         return [each.model_copy(update={"question": self.question}) for each in written]
 
-    async def _chosen(
+    async def _choose(
         self, reflector: Reflector, judgement: Judgement, written: Sequence[ReflectionCandidate]
     ) -> Reflected:
         self.ratings = await asyncio.to_thread(ratings_in, self.folder)
@@ -508,7 +508,7 @@ async def _lesson(thread: str, learn: Learn) -> Lesson:
         return failed(thread, RubricemError(f"rubricem itself failed: {error!r}"))
 
 
-def rated(store: RunStore, thread: str, score: int, comment: str = "") -> str:
+def keep_rating(store: RunStore, thread: str, score: int, comment: str = "") -> str:
     """Keep a rating of 1 to 5; returns a sentence that says when it is learnt from.
 
     Raises SettingsError where there is no ended run of this name, or the comment is too long.

@@ -167,7 +167,7 @@ class Judgeable:
         scored = any(stage.score is not None for stage in kept.stages)
         return kept if same and scored else None
 
-    async def judged(self, judge: GroupJudge, stores: Stores) -> list[GroupJudgement]:
+    async def judge(self, judge: GroupJudge, stores: Stores) -> list[GroupJudgement]:
         """What the judge says of each group; the questions' rubrics are saved, scored or not."""
         buffers = BufferStore(stores.data_dir / "buffers")
         judged = []
@@ -185,7 +185,7 @@ class Judgeable:
         The bank, where it is given, is told how well the runs that it helped came out. Raises
         JudgeError where a judge that did not work left everything unscored.
         """
-        judged = await self.judged(judge, stores)
+        judged = await self.judge(judge, stores)
         judgements = [judgement for group in judged for judgement in group.judgements]
         notes = [note for group in judged for note in group.notes]
         scored = any(stage.score is not None for each in judgements for stage in each.stages)

@@ -250,7 +250,7 @@ class Researchers:
         async with self._opening.setdefault(key, asyncio.Lock()):
             if key not in self._held:
                 opened = AsyncExitStack()
-                policy = partial(self.opened, setup.model)
+                policy = partial(self.open_model, setup.model)
                 opening = open_researcher(setup, tell_current, policy=policy)
                 self._held[key] = _Held(await opened.enter_async_context(opening), opened)
             held = self._held[key]
@@ -265,10 +265,10 @@ class Researchers:
         finally:
             held.users -= 1
 
-    async def opened(self, model: PolicyChoice | None = None) -> Policy:
+    async def open_model(self, model: PolicyChoice | None = None) -> Policy:
         """A model, by default the server's own; opened by the first caller that needs it."""
         if self._shared is not None:
-            return await self._shared.opened(model)
+            return await self._shared.open_model(model)
         model = model or self._model
         key = model.embedded, model.name
         async with self._lock:
@@ -353,7 +353,7 @@ class Lessons:
         CURRENT.set(self._hear)
         self._doing = "getting ready"
         if self._learner is None:
-            policy = await self._researchers.opened()
+            policy = await self._researchers.open_model()
             opening = lessons.open_learner(self._setup, self._hear, policy)
             self._learner = await self._stack.enter_async_context(opening)
         return await lessons.learn(self._learner, run)
@@ -610,7 +610,7 @@ class RunDesk:
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(tell_to(work.hear))
         try:
-            said = await self._answered(work, ask, setup)
+            said = await self._ask(work, ask, setup)
         except asyncio.CancelledError:
             if not work.stop.is_set():
                 self.live.pop(work.run)
@@ -632,7 +632,7 @@ class RunDesk:
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)
 
-    async def _answered(self, work: Work, ask: Ask, setup: Setup) -> list[feed.SaidEvent]:
+    async def _ask(self, work: Work, ask: Ask, setup: Setup) -> list[feed.SaidEvent]:
         await work.go()
         async with self.researchers.of(setup) as researcher:
             work.state = "running"

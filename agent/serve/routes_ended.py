@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, SecretStr
 
-from rubricem.agent.learning.lessons import rated
+from rubricem.agent.learning.lessons import keep_rating
 from rubricem.agent.learning.scoring import FILE
 from rubricem.agent.reports.page import rendered
 from rubricem.agent.serve.requests import RequestBody, check_known, conflict, missing, too_many
@@ -120,7 +120,7 @@ class _EndedRuns:
 
     def rate(self, run: str, given: Rated) -> dict[str, Any]:
         self._ended(run)
-        said = rated(self._store, run, given.rating, given.note)
+        said = keep_rating(self._store, run, given.rating, given.note)
         return {"rating": given.rating, "said": said}
 
     def _ended(self, run: str) -> Trajectory:

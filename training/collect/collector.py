@@ -107,7 +107,7 @@ class Judging:
     least: float | None
     """score from which the best one enters the bank; None: the judge's own"""
 
-    def opened(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
+    def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
         """The model that judges; `own` is the policy's, which is open as `policy`."""
         shared = policy.reader if self.model is None else None
         return (self.model or own).open_judge(shared=shared)
@@ -281,14 +281,14 @@ class Collector:
 
     async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
         await self._pin(step, batch)
-        groups = await self.gate.through(self._groups(step, batch), stop)
+        groups = await self.gate.through(self._ask_groups(step, batch), stop)
         if not any(group.threads for group in groups):
             reasons = [reason for group in groups for reason in group.record.failures]
             raise PolicyError(
                 f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
                 MEND,
             )
-        records = [await self._applied(group) for group in groups]
+        records = [await self._apply(group) for group in groups]
         threads = [thread for group in groups for thread in group.threads]
         await asyncio.to_thread(self._commit, step, records, threads)
 
@@ -301,7 +301,7 @@ class Collector:
             self.run.save_part(step, "snapshot", snapshot)
         self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
 
-    async def _groups(self, step: int, batch: QuestionBatch) -> list[Group]:
+    async def _ask_groups(self, step: int, batch: QuestionBatch) -> list[Group]:
         groups = []
         async with asyncio.TaskGroup() as tasks:
             for number, question in enumerate(batch.questions):
@@ -315,7 +315,7 @@ class Collector:
                     trajectories=(),
                     replay_of=batch.replay_of,
                 )
-                group = self._group(record, question, rollouts)
+                group = self._finish_group(record, question, rollouts)
                 groups.append(tasks.create_task(group))
         return [group.result() for group in groups]
 
@@ -404,7 +404,7 @@ class Collector:
         await self._places.acquire()
         return Branch(min(turn, last), ended.thread, seed_of(seed, group, 0))
 
-    async def _group(
+    async def _finish_group(
         self, record: GroupRecord, question: Question, rollouts: Sequence[Awaitable[Rollout]]
     ) -> Group:
         """Judge a group once its rollouts have ended, and reflect on one of its members."""
@@ -431,10 +431,10 @@ class Collector:
                     facts=question.facts,
                 )
             if runs and judge:
-                judged = await self._judged(record, question, runs, judge)
+                judged = await self._judge(record, question, runs, judge)
             self.reached("judged", name)
             if runs and reflecting:
-                reflected = await self._reflected(step, name, runs, judged, reflecting)
+                reflected = await self._reflect(step, name, runs, judged, reflecting)
         found = {
             "trajectories": tuple(rollout.trajectory_id for rollout in members),
             "failures": failures,
@@ -446,7 +446,7 @@ class Collector:
         }
         return Group(record.model_copy(update=found), threads)
 
-    async def _judged(
+    async def _judge(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
         step, name, part = record.step, record.id, self.run.judged_part(record.id)
@@ -461,7 +461,7 @@ class Collector:
         self.tell(f"{name}: judged, {_means(judged)}")
         return judged
 
-    async def _reflected(
+    async def _reflect(
         self,
         step: int,
         name: str,
@@ -487,7 +487,7 @@ class Collector:
         self.tell(f"{name}: {counted(len(reflected.candidates), 'reflection')}, {kept}")
         return reflected
 
-    async def _applied(self, group: Group) -> GroupRecord:
+    async def _apply(self, group: Group) -> GroupRecord:
         """Save the changes of a group; idempotent, so that it can be repeated after a kill."""
         record, notes = group.record, group.record.notes
         if judged := self.run.judged(record.step, record.id):

@@ -593,7 +593,7 @@ class RolloutWorker:
         async def write() -> Ended:
             line.set(opened)
             try:
-                return Ended(await self._written(work))
+                return Ended(await self._do(work))
             except RubricemError as error:
                 return Ended(error)
 
@@ -604,7 +604,7 @@ class RolloutWorker:
         self._begun[thread][0].answer(answer)
         return await self._next(thread)
 
-    async def _written(self, work: Work) -> Outcome:
+    async def _do(self, work: Work) -> Outcome:
         if isinstance(work, Begin):
             return await self._researcher.ask(work.ask, work.thread)
         with call_scope(work.thread):
@@ -655,7 +655,7 @@ class RolloutActor:
             researcher = await self._opened.enter_async_context(open_researcher(own))
             policy = researcher.policy
             if judging is not None:
-                opening = judging.opened(setup.model, policy)
+                opening = judging.open_model(setup.model, policy)
                 model = await self._opened.enter_async_context(opening)
                 judges = partial(judging.over, model, policy)
         except RubricemError as error:

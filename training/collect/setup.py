@@ -173,7 +173,7 @@ async def open_collector(
         researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=None)
         judging, model, memory = _judging(setup, judged_by, options), None, None
         if options.judge != NONE:
-            model = await stack.enter_async_context(judging.opened(setup.model, opened.policy))
+            model = await stack.enter_async_context(judging.open_model(setup.model, opened.policy))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)

@@ -292,13 +292,13 @@ class RolloutGroups:
             await asyncio.to_thread(self._buffers.save, judged.buffer)
         found = {}
         for rollout, judgement in zip(members, judged.judgements, strict=True):
-            scores = await self._reflected(rollout, judgement) if rollout.candidates else ""
+            scores = await self._reflect(rollout, judgement) if rollout.candidates else ""
             found[rollout.member.number] = told(judgement) | {REFLECTIONS: scores}
             if self._bank is not None and rollout.trajectory.recalled:
                 await self._recaller().used(rollout.trajectory)
         return found
 
-    async def _reflected(self, rollout: EndedRollout, judgement: Judgement) -> str:
+    async def _reflect(self, rollout: EndedRollout, judgement: Judgement) -> str:
         """Score a rollout's reflections, and keep the best for the bank."""
         member, run = rollout.member, rollout.trajectory
         seed = seed_of(self._options.seed, member.step, member.place, "reflections")

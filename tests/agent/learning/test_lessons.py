@@ -140,7 +140,7 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     async def judged(work: Any, *, again: bool) -> Judgement:
         return Judgement(trajectory_id=run.id, judge="j", rubric_version="1", stages=())
 
-    monkeypatch.setattr(lessons._LearningWork, "_judgement", judged)
+    monkeypatch.setattr(lessons._LearningWork, "_judge", judged)
     monkeypatch.setattr(lessons, "reflection_judge", lambda model: FixedJudge(0.9))
     policy = ScriptedPolicy([GOOD])
     policy.reader = cast(Any, object())

@@ -604,7 +604,7 @@ async def test_a_worker_leaves_what_it_was_doing_when_its_run_has_ended():
     begun, left_off = asyncio.Event(), list[str]()
 
     class Writing(RolloutWorker):
-        async def _written(self, work: Any) -> Any:
+        async def _do(self, work: Any) -> Any:
             begun.set()
             try:
                 await asyncio.Event().wait()
