@@ -248,7 +248,7 @@ class BlockRecaller:
         met = await self.episodes.meet(query, question) if self.episodes else ()
         return tuple(map(self._swapped, met))
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         """The bank is left as it was."""
 
     async def keep(self, *told: object) -> None:

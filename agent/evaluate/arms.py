@@ -148,7 +148,7 @@ class ReadingRecaller:
             return ()
         return await asked.meet(query, question)
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         """The bank is not told."""
 
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:

@@ -366,7 +366,7 @@ class _LearningWork:
         ]
         judgement = await self._judge(again=bool(written))
         if self.ended.recalled:
-            await learner.bank.judged([judgement])
+            await learner.bank.note_judgements([judgement])
             scores = {stage.stage: stage.score for stage in judgement.stages}
             await note_lessons(learner.bank, self.ended, scores)
         reflector = Reflector(

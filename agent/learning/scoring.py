@@ -195,7 +195,7 @@ class Judgeable:
         recalling = {t.id for group in self.groups for t in group.trajectories if t.recalled}
         helped = [judgement for judgement in judgements if judgement.trajectory_id in recalling]
         if bank and helped:
-            await bank.judged(helped)
+            await bank.note_judgements(helped)
         return judged
 
 

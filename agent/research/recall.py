@@ -106,7 +106,7 @@ class Recaller(Protocol):
 
     async def recall(self, question: str) -> Recall: ...
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         """A run that was given something has ended."""
         ...
 
@@ -210,10 +210,10 @@ class BankRecaller:
         except RubricemError as error:
             self._tell(f"what this run did is not remembered: {error}")
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         try:
-            await self._bank.used(trajectory.id, trajectory.recalled, trajectory.question)
-            await self._bank.contributed(_uses(trajectory))
+            await self._bank.note_use(trajectory.id, trajectory.recalled, trajectory.question)
+            await self._bank.note_contributions(_uses(trajectory))
             await note_lessons(self._bank, trajectory)
         except RubricemError as error:
             self._tell(f"that it was recalled is not counted: {error}")
@@ -390,7 +390,7 @@ async def note_lessons(
     bank: RubricBank, run: Trajectory, scores: StageScores = MappingProxyType({})
 ) -> None:
     """Count what a run was taught about its own question, and whether it held up."""
-    await bank.contributed(await own_lessons(bank, run, scores))
+    await bank.note_contributions(await own_lessons(bank, run, scores))
 
 
 async def own_lessons(bank: RubricBank, run: Trajectory, scores: StageScores) -> list[ItemUse]:

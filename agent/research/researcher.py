@@ -240,7 +240,7 @@ class Researcher:
         trajectory = await asyncio.to_thread(self._kept, trajectory)
         if trajectory.status is not Status.FAILED:
             if trajectory.recalled and self.recaller is not None:
-                await self.recaller.used(trajectory)
+                await self.recaller.note_use(trajectory)
             # Branches share the calls of their trunk: the collector forgets them for the group.
             if self.journal is not None and not trajectory.shared:
                 self.journal.forget(trajectory.thread)

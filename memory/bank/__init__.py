@@ -372,18 +372,18 @@ class RubricBank:
         """Remove it from every view, and its text from the journal."""
         await asyncio.to_thread(self._store.remove, identifier)
 
-    async def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
+    async def note_use(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
         """Record that a run was given these items; repeating it for the run changes nothing."""
-        await asyncio.to_thread(self._store.uses.used, trajectory_id, ids, question)
+        await asyncio.to_thread(self._store.uses.note_use, trajectory_id, ids, question)
 
-    async def contributed(self, uses: Sequence[ItemUse]) -> None:
+    async def note_contributions(self, uses: Sequence[ItemUse]) -> None:
         """Record what episodes did in a run; one that keeps failing is disabled, with a note.
 
         If repeated for the same run, the last record counts.
         """
         await asyncio.to_thread(self._store.note_uses, uses)
 
-    async def judged(self, judgements: Iterable[Judgement]) -> None:
+    async def note_judgements(self, judgements: Iterable[Judgement]) -> None:
         """Record how well runs were judged: for each, the mean over its scored stages."""
         for judgement in judgements:
             known = [
@@ -392,11 +392,11 @@ class RubricBank:
                 if stage.score is not None and not stage.unscored_reason
             ]
             if known:
-                await self.scored(judgement.trajectory_id, sum(known) / len(known))
+                await self.note_score(judgement.trajectory_id, sum(known) / len(known))
 
-    async def scored(self, trajectory_id: str, mean: float) -> None:
+    async def note_score(self, trajectory_id: str, mean: float) -> None:
         """Record a run's mean score over its scored stages, in [0, 1]; the last one counts."""
-        await asyncio.to_thread(self._store.uses.scored, trajectory_id, mean)
+        await asyncio.to_thread(self._store.uses.note_score, trajectory_id, mean)
 
     async def stats(self) -> BankStats:
         return await asyncio.to_thread(self._stats)

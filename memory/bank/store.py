@@ -98,14 +98,14 @@ class BankUses:
         self._means: dict[str, float] = {}
         self._uses: dict[str, dict[tuple[str, str], ItemUse]] = {}
 
-    def used(self, trajectory: str, ids: Sequence[str], question: str) -> None:
+    def note_use(self, trajectory: str, ids: Sequence[str], question: str) -> None:
         key = question_key(question)
         self._append(Used(trajectory=trajectory, ids=tuple(ids), question=key))
 
-    def scored(self, trajectory: str, mean: float) -> None:
+    def note_score(self, trajectory: str, mean: float) -> None:
         self._append(ScoredUse(trajectory=trajectory, mean=mean))
 
-    def noted(self, uses: Sequence[ItemUse]) -> None:
+    def note(self, uses: Sequence[ItemUse]) -> None:
         if uses:
             self._append(*uses)
 
@@ -304,7 +304,7 @@ class BankStore:
 
     def note_uses(self, uses: Sequence[ItemUse]) -> None:
         """Count what episodes did in a run; one that keeps failing is disabled, unless pinned."""
-        self.uses.noted(uses)
+        self.uses.note(uses)
         for identifier in {one.item for one in uses}:
             version = self.catalogue.by_id(identifier)
             live = version is not None and version.live and not version.pinned

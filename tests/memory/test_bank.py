@@ -283,7 +283,7 @@ async def test_what_is_removed_is_gone_from_every_view_and_its_text_from_the_dis
     await bank.put(reflection("cache secret-one", "old", "- secret-two", rubrics="secret-three"))
     await bank.put(reflection("cache secret-one", "new", "- public"))
     await bank.search("cache")
-    await bank.used("run", ["old"], "cache secret-one")
+    await bank.note_use("run", ["old"], "cache secret-one")
     for identifier in ("old", "new"):
         await bank.remove(identifier)
     assert await everywhere(bank, "cache secret-one") == {"other"}
@@ -359,7 +359,7 @@ async def test_stats_count_what_is_there(bank: RubricBank, tmp_path: Path):
     await bank.put(reflection("rome", "e", **FLAGGED))
     await bank.disable("c")
     await bank.remove("d")
-    await bank.used("run", ["b"], "cache")
+    await bank.note_use("run", ["b"], "cache")
     before = await bank.stats()
     assert (before.embedder, before.index_bytes) == ("", 0)
     await bank.search("cache")
@@ -380,9 +380,9 @@ async def test_an_item_says_how_often_it_was_recalled_and_how_those_runs_were_sc
 ):
     await put(bank, ("cache", "a"), ("heap", "b"))
     for run, items in (("r1", ["a", "b"]), ("r2", ["a"]), ("r3", ["a"]), ("r1", ["b"])):
-        await bank.used(run, items, "a secret question")
+        await bank.note_use(run, items, "a secret question")
     for run, mean in (("r1", 0.1), ("r2", 0.8), ("r1", 0.5), ("r9", 1.0)):
-        await bank.scored(run, mean)
+        await bank.note_score(run, mean)
     counted = {i.reflection.id: (i.recalled, i.mean_score) for i in await bank.items()}
     assert counted == {"a": (3, pytest.approx(0.65)), "b": (1, 0.5)}
     assert (await bank.stats()).uses == 3
@@ -396,11 +396,11 @@ async def test_a_use_cut_by_a_crash_is_passed_over_and_a_damaged_one_is_told(
     bank: RubricBank, tmp_path: Path
 ):
     await bank.put(reflection("cache", "a"))
-    await bank.used("r1", ["a"], "q")
+    await bank.note_use("r1", ["a"], "q")
     with (tmp_path / "bank" / "uses.jsonl").open("a") as file:
         file.write('{"trajectory": "r2", "ids"')
     assert (await bank.items())[0].recalled == 1
-    await bank.used("r3", ["a"], "q")
+    await bank.note_use("r3", ["a"], "q")
     assert (await bank.items())[0].recalled == 2
     with (tmp_path / "bank" / "uses.jsonl").open("a") as file:
         file.write("{}\n")
@@ -473,12 +473,12 @@ async def test_an_export_brought_into_an_empty_bank_is_the_same_bank(tmp_path: P
 async def test_a_bank_goes_back_to_what_it_was_with_its_uses(tmp_path: Path):
     bank, copy = bank_in(tmp_path), tmp_path / "copy"
     await put(bank, ("cache", "a"), ("heap", "b"))
-    await bank.used("run", ["a"], "q")
+    await bank.note_use("run", ["a"], "q")
     assert len(await bank.search("cache")) == 2
     assert await bank.snapshot(copy) == 2
     await bank.put(reflection("cache", "c"))
     await bank.disable("b")
-    await bank.used("later", ["b"], "q")
+    await bank.note_use("later", ["b"], "q")
     assert ids(await bank.search("cache")) == ["c"]
     other = bank_in(tmp_path)
     assert ids(await other.items()) == ["c"]
@@ -539,7 +539,7 @@ async def test_what_was_removed_stays_removed_by_way_of_a_time_before_it_came(
 async def test_a_damaged_line_of_a_snapshot_changes_nothing(tmp_path: Path, name: str):
     bank, copy = bank_in(tmp_path), tmp_path / "copy"
     await bank.put(reflection("cache", "a"))
-    await bank.used("run", ["a"], "q")
+    await bank.note_use("run", ["a"], "q")
     await bank.snapshot(copy)
     await bank.put(reflection("heap", "b"))
     (copy / name).write_bytes((copy / name).read_bytes().replace(b'"', b"\xff", 1))
@@ -638,7 +638,7 @@ async def test_episodes_on_questions_of_the_same_form_are_found_by_it(tmp_path: 
     assert await bank.formed("When did the director of film Iris die?") == ()
     assert await bank.formed("Who?") == await bank.formed("") == ()
     failing = [ItemUse(trajectory=f"t{n}", item="f2", use="plan", shown=1) for n in range(2)]
-    await bank.contributed(failing)
+    await bank.note_contributions(failing)
     assert [m.episode.id for m in await bank.formed(asked.format("X"))] == ["f1", "f0", "f2"]
     await bank.disable("f1")
     await bank.remove("f0")
@@ -668,12 +668,12 @@ async def test_an_episode_that_keeps_failing_sinks_and_is_disabled_with_a_note(b
         await bank.put(episode(f"Where is {name}?", name, names=("Mira Holt",)))
     before = leads(await bank.sharing("Mira Holt"))
     sunk, other = before
-    await bank.contributed([told("run 0", sunk, failed=1)])
+    await bank.note_contributions([told("run 0", sunk, failed=1)])
     assert leads(await bank.sharing("Mira Holt")) == [other, sunk]
     await bank.pin(other)
     for n in range(1, FAILING):
-        await bank.contributed([told(f"run {n}", sunk), told(f"run {n}", other)])
-    await bank.contributed([told("run 9", other)])
+        await bank.note_contributions([told(f"run {n}", sunk), told(f"run {n}", other)])
+    await bank.note_contributions([told("run 9", other)])
     assert leads(await bank.sharing("Mira Holt")) == [other], "a pinned one stays"
     item = await bank.item(sunk)
     assert item and item.disabled and "no use" in item.note
@@ -681,7 +681,7 @@ async def test_an_episode_that_keeps_failing_sinks_and_is_disabled_with_a_note(b
         ("pointer", 5, 5, 0, 1)
     ]
     await bank.disable(sunk, False)
-    await bank.contributed([told("run 10", sunk, used=1)])
+    await bank.note_contributions([told("run 10", sunk, used=1)])
     item = await bank.item(sunk)
     assert item and item.live and item.note == ""
 

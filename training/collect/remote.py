@@ -238,7 +238,7 @@ class LineRecaller:
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
         """The run does so at its step's end, if at all."""
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         """Recorded by the run, which stores the trajectory."""
 
 

@@ -295,7 +295,7 @@ class RolloutGroups:
             scores = await self._reflect(rollout, judgement) if rollout.candidates else ""
             found[rollout.member.number] = told(judgement) | {REFLECTIONS: scores}
             if self._bank is not None and rollout.trajectory.recalled:
-                await self._recaller().used(rollout.trajectory)
+                await self._recaller().note_use(rollout.trajectory)
         return found
 
     async def _reflect(self, rollout: EndedRollout, judgement: Judgement) -> str:
@@ -387,5 +387,5 @@ class ToldRecaller:
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
         """A training by verl leaves no episodes."""
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         """Recorded by the actor, which receives the rollout's end."""

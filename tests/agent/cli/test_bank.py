@@ -67,8 +67,8 @@ def test_the_most_of_what_is_sorted_by_comes_last(data: Path, sort: str, order: 
         reflection("b", "B?", score=0.8, written_at=datetime(2026, 1, 1, tzinfo=UTC)),
         reflection("c", "C?", score=0.7, written_at=datetime(2026, 1, 3, tzinfo=UTC)),
     )
-    asyncio.run(held.used("run-7", ["b", "c"], "D?"))
-    asyncio.run(held.used("run-8", ["b"], "E?"))
+    asyncio.run(held.note_use("run-7", ["b", "c"], "D?"))
+    asyncio.run(held.note_use("run-8", ["b"], "E?"))
     listed = bank_json("list", "--sort", sort)["reflections"]
     assert [item["id"] for item in listed] == order
 
@@ -87,7 +87,7 @@ def test_a_reflection_is_shown_with_where_it_comes_from(data: Path):
             reflection_score=PARTS,
         ),
     )
-    asyncio.run(held.used("run-7", ["new"], "Another?"))
+    asyncio.run(held.note_use("run-7", ["new"], "Another?"))
     asyncio.run(held.scored("run-7", 0.625))
     shown = bank("show", "ne").stdout
     for said in (
@@ -175,7 +175,7 @@ def test_stats_are_told_while_another_process_rewrites_the_index(data: Path):
 
 def test_stats_count_what_there_is(data: Path):
     held = put(data, reflection("a"), reflection("b"), reflection("c", "C?", flags=("It is odd.",)))
-    asyncio.run(held.used("run-7", ["b"], "D?"))
+    asyncio.run(held.note_use("run-7", ["b"], "D?"))
     counted = bank_json("stats")
     assert {name: counted[name] for name in ("live", "replaced", "quarantined", "uses")} == {
         "live": 1, "replaced": 1, "quarantined": 1, "uses": 1,

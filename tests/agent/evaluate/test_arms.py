@@ -128,7 +128,7 @@ class FixedRecaller:
     async def recall(self, question: str) -> Recall:
         return Recall((Recollection(id="r1", question="Another?"),), "Earlier: read twice.\n")
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         self.told += 1
 
 

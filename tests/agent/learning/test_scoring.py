@@ -129,12 +129,12 @@ async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_hel
     run = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
     bank = bank_in(tmp_path)
     await put(bank, ("heap", "a"))
-    await bank.used(run.id, ["a"], run.question)
+    await bank.note_use(run.id, ["a"], run.question)
     each = {Stage.RESEARCH: (item("Searches."),), Stage.ANSWER: (item("Says."),)}
     buffer = add(RubricBuffer(question=run.question), each, 0, "")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))
     [judged] = (await ComposedJudge(inner, gated()).judge(group_of(run), buffer)).judgements
     assert [stage.score for stage in judged.stages] == [1.0, 0.5, 1.0, 0.5]
-    await bank.judged([judged])
+    await bank.note_judgements([judged])
     [told] = await bank.items()
     assert told.mean_score == 0.5, "plan and review were let through, and not judged"

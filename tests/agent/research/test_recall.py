@@ -40,7 +40,7 @@ class FixedRecaller:
         given = Recollection(id="r1", question="What is kept?", own=True, score=0.8)
         return Recall((given,), self.blocks[len(self.asked) - 1])
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         self.told.append(trajectory.id)
 
 
@@ -233,5 +233,5 @@ async def test_a_bank_that_cannot_count_a_use_costs_no_answer(tmp_path: Path):
     told: list[str] = []
     bank = bank_in(tmp_path)
     (tmp_path / "bank" / "uses.jsonl").mkdir(parents=True)
-    await BankRecaller(bank, tell=told.append).used(trajectory("It is."))
+    await BankRecaller(bank, tell=told.append).note_use(trajectory("It is."))
     assert "not counted" in told[0]

@@ -651,7 +651,7 @@ class OneLesson:
         item = Recollection(id="r1", question="What is nought?")
         return Recall((item,), "<reference_examples>\nMind nought.\n</reference_examples>\n\n")
 
-    async def used(self, trajectory: Trajectory) -> None:
+    async def note_use(self, trajectory: Trajectory) -> None:
         self.told.append(trajectory.thread)
 
 
