@@ -19,7 +19,7 @@ from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import folded
 from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, ItemUse, RubricBank
-from rubricem.memory.bank.events import Recalled, RecalledEpisodes
+from rubricem.memory.bank.events import RecalledEpisodes, RecalledReflections
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     Basis,
@@ -156,7 +156,7 @@ class BankRecaller:
         self._tell = tell
 
     async def recall(self, question: str) -> Recall:
-        at, found, led = self._generation, Recalled(), RecalledEpisodes()
+        at, found, led = self._generation, RecalledReflections(), RecalledEpisodes()
         try:
             if self._kinds != "episodes":
                 found = await self._bank.recall(question, self._k, self._floor, at, own=self._own)
@@ -266,7 +266,7 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
     return _recalled_block(parts)
 
 
-def _items(found: Recalled) -> tuple[Recollection, ...]:
+def _items(found: RecalledReflections) -> tuple[Recollection, ...]:
     own = [(found.own, None)] if found.own else []
     similar = [(match.reflection, match.similarity) for match in found.similar]
     return tuple(

@@ -41,8 +41,8 @@ from rubricem.memory.bank.events import (
     Imported,
     Match,
     Put,
-    Recalled,
     RecalledEpisodes,
+    RecalledReflections,
     Record,
     Released,
     kind_of,
@@ -65,7 +65,7 @@ __all__ = [
     "Imported",
     "ItemUse",
     "Match",
-    "Recalled",
+    "RecalledReflections",
     "Record",
     "Released",
     "RubricBank",
@@ -332,7 +332,7 @@ class RubricBank:
         generation: int | None = None,
         *,
         own: bool = True,
-    ) -> Recalled:
+    ) -> RecalledReflections:
         """At most k reflections to put before a question.
 
         The question's own comes first, if `own`. Of the others no two are about the same question,
@@ -343,14 +343,14 @@ class RubricBank:
         left = k - (itself is not None)
         try:
             if not await self._has_others(left, question_key(question), at):
-                return Recalled(itself)
+                return RecalledReflections(itself)
             search = await self._search()
             similar = await asyncio.to_thread(
                 search.diverse, question, left, floor, at, itself is not None
             )
         except RubricemError as error:
-            return Recalled(itself, fault=error)
-        return Recalled(itself, tuple(similar))
+            return RecalledReflections(itself, fault=error)
+        return RecalledReflections(itself, tuple(similar))
 
     async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
         """Add a version that a person wrote, at the place `by`; the old one goes to the history."""

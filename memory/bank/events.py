@@ -423,8 +423,8 @@ class RecalledEpisodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
-    """What is worth knowing before a question."""
+class RecalledReflections:
+    """The reflections that may help with a question."""
 
     own: Reflection | None = None
     """of this very question"""
