@@ -245,7 +245,7 @@ class TrainingJob:
     """None: `config` is a TrainConfig, which names its rows"""
     rule: RowRule
     """how judged groups become rows"""
-    rules: frozenset[Rule] = frozenset()
+    stricter: frozenset[Rule] = frozenset()
     """the rejection rules beyond the first four, of runs that are imitated"""
 
     @classmethod
@@ -264,7 +264,7 @@ class TrainingJob:
         files, every = list[Path](), Compiled()
         for number, path in enumerate(config.rows):
             found = await compile_rows(
-                path, config.model, self.rule, self.rules, imitate=method == "sft"
+                path, config.model, self.rule, self.stricter, imitate=method == "sft"
             )
             if found is None:
                 files.append(path)
@@ -361,7 +361,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
                 "none, and exported rows were made with theirs.",
                 f"Leave out {RULES}, or name the runs' folders under sft.",
             )
-        return replace(job, rules=rules)
+        return replace(job, stricter=rules)
     table = values.pop(TABLE, None)
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})

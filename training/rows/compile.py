@@ -171,17 +171,17 @@ class Demonstration:
 
 
 def demonstrate(
-    trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
+    trajectory: Trajectory, stricter: Collection[Rule] = (), system: str | None = None
 ) -> Demonstration | str:
     """The demonstration of a finished trajectory that breaks no rule, or why there is none.
 
-    `rules` switches on those of `SWITCHED`. `system` is the prompt of a re-cast trace, as
+    `stricter`: those of `SWITCHED` that count. `system` is the prompt of a re-cast trace, as
     `free_prompt` has it; None: the full one with the default limit.
     """
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
-    supported = _supported(trajectory) if Rule.SUPPORT in rules else None
-    if broken := rejected(trajectory, citations=Rule.CITATION in rules, supported=supported):
+    supported = _supported(trajectory) if Rule.SUPPORT in stricter else None
+    if broken := rejected(trajectory, citations=Rule.CITATION in stricter, supported=supported):
         return f"rejected by the rule {broken.rule}"
     if trajectory.decoding is Decoding.FREE:
         return Demonstration.of(trajectory)
@@ -235,10 +235,10 @@ class ExportedConversation(Versioned):
 
     @classmethod
     def of(
-        cls, trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
+        cls, trajectory: Trajectory, stricter: Collection[Rule] = (), system: str | None = None
     ) -> "ExportedConversation | str":
         """That of a trajectory, or why it is not to be imitated, as `demonstrate` says."""
-        shown = demonstrate(trajectory, rules, system)
+        shown = demonstrate(trajectory, stricter, system)
         if isinstance(shown, str):
             return shown
         messages = (*shown.opening(), *shown.turns())
@@ -338,11 +338,11 @@ NOTHING_WRITTEN = "nothing of it has ids"
 async def imitation_row(
     trajectory: Trajectory,
     tokeniser: Tokeniser,
-    rules: Collection[Rule] = (),
+    stricter: Collection[Rule] = (),
     system: str | None = None,
 ) -> TrainRow | str:
     """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it."""
-    shown = demonstrate(trajectory, rules, system)
+    shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
     return await _shown_row(shown, trajectory.id, trajectory.policy_version, tokeniser)
@@ -463,14 +463,14 @@ async def each_row(
     run: RunDirectory,
     tokeniser: Tokeniser | None = None,
     rule: RowRule = SS_GRPO,
-    rules: Collection[Rule] = (),
+    stricter: Collection[Rule] = (),
     imitate: bool = False,
 ) -> Results:
     """The rows of the finished steps, one group in memory at a time.
 
     In the place of a sequence that gives no row stands the reason. Without a tokeniser what has
-    no ids is such. `imitate`: the accepted rollouts are imitated, whoever wrote them. `rules`: of
-    what is imitated, the rejection rules beyond the first four.
+    no ids is such. `imitate`: the accepted rollouts are imitated, whoever wrote them. `stricter`:
+    of what is imitated, the rejection rules beyond the first four.
     """
     manifest = run.manifest()
     if imitate or manifest.imitated:
@@ -479,7 +479,7 @@ async def each_row(
             yield (
                 NO_IDS
                 if tokeniser is None
-                else await imitation_row(trace, tokeniser, rules, system)
+                else await imitation_row(trace, tokeniser, stricter, system)
             )
         return
     for judged in judged_groups(run):
@@ -531,12 +531,12 @@ def write_rows(path: Path, rows: Iterable[Value]) -> None:
 
 
 async def compile_rows(
-    path: Path, model: str, rule: RowRule, rules: Collection[Rule] = (), *, imitate: bool = False
+    path: Path, model: str, rule: RowRule, stricter: Collection[Rule] = (), *, imitate: bool = False
 ) -> Compiled | None:
     """The rows of a collecting run, or of a file of conversations; None: it holds rows already."""
     if (run := RunDirectory(path)).unexported:
         # As `each_row` gives them.
-        encoded = each_encoded(run, model, rule, rules, imitate)
+        encoded = each_encoded(run, model, rule, stricter, imitate)
         return compiled([found async for found in encoded])
     return await _compile_conversations(path, model) if _holds_conversations(path) else None
 
@@ -579,7 +579,7 @@ async def each_encoded(
     run: RunDirectory,
     model: str | None,
     rule: RowRule,
-    rules: Collection[Rule],
+    stricter: Collection[Rule],
     imitate: bool = False,
 ) -> Results:
     kept = run.manifest().settings
@@ -587,7 +587,7 @@ async def each_encoded(
     known = needs and (model or not kept["base_url"])
     opening = open_tokeniser(model or kept["model"]) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):
-        async for found in each_row(run, tokeniser, rule, rules, imitate):
+        async for found in each_row(run, tokeniser, rule, stricter, imitate):
             # Others than those for imitation may have their sampler's ids.
             if isinstance(found, TrainRow) and found.objective == "sft":
                 yield found.model_copy(update={"tokenizer": vocabulary})
