@@ -527,7 +527,7 @@ class RunDesk:
         """Pass on a person's answer; Refused (409) if it was answered before."""
         (await self.at_work(run)).answer(answered)
 
-    async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.Told]]:
+    async def follow(self, run: str, after: int = 0) -> AsyncIterator[list[feed.LoggedEvent]]:
         """Events of a run after a given one, until its end; [] after a while without any.
 
         Ends early if the server ends: a client reconnects with the last number.

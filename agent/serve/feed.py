@@ -286,8 +286,6 @@ class Telling:
         return [*self._checked(), ("plan", {"text": plan.research_plan})]
 
 
-Tell = Callable[[str, dict[str, Any]], None]
-
 MOST_EVENTS, SECOND = 5, 1.02
 """most events in any period of this length, with a margin for clocks that round"""
 EVERY = {"text": 0.35, "note": 1.0, "usage": 1.0}
@@ -302,7 +300,7 @@ class Pacer:
     Once a run has ended the rest is passed on at once: nobody should wait for a finished answer.
     """
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Callable[[str, dict[str, Any]], None]) -> None:
         self._tell = tell
         self._queue: deque[SaidEvent] = deque()
         self._times: deque[float] = deque(maxlen=MOST_EVENTS)
@@ -416,7 +414,7 @@ AGAIN = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoggedEvent:
     """One event; `frame` is its form as a server-sent event."""
 
     id: int
@@ -425,7 +423,7 @@ class Told:
     frame: bytes
 
     @classmethod
-    def of(cls, number: int, name: str, data: Mapping[str, Any]) -> "Told":
+    def of(cls, number: int, name: str, data: Mapping[str, Any]) -> "LoggedEvent":
         frame = f"id: {number}\nevent: {name}\ndata: {_json(data)}\n\n"
         return cls(number, name, data, frame.encode())
 
@@ -454,8 +452,8 @@ class EventLog(News):
         self._executor = executor
         self._offsets = array("q")
         self._size = 0
-        self._tail: deque[Told] = deque(maxlen=TAIL)
-        self._pending: list[Told] = []
+        self._tail: deque[LoggedEvent] = deque(maxlen=TAIL)
+        self._pending: list[LoggedEvent] = []
         self._flushing: asyncio.Task[None] | None = None
         self.watchers = 0
 
@@ -467,11 +465,11 @@ class EventLog(News):
     def append(self, name: str, data: Mapping[str, Any]) -> None:
         """Number an event; it is sent as soon as it is in the file."""
         self.last += 1
-        self._pending.append(Told.of(self.last, name, data))
+        self._pending.append(LoggedEvent.of(self.last, name, data))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
 
-    async def read(self, after: int) -> list[Told]:
+    async def read(self, after: int) -> list[LoggedEvent]:
         """The events after a number, at most `BATCH`; empty if there are none yet."""
         after = max(after, self.begins - 1)
         if after >= self.told:
@@ -543,27 +541,27 @@ class EventLog(News):
                 self._add(_parsed(self.told + 1, line).name, len(line))
         self.last = self.told
 
-    def _read(self, after: int, last: int) -> list[Told]:
+    def _read(self, after: int, last: int) -> list[LoggedEvent]:
         numbers = range(after + 1, last + 1)
         try:
             with opened_plain(self.path) as file:
                 file.seek(self._offsets[after])
                 return [_parsed(number, file.readline()) for number in numbers]
         except OSError:
-            return [Told.of(number, "note", {"message": GONE}) for number in numbers]
+            return [LoggedEvent.of(number, "note", {"message": GONE}) for number in numbers]
 
 
 def _json(value: Mapping[str, Any]) -> str:
     return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _parsed(number: int, line: bytes) -> Told:
+def _parsed(number: int, line: bytes) -> LoggedEvent:
     """A line as its event; an unreadable one becomes a note, so that no number is missing."""
     try:
         value = json.loads(line)
-        return Told.of(number, str(value["event"]), value["data"])
+        return LoggedEvent.of(number, str(value["event"]), value["data"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return Told.of(number, "note", {"message": "this event was damaged on disk"})
+        return LoggedEvent.of(number, "note", {"message": "this event was damaged on disk"})
 
 
 MOST_HELD = 256

@@ -35,7 +35,7 @@ from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import (
     BEAT,
     END,
-    Told,
+    LoggedEvent,
     checklist,
     citations_of,
     ended,
@@ -288,7 +288,7 @@ class _Runs:
         trajectory = self.desk.store.load(run)
         told = [*ended(trajectory), (END, {})]
         return b"".join(
-            Told.of(number, name, {"t": trajectory.seconds, **held}).frame
+            LoggedEvent.of(number, name, {"t": trajectory.seconds, **held}).frame
             for number, (name, held) in enumerate(told, start=1)
         )
 
