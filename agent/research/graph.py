@@ -77,9 +77,6 @@ END = "__end__"
 """LangGraph's name for it, repeated here since importing LangGraph takes a second"""
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
 
-NOTHING = ""
-"""the query of a run that was cut, while it passes through the remaining nodes"""
-
 
 @with_config(ConfigDict(extra="ignore"))
 class ResearchLimits(TypedDict, total=False):
@@ -360,12 +357,12 @@ def build_graph(
         state, ResearchLimits, input_schema=sent, output_schema=received
     )
     graph.add_edge(START, "recall")
-    for name, following in WAYS.items():
+    for name, after in WAYS.items():
         graph.add_node(name, _node(name, whose), input_schema=state)
-        if len(following) == 1:
-            graph.add_edge(name, *following)
+        if len(after) == 1:
+            graph.add_edge(name, *after)
         else:
-            graph.add_conditional_edges(name, _after, [*following])
+            graph.add_conditional_edges(name, _after, [*after])
     return graph.compile(checkpointer=checkpointer)
 
 
@@ -461,7 +458,7 @@ async def _walk(
                 query = await STEPS[name](run, decoder, query)
             except RunCut as cut:
                 await close(run, decoder, cut)
-                query = NOTHING
+                query = ""  # after `approve`, None would ask for another plan
         run.path.append(name)
         if on and not ahead and (after := following(name, query)) != END:
             ahead.append(after)

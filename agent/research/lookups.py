@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal
 
 from rubricem.agent.research.candidates import moment, nation
 from rubricem.agent.research.plans import (
@@ -33,7 +32,6 @@ from rubricem.agent.transcript.words import (
 from rubricem.memory.schema import PastLookup, Source
 
 _WORD = re.compile(r"[^\W_]+(?:['\u2019.-][^\W_]+)*")
-Asked = Literal["name", "place", "date", "words"]
 
 
 @dataclass(frozen=True, slots=True)
