@@ -27,7 +27,6 @@ from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.transcript.question import Ask, Branch
 from rubricem.judge.buffers import bring_in, kept_criteria
 from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
-from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
@@ -51,7 +50,6 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import counted, seed_of
 from rubricem.training.collect.directory import (
     GroupRecord,
-    Manifest,
     RunDirectory,
     StepMemory,
     group_name,
@@ -177,30 +175,6 @@ class InForce(Value):
     criteria: tuple[Criterion, ...]
 
 
-async def scaffolds(
-    run: RunDirectory,
-    manifest: Manifest,
-    buffers: BufferStore,
-    step: int,
-    name: str,
-    question: Question,
-) -> list[Scaffold]:
-    """The scaffold of each member of the group `name`; empty in a run without scaffolding.
-
-    The criteria are saved before the first rollout, so that a resumed step shows the same.
-    """
-    if manifest.scaffold is None:
-        return [Scaffold()] * manifest.group_size
-    part = f"{name}-criteria"
-    found = run.part(step, part, InForce)
-    if found is None:
-        buffer = await asyncio.to_thread(rubric_of, buffers, question)
-        found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
-        await asyncio.to_thread(run.save_part, step, part, found)
-    seed = f"{manifest.seed}:{name}"
-    return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
-
-
 def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
     """The rubric that rollouts of a question are shown and scored on; not saved here.
 
@@ -208,14 +182,13 @@ def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
     """
     buffer = buffers.load(question.question)
     gone = {criterion.meaning for criterion in buffer.retired.get(Stage.ANSWER, ())}
-    own = [c for c in _criteria_from(question.criteria) if c.meaning not in gone]
+    # A plain text is worth one point.
+    points = [
+        ("", c, 1.0) if isinstance(c, str) else ("", c.criterion, c.points)
+        for c in question.criteria
+    ]
+    own = [c for c in kept_criteria(points) if c.meaning not in gone]
     return bring_in(buffer, {Stage.ANSWER: own}, "from the questions file")
-
-
-def _criteria_from(written: Sequence[str | ChecklistItem]) -> tuple[Criterion, ...]:
-    """Persistent criteria from plain texts, worth one point each, and from checklist items."""
-    items = (ChecklistItem(criterion=w, points=1) if isinstance(w, str) else w for w in written)
-    return kept_criteria([("", item.criterion, item.points) for item in items])
 
 
 TOLD_EVERY = 60.0
@@ -324,7 +297,7 @@ class Collector:
     ) -> list["asyncio.Future[Rollout]"]:
         """Start the rollouts of a question, each as soon as there is a place for it."""
         rollouts: list[asyncio.Future[Rollout]] = []
-        shown = await scaffolds(self.run, self._manifest, self.buffers, step, name, question)
+        shown = await self._scaffolds(step, name, question)
         threads = [thread_of(name, member) for member in range(len(shown))]
         before = await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
         for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
@@ -339,6 +312,23 @@ class Collector:
             work = self._rollout(name, question, member, scaffold, trunk)
             rollouts.append(tasks.create_task(work))
         return rollouts
+
+    async def _scaffolds(self, step: int, name: str, question: Question) -> list[Scaffold]:
+        """The scaffold of each member of the group `name`; empty in a run without scaffolding.
+
+        The criteria are saved before the first rollout, so that a resumed step shows the same.
+        """
+        manifest = self._manifest
+        if manifest.scaffold is None:
+            return [Scaffold()] * manifest.group_size
+        part = f"{name}-criteria"
+        found = self.run.part(step, part, InForce)
+        if found is None:
+            buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
+            found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
+            await asyncio.to_thread(self.run.save_part, step, part, found)
+        seed = f"{manifest.seed}:{name}"
+        return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
     def _ended(self, thread: str) -> Rollout | None:
         """A rollout that ended before; None if it failed, so that it continues from its journal."""

@@ -204,13 +204,12 @@ async def open_collector(
 def _journal(run: RunDirectory, meter: Meter) -> Journal:
     """The run's journal; replies of committed steps are not kept in memory."""
     finished = run.finished_steps()
-    return run.journal(meter.hear, lambda thread: _step_of(thread) >= finished)
 
+    def left(thread: str) -> bool:
+        step = re.match(r"s(\d+)-q", thread)  # none in what belongs to no step
+        return step is not None and int(step[1]) >= finished
 
-def _step_of(thread: str) -> int:
-    """The step that a thread of the journal belongs to; -1: none."""
-    found = re.match(r"s(\d+)-q", thread)
-    return int(found[1]) if found else -1
+    return run.journal(meter.hear, left)
 
 
 def _all_code(options: CollectOptions) -> bool:
