@@ -64,17 +64,12 @@ from rubricem.agent.sources.offers import (
     Offer,
     call_grammar,
 )
-from rubricem.agent.transcript.question import (
-    CUT,
-    Found,
-    RunCut,
-    cut_words,
-    snippet,
-    tool_output,
-)
+from rubricem.agent.transcript.question import Found, RunCut, snippet, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
 from rubricem.agent.transcript.words import (
+    CUT,
     content_words,
+    cut_words,
     folded,
     names,
     overlap,

@@ -43,7 +43,6 @@ from rubricem.agent.research.quoting import (
 )
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import by_meaning
-from rubricem.agent.transcript.question import part_about
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import (
     closest_sentence,
@@ -51,6 +50,7 @@ from rubricem.agent.transcript.words import (
     dotted_names,
     names_page,
     overlap,
+    part_about,
 )
 from rubricem.memory.language import (
     beginning,

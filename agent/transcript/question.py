@@ -18,7 +18,6 @@ question.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,9 +25,8 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
-from rubricem.agent.transcript.words import content_words
+from rubricem.agent.transcript.words import CUT, cut_words, part_about, part_saying
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.language import beginning, language_of, length, sentences
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage, Value
 from rubricem.memory.text import one_line, storable
 
@@ -280,7 +278,6 @@ def checked(question: str) -> str:
 
 
 OPEN_PAGE = "open_page"
-CHARACTERS_A_WORD = 10
 
 
 def tool_output(
@@ -334,74 +331,6 @@ def snippet(
         text = "... " + cut_words(source.text[len(begun) :].lstrip(), words)
     body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
-
-
-CUT = " ..."
-
-
-def part_saying(text: str, words: int, said: str) -> str:
-    """The part of a sentence up to where it has said something, and half the words beside it.
-
-    From its beginning, where that is near: at most `words` words before the end of what is said.
-    """
-    at = text.find(said)
-    if at < 0:
-        return cut_words(text, words)
-    sentence = max((match.end() for match in _SENTENCE_END.finditer(text, 0, at)), default=0)
-    lead = text[sentence:at]
-    before = lead.split()
-    near = len(before) + len(said.split()) <= words
-    lead = lead if near else f"{CUT.strip()} {' '.join(before[-words // 2 :])} "
-    behind = cut_words(text[at + len(said) :], words // 4)
-    return f"{lead.lstrip()}{said}{behind}"
-
-
-_SENTENCE_END = re.compile(r"[.!?]\s+(?=[^\sa-z])")
-
-
-def part_about(text: str, words: int, query: str) -> str:
-    """The run of whole sentences, of at most `words` words, that has most words of a query.
-
-    Of equals the first; the sentence itself, cut, where it is longer than that.
-    """
-    if length(text) <= words:
-        return text
-    spans, at = list[tuple[int, int, frozenset[str]]](), 0
-    language = language_of(query)
-    wanted = content_words(query, language)
-    for said in sentences(text):
-        at = text.index(said, at)
-        spans.append((at, at + len(said), wanted & content_words(said, language)))
-        at += len(said)
-    best, best_rank = (0, 0), (-1, 0)
-    for first in range(len(spans)):
-        held, total = set[str](), 0
-        for last in range(first, len(spans)):
-            if last > first and length(text[spans[first][0] : spans[last][1]]) > words:
-                break
-            held |= spans[last][2]
-            total += len(spans[last][2])
-            if (len(held), total) > best_rank:
-                best, best_rank = (first, last), (len(held), total)
-    start = spans[best[0]][0]
-    # What there is room for behind it tells on.
-    shown = cut_words(text[start:], words)
-    return f"... {shown}" if start else shown
-
-
-def cut_words(text: str, words: int) -> str:
-    """The first `words` words of a text, with CUT where it goes on.
-
-    White space is kept and counts nothing, as code and tables are indented; what has no
-    spaces is cut by length.
-    """
-    room = words * CHARACTERS_A_WORD
-    shown = beginning(text, words)
-    if len(shown) > room:
-        # One pass, which nothing undoes.
-        within = re.match(rf"(?:\s*+\S){{0,{room}}}+", text)
-        shown = min(shown, within[0] if within else "", key=len)
-    return shown + CUT if len(shown) < len(text.rstrip()) else text
 
 
 MOST_REJECTED = 5

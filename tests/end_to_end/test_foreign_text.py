@@ -59,8 +59,8 @@ from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
 from rubricem.agent.sources.web import Brave, Exa, SearXNG, Tavily, Wikipedia, row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
-from rubricem.agent.transcript.question import part_about
 from rubricem.agent.transcript.scaffold import ScaffoldDocument
+from rubricem.agent.transcript.words import part_about
 from rubricem.judge import pairwise, relative, stage_readers
 from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.evaluation.report import published_verdict

@@ -16,10 +16,10 @@ from rubricem.agent.transcript.question import (
     Found,
     OutOfTime,
     Spending,
-    part_about,
     snippet,
     tool_output,
 )
+from rubricem.agent.transcript.words import part_about
 from rubricem.judge.base import cut_off
 from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory, Usage
 from tests.support.policies import (
