@@ -226,10 +226,10 @@ class GroupScores:
     """whether its step is"""
 
 
-def _means(scores_G_S: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
-    """By stage, the mean of the known scores."""
+def _means(rollouts: Sequence[Sequence[float | None]]) -> dict[str, float | None]:
+    """By stage, the mean of the known scores; of each rollout one a stage, in order."""
     return {
-        stage.value: mean([s for scores in scores_G_S if (s := scores[place]) is not None])
+        stage.value: mean([s for scores in rollouts if (s := scores[place]) is not None])
         for place, stage in enumerate(Stage)
     }
 
