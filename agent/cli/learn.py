@@ -60,7 +60,7 @@ def rate(thread: str, score: str, comment: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class LessonPrinter:
     """Says what is being done on standard error, and what came of it on standard output."""
 
     quiet: bool = False
@@ -107,12 +107,12 @@ def learn(
     for thread in threads:
         store.load(thread)  # they must have ended
     wanted = (list(dict.fromkeys(threads)) or queued(store, every=every))[:limit]
-    tell = Tell(quiet=as_json)
-    lessons = [] if skip else learn_all(store, wanted, flags, tell)
+    printer = LessonPrinter(quiet=as_json)
+    lessons = [] if skip else learn_all(store, wanted, flags, printer)
     for thread in wanted if skip else ():
         set_mark(store.folder / thread, LearnMark(state="skipped", reason="a person skipped it"))
         lessons.append(Lesson(thread=thread, outcome="skipped", said="it waits no longer"))
-        tell.lesson(lessons[-1])
+        printer.lesson(lessons[-1])
     if as_json:
         import json
 
@@ -125,7 +125,7 @@ def learn(
 
 
 def learn_all(
-    store: RunStore, threads: Sequence[str], flags: Mapping[str, Any], tell: Tell
+    store: RunStore, threads: Sequence[str], flags: Mapping[str, Any], printer: LessonPrinter
 ) -> list[Lesson]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     given = {name: value for name, value in flags.items() if value is not None}
@@ -138,21 +138,21 @@ def learn_all(
     for (model, base_url), group in groups.items():
         # Whoever names the server now says which keys it gets: a folder's file, its own alone.
         named = given or {"model": model} | ({"base_url": base_url} if base_url != here else {})
-        lessons += learn_with(setup_of(load_settings(named)), group, tell)
+        lessons += learn_with(setup_of(load_settings(named)), group, printer)
     return lessons
 
 
-def learn_with(setup: "Setup", threads: Sequence[str], tell: Tell) -> list[Lesson]:
+def learn_with(setup: "Setup", threads: Sequence[str], printer: LessonPrinter) -> list[Lesson]:
     """The same for runs of one model, opened once; where it cannot be, all of the runs wait."""
     lessons: list[Lesson] = []
 
     def keep(lesson: Lesson) -> None:
         lessons.append(lesson)
-        tell.lesson(lesson)
+        printer.lesson(lesson)
 
     async def run() -> None:
-        with Interrupts(tell.aside).caught():
-            async with open_learner(setup, tell.doing) as learner:
+        with Interrupts(printer.aside).caught():
+            async with open_learner(setup, printer.doing) as learner:
                 for thread in threads:
                     keep(await learn_from(learner, thread))
 
@@ -168,17 +168,17 @@ def learn_with(setup: "Setup", threads: Sequence[str], tell: Tell) -> list[Lesso
 
 def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
     """Learn from a run that has just been shown, or say how."""
-    tell = Tell(quiet=quiet, beside=True)
+    printer = LessonPrinter(quiet=quiet, beside=True)
     store = setup.stores.runs
     try:
         if why := enter(store, trajectory):
-            tell.aside(why)
+            printer.aside(why)
         elif setup.reflecting.embedded:
-            _offer(store, tell)
+            _offer(store, printer)
         else:
-            learn_with(setup, [trajectory.thread], tell)
+            learn_with(setup, [trajectory.thread], printer)
     except RubricemError as error:
-        tell.aside(f"nothing was learnt from this run: {error}")
+        printer.aside(f"nothing was learnt from this run: {error}")
     except KeyboardInterrupt:
         click.echo(
             "nothing was learnt from this run: it was interrupted. "
@@ -187,10 +187,10 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
         )
 
 
-def _offer(store: RunStore, tell: Tell) -> None:
+def _offer(store: RunStore, printer: LessonPrinter) -> None:
     waiting = queued(store)
     said = f"{counted(len(waiting), 'run')} can be learnt from"
-    if tell.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if printer.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         click.echo(f"{said}: rubricem learn", err=True)
         return
     try:
@@ -198,6 +198,6 @@ def _offer(store: RunStore, tell: Tell) -> None:
     except click.Abort:
         wanted = False
     if wanted:
-        learn_all(store, waiting, {}, tell)
+        learn_all(store, waiting, {}, printer)
     else:
         click.echo("Later: rubricem learn", err=True)

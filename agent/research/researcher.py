@@ -237,7 +237,7 @@ class Researcher:
 
     async def keep(self, trajectory: Trajectory) -> Trajectory:
         """Save an ended run, wherever it was executed, and record what it had recalled."""
-        trajectory = await asyncio.to_thread(self._kept, trajectory)
+        trajectory = await asyncio.to_thread(self._save, trajectory)
         if trajectory.status is not Status.FAILED:
             if trajectory.recalled and self.recaller is not None:
                 await self.recaller.note_use(trajectory)
@@ -293,7 +293,7 @@ class Researcher:
         self._runs[thread] = run
         return run
 
-    def _kept(self, trajectory: Trajectory) -> Trajectory:
+    def _save(self, trajectory: Trajectory) -> Trajectory:
         """Save the ended run; if it repeats the saved one word for word, it keeps that one's id."""
         # The saved run may be damaged, but is about to be replaced.
         with suppress(RubricemError):
