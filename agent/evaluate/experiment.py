@@ -25,6 +25,7 @@ from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.learning.scoring import open_group_judge
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.sources.index import PassageCorpus
@@ -300,8 +301,13 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
         researcher = await stack.enter_async_context(opening)
         recaller = judge = None
         if any(arm.memory for arm in experiment.arms):
-            floor, context = given.similarity_floor, researcher.policy.context_tokens
-            recaller = given.stores.open_recaller(floor, context, tell, kinds=given.memory_items)
+            recaller = BankRecaller(
+                given.stores.open_bank(tell),
+                floor=given.similarity_floor,
+                context_tokens=researcher.policy.context_tokens,
+                kinds=given.memory_items,
+                tell=tell,
+            )
         if experiment.judge and any(q.rubric for q in experiment.questions.questions):
             own = None if experiment.judge_model else researcher.policy.reader
             choice = experiment.judge_model or given.model

@@ -75,25 +75,6 @@ class Stores:
 
         return RubricBank(self.data_dir, open_embedder, self.bank_server)
 
-    def open_recaller(
-        self,
-        floor: float | None,
-        context_tokens: int | None,
-        tell: Tell = hush,
-        *,
-        kinds: RecalledKinds = "both",
-        keeps: bool = False,
-    ) -> BankRecaller:
-        """What puts the bank's lessons before a question; see `BankRecaller`."""
-        return BankRecaller(
-            self.open_bank(tell),
-            floor=floor,
-            context_tokens=context_tokens,
-            kinds=kinds,
-            keeps=keeps,
-            tell=tell,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Setup:
@@ -291,12 +272,13 @@ async def open_researcher(
         meaning.embedder = await setup.open_embedder(tell, fetch=new)
         recaller = None
         if setup.memory != "off":
-            recaller = setup.stores.open_recaller(
-                setup.similarity_floor,
-                model.context_tokens,
-                tell,
+            recaller = BankRecaller(
+                setup.stores.open_bank(tell),
+                floor=setup.similarity_floor,
+                context_tokens=model.context_tokens,
                 kinds=setup.memory_items,
                 keeps=setup.memory == "on",
+                tell=tell,
             )
         # Not beside a model that writes: on few cores an index being built would starve it.
         await _read_in_time(ready, setup)
