@@ -96,21 +96,11 @@ def score_unread(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> 
     return known
 
 
-def stage_scores(
-    trajectory: Trajectory, buffer: RubricBuffer, scored: Scored | None, failure: str
-) -> tuple[StageScore, ...]:
-    """One score per stage, in order; `failure` is the reason for stages without verdicts."""
-    return tuple(
-        score_unread(trajectory, stage, buffer) or _score_of(stage, scored, failure)
-        for stage in Stage
-    )
-
-
-def _score_of(stage: Stage, scored: Scored | None, failure: str) -> StageScore:
-    verdicts = scored.verdicts.get(stage, ()) if scored else ()
+def _score_of(stage: Stage, scored: Scored, failure: str) -> StageScore:
+    """`failure`: why there may be no verdict on the stage."""
+    verdicts, spread = scored.verdicts.get(stage, ()), scored.spread.get(stage)
     if not verdicts:
         return StageScore(stage=stage, unscored_reason=f"{FAILED}: {failure}")
-    spread = scored.spread.get(stage) if scored else None
     return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts, spread=spread)
 
 
@@ -209,7 +199,10 @@ class StageJudge:
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
             rubric_version=buffer.label,
-            stages=stage_scores(trajectory, buffer, scored, failure),
+            stages=tuple(
+                score_unread(trajectory, stage, buffer) or _score_of(stage, scored, failure)
+                for stage in Stage
+            ),
             usage=usage,
         )
 

@@ -88,7 +88,7 @@ FULL = 2.0
 
 def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     """Rewards and points are in [0, 1]; a flaw that is not there has 1 point, as it is scored."""
-    by_stage = {stage: stage_scores(groups, stage) for stage in Stage}
+    by_stage = {stage: _scores_at(groups, stage) for stage in Stage}
     numbers: Numbers = {}
     for stage, scores in by_stage.items():
         numbers |= spread(f"reward/{stage}", _known(scores))
@@ -120,7 +120,7 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
     """The ends of the 95% interval of each stage's mean reward, where two are known."""
     numbers: Numbers = {}
     for stage in Stage:
-        ends = mean_interval(_known(stage_scores(groups, stage)))
+        ends = mean_interval(_known(_scores_at(groups, stage)))
         if ends is not None:
             numbers |= dict(zip((f"reward/{stage}/low", f"reward/{stage}/high"), ends, strict=True))
     return numbers
@@ -144,7 +144,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def stage_scores(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
+def _scores_at(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
     """Of each run; None: it was not judged."""
     judged = (judgement for one in groups for judgement in one.judged)
     return [judgement.at(stage) if judgement else None for judgement in judged]
