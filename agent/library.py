@@ -135,7 +135,7 @@ async def research(
     began.
     """
     from rubricem.agent.research.researcher import new_thread
-    from rubricem.agent.research.setup import answer
+    from rubricem.agent.research.setup import ask_once
     from rubricem.agent.settings import load_settings
     from rubricem.agent.settings.door import setup_of, with_default_source
     from rubricem.agent.transcript.question import checked
@@ -149,7 +149,7 @@ async def research(
         begun.set()
         yield stop
 
-    asked = answer(setup, checked(question), thread, on_event, stopping())
+    asked = ask_once(setup, checked(question), thread, on_event, stopping())
     trajectory = await asked if stop is None else await _unless_stopped(asked, stop, begun)
     report = report_of(trajectory)
     if setup.memory == "on":

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rubricem.memory.schema import Trajectory
 
 
-async def _answer(
+async def _ask(
     setup: "Setup",
     question: str,
     thread: str,
@@ -43,7 +43,7 @@ async def _answer(
 
     from rubricem.agent.cli.terminal import Interrupts, person_here
     from rubricem.agent.reports.display import live_view
-    from rubricem.agent.research.setup import answer
+    from rubricem.agent.research.setup import ask_once
 
     if announced and _drawn():
         click.echo(ABOVE_IS_WIPED, err=True, nl=False)
@@ -61,7 +61,7 @@ async def _answer(
 
                 return await ask_best(setup, question, thread, best_of, listener)
             running = interrupts.running()
-            return await answer(setup, question, thread, listener, running, person)
+            return await ask_once(setup, question, thread, listener, running, person)
     except asyncio.CancelledError:
         again = f"with: rubricem ask --resume {thread}"
         if best_of > 1:  # THREAD-1, THREAD-2, ... are its runs, and it is none itself
@@ -209,7 +209,7 @@ def ask(
     asked = checked(asked)
     setup = setup_of(with_default_source(settings))
     try:
-        trajectory = asyncio.run(_answer(setup, asked, thread, quiet, best_of, announced))
+        trajectory = asyncio.run(_ask(setup, asked, thread, quiet, best_of, announced))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     _deliver(trajectory, out, as_json)

@@ -216,7 +216,7 @@ def reserve(
     return ask
 
 
-async def answer(
+async def ask_once(
     setup: Setup,
     question: str,
     thread: str,
