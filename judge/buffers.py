@@ -181,7 +181,7 @@ def json_rows(text: str, named: str) -> list[Any]:
             rows += [json.loads(line)] if line.strip() else []
         except (ValueError, RecursionError) as error:
             message = f"line {number} of {named} is no valid JSON: {error}"
-            raise StoreError(message, "Mend the line, or leave it out.") from error
+            raise StoreError(message, "Fix the line, or leave it out.") from error
     return rows
 
 

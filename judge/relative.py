@@ -601,7 +601,7 @@ class ChoiceAttemptReader:
             self._reader.context_tokens - ASKED_TOKENS,
             max(map(len, (whole.shared, *whole.attempts))),
             JudgeError(
-                "so many attempts do not fit the judge's context",
+                "this many attempts do not fit into the judge's context",
                 "Raise context_tokens, judge smaller groups, or judge with a server's model.",
             ),
             least=60,

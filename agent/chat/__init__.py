@@ -21,14 +21,14 @@ _OF_ONE_QUESTION = ("question", "best_of", "out", "as_json", "thread", "resume",
     flag_value=LATEST,
     default="",
     metavar="[THREAD]",
-    help="Go on in a thread; in the latest without a name.",
+    help="Continue a thread; the latest if none is named.",
 )
 @click.option(
     "--from",
     "after",
     default="",
     metavar="RUN",
-    help="Go on after a run, such as one of rubricem ask.",
+    help="Continue after a run, such as one of rubricem ask.",
 )
 def chat(resume: str, after: str, quiet: bool, **flags: Any) -> None:
     """Ask questions in a thread: each knows the reports and sources before it.
@@ -39,8 +39,6 @@ def chat(resume: str, after: str, quiet: bool, **flags: Any) -> None:
     from rubricem.agent.chat.repl import talk_with
 
     if resume and after:
-        raise SettingsError(
-            "--resume goes on with a thread and --from with a run.", "Give one of them."
-        )
+        raise SettingsError("--resume continues a thread, --from a run.", "Give one of them.")
     if status := asyncio.run(talk_with(flags, resume, after, quiet=quiet)):
         raise SystemExit(status)

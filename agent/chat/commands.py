@@ -165,7 +165,7 @@ async def bank(talk: Talk, argument: str) -> None:
                 f"{match.similarity:5.2f}  {found.id}  {one_line(found.question, 80)}"
             )
         if not matches:
-            talk.terminal.say("There is nothing in the bank that could be recalled.")
+            talk.terminal.say("The bank has nothing that could be recalled.")
         return
     stats = await held.stats()
     lessons, left = stats.live - stats.episodes, stats.episodes
@@ -178,7 +178,7 @@ async def bank(talk: Talk, argument: str) -> None:
     for line in lines:
         talk.terminal.say(f"  - {line}", style="dim")
     if last and not lines:
-        talk.terminal.say("The latest answer was given none of them.")
+        talk.terminal.say("None of them was given to the latest answer.")
 
 
 @command("score the stages of the latest run")
@@ -333,7 +333,7 @@ async def threads(talk: Talk, argument: str) -> None:
         talk.terminal.say("There is no thread yet: ask a question.")
 
 
-@command("go on with the run that was interrupted, here or in another thread", "[THREAD]", names)
+@command("resume the interrupted run, here or in another thread", "[THREAD]", names)
 async def resume(talk: Talk, argument: str) -> None:
     here = argument in talk.runs
     if argument and not here:
@@ -342,7 +342,7 @@ async def resume(talk: Talk, argument: str) -> None:
     run = run or await asyncio.to_thread(talk.unfinished)
     if run is None:
         raise SettingsError(
-            "There is nothing to go on with: every question here has come to its end.",
+            "There is nothing to resume: every question here has ended.",
             "/threads lists the other threads.",
         )
     await go_on(talk, run)
@@ -354,7 +354,7 @@ def numbers(talk: Talk) -> Words:
     return [(str(n), one_line(question, 50)) for n, (question, _) in enumerate(questions, 1)]
 
 
-@command("go on from question N in a new thread", "[N]", numbers)
+@command("continue from question N in a new thread", "[N]", numbers)
 async def branch(talk: Talk, argument: str) -> None:
     number = number_of(argument, "a question of this thread") if argument else None
     branched = await talk.branch(number)
@@ -416,15 +416,15 @@ def show(talk: Talk, ended: Trajectory) -> None:
     if ended.status is Status.FAILED:
         talk.worst = FAILED
         talk.terminal.tell(f"error: {ended.reason}")
-        talk.terminal.tell("Once that is mended, go on with: /resume")
+        talk.terminal.tell("Once that is fixed, continue with: /resume")
         return
     print_report(ended, talk.terminal.console, titled=not talk.terminal.attended)
     if ended.status is Status.PARTIAL:
         talk.worst = talk.worst or PARTIAL
         if ended.ended_by in BUDGETS:
-            talk.terminal.tell(f"Go on with more: /budget {ended.ended_by} ..., then /resume")
+            talk.terminal.tell(f"Continue with more: /budget {ended.ended_by} ..., then /resume")
         else:
-            talk.terminal.tell("Go on with it: /resume")
+            talk.terminal.tell("Continue with: /resume")
 
 
 def number_of(text: str, what: str) -> int:

@@ -160,7 +160,7 @@ async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, qui
             await talk.enter(begin_in)
         await _talk(talk)
         if terminal.attended and talk.conversation:
-            terminal.tell(f"Go on with this thread: rubricem chat --resume {talk.conversation.id}")
+            terminal.tell(f"Continue this thread: rubricem chat --resume {talk.conversation.id}")
         if talk.settings.memory == "on" and (waiting := len(queued(talk.store))):
             terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
         return 0 if terminal.attended else talk.worst
@@ -173,8 +173,8 @@ def _begun(conversations: ConversationStore, conversation: str) -> str:
     listing = conversations.listed()
     if not listing.conversations:
         raise SettingsError(
-            " ".join(["There is no thread to go on with.", *listing.problems]),
-            "Begin one: rubricem chat",
+            " ".join(["There is no thread to continue.", *listing.problems]),
+            "Start one: rubricem chat",
         )
     return listing.conversations[0].id
 
@@ -212,7 +212,7 @@ async def _worked(talk: Talk, line: str) -> bool:
         talk.terminal.tell("\n".join(filter(None, (f"error: {error}", error.remedy))))
         return True
     if not done:
-        talk.terminal.tell("Stopped. /resume goes on with the question.")
+        talk.terminal.tell("Stopped. /resume continues the question.")
     return done
 
 

@@ -307,7 +307,7 @@ class Talk:
         for problem in problems:
             self.terminal.tell(problem)
         if await asyncio.to_thread(self.unfinished):
-            self.terminal.say("/resume goes on with the question that has not come to its end.")
+            self.terminal.say("/resume continues the question that has not ended.")
 
     def leave(self) -> None:
         """The next question begins a conversation of its own."""

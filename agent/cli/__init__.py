@@ -38,7 +38,7 @@ REFUSED = (
 )  # fmt: skip
 """what a system says of a path that is as a person, or somebody beside them, has made it"""
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
-OUR_FAULT = "This is a fault of rubricem itself; --debug shows where, please report it."
+OUR_FAULT = "This is a bug in rubricem; --debug shows where. Please report it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ COMMANDS = {
     "rate": Lazy(
         "rubricem.agent.cli.learn:rate", "Rate an answer; the judge of its lessons sees it."
     ),
-    "restore": Lazy("rubricem.agent.cli.upkeep:restore", "Bring back what backup has copied."),
+    "restore": Lazy("rubricem.agent.cli.upkeep:restore", "Restore what backup has copied."),
     "runs": Lazy("rubricem.agent.cli.runs:runs", "List, find, show, name and delete runs."),
     "serve": Lazy(
         "rubricem.agent.cli.serve:serve", "Serve the web page, and interfaces for programs."
@@ -247,14 +247,14 @@ def _known_error(error: BaseException) -> RubricemError | None:
         where = error.filename or "What was to be printed"
         return StoreError(
             f"{where} cannot be written: {error.strerror}.",
-            "Make room, or write elsewhere; `rubricem runs` has what was finished.",
+            "Free some space, or write elsewhere; `rubricem runs` lists what was finished.",
         )
     if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
         from rubricem.memory.runs import unusable
 
         return unusable(Path(os.fsdecode(error.filename)), error)
     if isinstance(error, RecursionError):
-        return SettingsError("What was read is nested too deeply.", "Name a file that is flatter.")
+        return SettingsError("The input is nested too deeply.", "Name a file with less nesting.")
     if isinstance(error, BaseExceptionGroup):
         return next((known for e in error.exceptions if (known := _known_error(e))), None)
     return None

@@ -66,7 +66,7 @@ async def _ask(
         again = f"with: rubricem ask --resume {thread}"
         if best_of > 1:  # THREAD-1, THREAD-2, ... are its runs, and it is none itself
             again = f"by the same command with --thread {thread}"
-        click.echo(f"\nStopped. Go on {again}", err=True)
+        click.echo(f"\nStopped. Continue {again}", err=True)
         raise
 
 
@@ -117,7 +117,7 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Se
     if not same or any(given.get(name, value) != value for name, value in limits.items()):
         raise SettingsError(
             f"The thread {thread!r} was asked with other settings, and a resume keeps them.",
-            "Resume it without flags but those of its budgets, or ask the question anew.",
+            "Resume it without flags other than its budgets, or ask the question again.",
         )
     return thread, settings, request["ask"]["question"]
 
@@ -137,7 +137,7 @@ def latest(store: "RunStore") -> str:
         return others[0]
     ended = f"the last {LOOKED_THROUGH:,} have" if len(last) == LOOKED_THROUGH else "all have"
     raise SettingsError(
-        f"There is no run to go on with: {ended} come to their end.",
+        f"There is no run to resume: {ended} ended.",
         "rubricem runs lists them; name one by --resume THREAD.",
     )
 
@@ -169,7 +169,7 @@ PARTIAL, INTERRUPTED = 3, 130
     is_flag=False,
     flag_value=LATEST,
     metavar="[THREAD]",
-    help="Go on with a run that was interrupted or ran out of a budget; the latest without a name.",
+    help="Resume a run that was interrupted or ran out of a budget; the latest if none is named.",
 )
 def ask(
     question: tuple[str, ...],
@@ -199,8 +199,8 @@ def ask(
         check_report_path(out)
     if best_of > 1 and resume:
         raise SettingsError(
-            "A resume goes on with one run, not with several.",
-            "Leave out --best-of, or ask again with --thread and the name of before.",
+            "Only one run can be resumed, not several.",
+            "Leave out --best-of, or ask again with --thread and the earlier name.",
         )
     if resume:
         thread, settings, asked = resumed(resume, asked, flags)
@@ -256,7 +256,7 @@ def _tell_end(trajectory: "Trajectory") -> None:
     resume = f"rubricem ask --resume {trajectory.thread}"
     if setting := BUDGETS.get(trajectory.ended_by):
         flag = f"--{setting.replace('_', '-')}"
-        click.echo(f"Go on with a larger budget: {resume} {flag} ...", err=True)
+        click.echo(f"Continue with a larger budget: {resume} {flag} ...", err=True)
     elif interrupted:
-        click.echo(f"Go on with: {resume}", err=True)
+        click.echo(f"Continue with: {resume}", err=True)
     raise SystemExit(INTERRUPTED if interrupted else PARTIAL)

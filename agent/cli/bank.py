@@ -112,7 +112,7 @@ async def find_one(bank: RubricBank, prefix: str) -> BankItem:
 
 
 EMPTY = (
-    "Nothing was learnt yet. A run is learnt from by `rubricem ask --memory on`, or later by "
+    "Nothing was learnt yet. `rubricem ask --memory on` learns from its run, or later "
     "`rubricem learn RUN`."
 )
 HEADING = f"{'id':12}  score  written     recalled  mean  {'state':10}  question"
@@ -341,7 +341,7 @@ def search(words: Sequence[str], count: int, episodes: bool, as_json: bool) -> N
         record = match.record
         click.echo(f"{match.similarity:5.2f}  {record.id}  {one_line(record.question, 80)}")
     if not matches:
-        click.echo("There is nothing in the bank that could be recalled.")
+        click.echo("The bank has nothing that could be recalled.")
 
 
 @bank.command()
@@ -656,7 +656,7 @@ def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) 
         (done.replaced, f"{would}put in the place of the bank's own"),
         (done.kept, f"{would}kept for the history or known already"),
         (done.quarantined, f"{would}put in quarantine"),
-        (done.removed, f"{would}passed over, as removed here"),
+        (done.removed, f"{would}skipped, as removed here"),
         (left_out, "left out, as disabled there"),
     )
     said = ", ".join(f"{count} {what}" for count, what in parts if count)
@@ -683,8 +683,9 @@ def _read_export(file: Path, most: int) -> list[tuple[Record, bool]]:
         promised = _check_header(file, text.readline(LONGEST_LINE))
         if promised > most:
             raise SettingsError(
-                f"{file} holds {promised:,} items; at most {most:,} are brought in unasked.",
-                "Where you know whom they are from, allow them: "
+                f"{file} holds {promised:,} items; at most {most:,} are imported "
+                "without your consent.",
+                "If you trust their source, allow them: "
                 f"rubricem bank import --most {promised} {shlex.quote(str(file))}",
             )
         # A line, and the file, may be without an end: no more is read than is taken.
@@ -743,7 +744,7 @@ def _screened(file: Path, number: int, read: Record) -> Record:
         clean = screened(read.rubrics, read.takeaways, ())
         words, flags = {"rubrics": clean.rubrics, "takeaways": clean.takeaways}, clean.flags
     if not all(text.strip() for text in words.values()):
-        raise _damaged(file, f"line {number}: its rubrics or takeaways say nothing")
+        raise _damaged(file, f"line {number}: its rubrics or takeaways are empty")
     try:
         question = checked(read.question)
     except SettingsError as error:

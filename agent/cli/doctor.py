@@ -170,7 +170,7 @@ async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
 
     `deep`: weights are hashed, whatever their record says.
     """
-    said, remedy = "names no setting and is not read.", "Correct its name, or unset it."
+    said, remedy = "names no setting and is ignored.", "Correct its name, or unset it."
     checks = [
         check_python(),
         check_version(),
@@ -496,7 +496,7 @@ def _as_text(settings: Settings | None, checks: list[Check], whole: bool) -> str
         lines.append(f"  {check.state:6} {check.name:15} {check.found}")
         if check.remedy:
             lines.append(f"  {'':22} -> {check.remedy}")
-    lines.append("ask works" if _works(checks) else "ask would fail: mend the faults above")
+    lines.append("ask works" if _works(checks) else "ask would fail: fix the faults above")
     return "\n".join(lines)
 
 
@@ -508,14 +508,14 @@ def trust() -> None:
     """
     if (asked := local_wishes()) is None:
         raise SettingsError(
-            "This folder has no rubricem.toml.", "Only such a file needs a person's word."
+            "This folder has no rubricem.toml.", "Only such a file needs your consent."
         )
     if asked.wanted:
         click.echo(f"{asked.shown()}\nIt may from now on.")
         asked.keep()
     else:
         click.echo(
-            f"{one_line(str(asked.path))} does nothing outside of its folder that it may not."
+            f"{one_line(str(asked.path))} does nothing outside of its folder without your consent."
         )
 
 
@@ -527,7 +527,7 @@ def init() -> None:
     """
     path = Path(FILE_NAME)
     if path.exists():
-        raise SettingsError(f"{path} is here already.", "Change it, or remove it and begin anew.")
+        raise SettingsError(f"{path} exists already.", "Edit it, or remove it and start again.")
     told = "Model: 1.5b or 0.5b run here; NAME@http://SERVER/v1 asks a server"
     said = click.prompt(told, default="1.5b", value_proc=_asked_model)
     told = "Sources, with commas between: python, web, wikipedia, scholar, folders, ..."

@@ -155,7 +155,7 @@ def evaluate(
     said="Stages; or runs, or their stages, against one another; or answers in pairs, or by items.",
 )
 @judge_flags
-@click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
+@click.option("--no-cache", is_flag=True, help="Repeat calls whose replies are stored.")
 @click.option("--seed", type=int, help="Seed of the order in which runs are shown.  [default: 0]")
 @setting_flags("model", "base_url")
 @ONLY_JSON
@@ -247,7 +247,7 @@ def kept_standards(path: Path, data_dir: Path) -> str:
 
     text = read_text(path).strip()
     if not text:
-        raise SettingsError(f"{path} is empty.", "Write down what attempts are held to.")
+        raise SettingsError(f"{path} is empty.", "Write down the standards for attempts.")
     write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
     return text
 
@@ -356,7 +356,7 @@ def _mark_names(held: LabelledData) -> list[str]:
 
 def _check_any(had: Sequence[bool], reasons: Sequence[str]) -> None:
     if had and not any(had):
-        raise JudgeError(f"No verdict could be had. {reasons[-1]}")
+        raise JudgeError(f"There was no verdict. {reasons[-1]}")
 
 
 @judge.group(cls=CommandGroup)

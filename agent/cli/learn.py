@@ -182,7 +182,7 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
     except KeyboardInterrupt:
         click.echo(
             "nothing was learnt from this run: it was interrupted. "
-            f"Go on with: rubricem learn {trajectory.thread}",
+            f"Continue with: rubricem learn {trajectory.thread}",
             err=True,
         )
 

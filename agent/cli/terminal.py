@@ -50,7 +50,7 @@ class Interrupts:
     """The effect of ^C, for as long as `caught` lasts."""
 
     tell: Callable[[str], None]
-    ending: str = "Ending with what there is"
+    ending: str = "Ending with what was found"
     """what the first ^C does, in a sentence for the person"""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """ends the run with what it has found"""
@@ -112,7 +112,7 @@ class Interrupts:
             return
 
         if self._last_resort is None:
-            told = "Stopped at once; what had finished is kept."
+            told = "Stopped at once; finished work is kept."
             self._last_resort = leave_by_force(INTERRUPTED, lambda: self.tell(told))
         task.cancel()
 

@@ -66,11 +66,11 @@ _BESIDE = ("-wal", "-shm", "-journal")
 @contextmanager
 def untouched(data_dir: Path) -> Iterator[None]:
     """Nobody else works on the directory meanwhile; SettingsError if somebody does."""
-    busy = SettingsError(f"rubricem serve works with {data_dir}.", "End it first.")
+    busy = SettingsError(f"rubricem serve is using {data_dir}.", "End it first.")
     with held_alone(data_dir / LOCK, busy):
         store = RunStore(data_dir)
         if running := [thread for thread in store.threads() if store.running(thread)]:
-            raise SettingsError(f"The run {running[0]} goes on.", "Wait for its end, or end it.")
+            raise SettingsError(f"The run {running[0]} goes on.", "Wait until it ends, or stop it.")
         yield
 
 
@@ -85,7 +85,7 @@ def backup(file: Path) -> None:
     if not data_dir.is_dir():
         raise SettingsError(f"There is no data directory {data_dir}.", "Ask something first.")
     if file.exists():
-        raise SettingsError(f"{file} is there already.", "Name another file.")
+        raise SettingsError(f"{file} exists already.", "Name another file.")
     kept = write_backup(data_dir, file)
     size = file.stat().st_size
     told = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.0f} kB"
@@ -214,7 +214,7 @@ def restore(file: Path, yes: bool) -> None:
             click.echo(f"{file} was made {made} and holds {counted(len(found), 'file')}.")
             if not KEYS.isdisjoint(found):
                 click.echo(KNOWN_TO_OTHERS)
-            if held and not confirmed(f"Put it in the place of what is in {data_dir}?", yes):
+            if held and not confirmed(f"Replace the contents of {data_dir} with it?", yes):
                 click.echo("nothing was changed")
                 return
             aside = data_dir / f"{ASIDE}{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -291,7 +291,7 @@ def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
     It may be a stranger's, so whatever it declares is bounded. Raises SettingsError for a file that
     is no copy, or an incomplete one, StoreError if it does not fit on the disk.
     """
-    wrong = SettingsError(f"{file} is no whole backup of rubricem.", "Take another copy.")
+    wrong = SettingsError(f"{file} is not a complete backup of rubricem.", "Take another copy.")
     found = dict[str, str]()
     try:
         listed = b""
@@ -397,7 +397,7 @@ def removables(settings: Settings, *, data: bool, weights: bool) -> list[Removab
         held = (settings.data_dir / name for name in KNOWN)
         found += [(path, "runs, memory and what serves them") for path in held]
         found += [(path, "moved aside") for path in settings.data_dir.glob(f"{ASIDE}*")]
-        found += [(own / "trusted", "your word on settings of folders")]
+        found += [(own / "trusted", "your consent to settings of folders")]
         config = platformdirs.user_config_path("rubricem", appauthor=False) / FILE_NAME
         found += [(config, "your settings")]
     if weights:
@@ -421,7 +421,7 @@ def uninstall(keep_data: bool, keep_weights: bool, yes: bool) -> None:
     found = removables(settings, data=not keep_data, weights=not keep_weights)
     for each in found:
         click.echo(f"{each.size / 1e6:>10,.1f} MB  {each.path}  ({each.what})")
-    last = "The program itself goes by: pip uninstall rubricem"
+    last = "To remove the program itself: pip uninstall rubricem"
     if not found:
         click.echo(f"Nothing is kept here. {last}")
         return

@@ -181,7 +181,7 @@ class ClaimSet:
             found[one.id] = one
         if len({one.supported for one in found.values()}) < 2:
             raise SettingsError(
-                f"All claims of {path} are of one class, so nothing can be told apart.",
+                f"All claims of {path} are of one class, so there is nothing to distinguish.",
                 "Name a file with supported claims and with others.",
             )
         return cls(tuple(found.values()))

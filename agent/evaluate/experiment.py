@@ -206,7 +206,7 @@ class EvalFolder:
         if other:
             raise SettingsError(
                 f"{self.path} holds an evaluation with other settings: {_differing(before, told)}.",
-                f"Name another folder with --out; {path.name} has what this one was begun with.",
+                f"Name another folder with --out; {path.name} has the settings of that one.",
             )
 
     @contextmanager
@@ -336,7 +336,7 @@ async def _answer_all(
             if failed >= MOST_FAILED:
                 raise PolicyError(
                     f"{failed} runs in a row failed; of the last: {row.reason}",
-                    "Mend what it says; the same command then goes on.",
+                    "Fix that; the same command then continues.",
                 )
 
     try:

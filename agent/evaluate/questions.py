@@ -351,7 +351,7 @@ def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) 
         why = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise StoreError(
             f"row {place} of {path} is no question of the format {form}: {why}",
-            "Mend the row, leave it out, or force another format with --format.",
+            "Fix the row, leave it out, or force another format with --format.",
         ) from error
 
 
@@ -362,7 +362,7 @@ def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
         text = checked(question.question)
     except (SettingsError, ValueError, LookupError, TypeError) as error:
         raise StoreError(
-            f"row {place} of {path} cannot be asked: {error}", "Mend the row, or leave it out."
+            f"row {place} of {path} cannot be asked: {error}", "Fix the row, or leave it out."
         ) from error
     identifier = question.id or digest_of(text, 12)
     return question.model_copy(update={"id": identifier, "question": text})

@@ -66,7 +66,7 @@ class Workbench:
             ask = await asyncio.to_thread(reserve, setup, run, question)
             trajectory = await researcher.ask(ask, run, lambda event: tell(line_of(event)))
         if trajectory.status is Status.FAILED:
-            raise RubricemError(trajectory.reason, f"Go on with: rubricem ask --resume {run}")
+            raise RubricemError(trajectory.reason, f"Continue with: rubricem ask --resume {run}")
         return trajectory
 
     async def search(self, query: str, limit: int) -> list[Passage]:

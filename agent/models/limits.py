@@ -74,7 +74,7 @@ class Endpoint:
         if parts.scheme not in ("http", "https") or not host:
             raise SettingsError(
                 "the address of the model server is not an http or https address",
-                "Give it like http://localhost:8080/v1.",
+                "Write it like http://localhost:8080/v1.",
             )
         shown = f"[{host}]" if ":" in host else host
         place = shown if port is None else f"{shown}:{port}"
@@ -481,7 +481,7 @@ class Server:
     def silent(self, seconds: float) -> AttemptError:
         return AttemptError(
             f"the model server at {self.endpoint.url} sent nothing for {seconds:g} s",
-            "Look whether it is overloaded, or allow it a longer time-out.",
+            "Check whether it is overloaded, or allow it a longer time-out.",
             again=True,
             silent=True,
             away=True,
@@ -490,21 +490,21 @@ class Server:
     def idle(self) -> AttemptError:
         return AttemptError(
             f"the model server at {self.endpoint.url} sends events without end and writes nothing",
-            "Look into the server's log, or name another server.",
+            "Check the server's log, or name another server.",
         )
 
     def cut(self, why: str) -> AttemptError:
         quoted = f" ({self.quote(why)})" if why else ""
         return AttemptError(
             f"the model server at {self.endpoint.url} broke off in the middle of a reply{quoted}",
-            "Look into the server's log, and ask again.",
+            "Check the server's log, and ask again.",
             again=True,
         )
 
     def garbled(self) -> AttemptError:
         return AttemptError(
-            f"what {self.endpoint.url} sent is no OpenAI-compatible chat completion",
-            "Correct the address (base_url); most servers want it to end in /v1.",
+            f"what {self.endpoint.url} sent is not an OpenAI-compatible chat completion",
+            "Correct the address (base_url); for most servers it ends in /v1.",
             again=True,
         )
 
@@ -560,7 +560,7 @@ class Server:
             listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
             remedy = f"It has: {listed}."
         else:
-            remedy = "Correct the model's name, or the address; most servers want it to end in /v1."
+            remedy = "Correct the model's name, or the address; for most servers it ends in /v1."
         return AttemptError(
             f"the model server at {self.endpoint.url} has no model {self.model!r} (404)",
             remedy,
@@ -577,7 +577,7 @@ class Server:
             what = f"refused the API key from {self.key_variable}"
             remedy = f"Set {self.key_variable} to a key that is valid for this server and model."
         else:
-            what = "wants an API key and none is set"
+            what = "requires an API key and none is set"
             remedy = f"Set {self.key_variable} to a key of this server."
         return AttemptError(f"the model server at {self.endpoint.url} {what} ({status})", remedy)
 
@@ -585,7 +585,7 @@ class Server:
         if crowded := status == 429 or (status == 503 and asked is not None):
             what, remedy = "limits its callers", "Ask later, or let fewer calls run at once."
         else:
-            what, remedy = f"failed: {self.quote(complaint)}", "Look into the server's log."
+            what, remedy = f"failed: {self.quote(complaint)}", "Check the server's log."
         return AttemptError(
             f"the model server at {self.endpoint.url} {what} ({status})",
             remedy,

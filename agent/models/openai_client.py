@@ -383,7 +383,7 @@ def _marks(piece: bytes) -> int:
 def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
     """The response, whose body breaks off beyond its limits.
 
-    Raises httpx2.DecodingError where it is packed, which was not asked for.
+    Raises httpx2.DecodingError where it is packed, which was not requested.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.DecodingError("the reply is packed, which was not asked for")

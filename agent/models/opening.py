@@ -192,7 +192,7 @@ class ServerChoice:
         async with self._tokens(tell) as served:
             if served is None:
                 raise SettingsError(
-                    f"{self.base_url} gives no token ids, and without them no ratio can be formed.",
+                    f"{self.base_url} returns no token ids, without which no ratio can be formed.",
                     "Sample from vLLM, SGLang or llama.cpp's server, or from the embedded model.",
                 )
             yield served

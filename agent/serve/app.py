@@ -286,7 +286,7 @@ def _tell_errors(app: FastAPI) -> None:
     async def fault(request: Request, error: Exception) -> JSONResponse:
         body = {
             "error": "rubricem itself failed at this request.",
-            "remedy": "What happened stands where rubricem serve was started; please report it.",
+            "remedy": "Details are in the output of rubricem serve; please report them.",
         }
         return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)
 
@@ -297,15 +297,15 @@ LOCK_FILE_NAME = "serve.lock"
 def sole_server(data_dir: Path) -> AbstractContextManager[None]:
     """Hold the directory while the server runs; SettingsError if another one holds it."""
     busy = SettingsError(
-        f"Another rubricem serve works with {data_dir}.",
-        "Use that one, end it, or name another directory by RUBRICEM_DATA_DIR.",
+        f"Another rubricem serve is using {data_dir}.",
+        "Use that one, stop it, or name another directory by RUBRICEM_DATA_DIR.",
     )
     return held_alone(data_dir / LOCK_FILE_NAME, busy)
 
 
 ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
 """addresses reserved for documentation: only the routing table is asked, nothing is sent"""
-NOT_FOUND = "No address of this machine in a network was found; that one opens it here alone."
+NOT_FOUND = "No network address of this machine was found; that one works on this machine only."
 TOKENLESS = "Warning: without a token every user of this machine can do everything here."
 WARNING = (
     "Warning: others can reach this server. Whoever has its token can do everything here, and "
@@ -387,7 +387,7 @@ def announce(
     `ticket`: admits one browser.
     """
     first, *others = places(security.host, port, machine, scheme)
-    yield f"Serving on {first} (^C ends it; runs go on when it starts again)"
+    yield f"Serving on {first} (^C stops it; unfinished runs continue at its next start)"
     yield from (f"and on {other}" for other in others)
     if security.token is None:
         yield TOKENLESS
@@ -395,11 +395,11 @@ def announce(
     if listens_everywhere(security.host) and first == here(security.host, port, scheme):
         yield NOT_FOUND
     if made:
-        yield f"Token: {security.token} (it is kept in {kept})"
+        yield f"Token: {security.token} (it is stored in {kept})"
     else:
-        yield f"A token is asked for; it is kept in {kept}"
+        yield f"A token is required; it is stored in {kept}"
     if ticket:
-        yield f"This link lets one browser in, within the hour: {first}#token={ticket}"
+        yield f"This link logs one browser in, within the hour: {first}#token={ticket}"
     if not security.alone and scheme == "http":
         yield WARNING
 
@@ -517,7 +517,7 @@ def served_here(
         throttle_accepts(asyncio.get_running_loop())
         kept = f"Authorization: Bearer and the token in {data_dir / TOKEN_FILE_NAME} are asked for."
         address = _link(Security.host, port).rstrip("/") + path
-        click.echo(f"Serving on {address} (^C ends it)", err=True)
+        click.echo(f"Serving on {address} (^C stops it)", err=True)
         click.echo(kept if security.token else TOKENLESS, err=True)
         await uvicorn.Server(security.config(Guard(app, security))).serve([listening])
 
@@ -538,7 +538,9 @@ def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> No
             loop.default_exception_handler(context)
         elif loop.time() - told >= seconds:
             told = loop.time()
-            logging.getLogger(__name__).warning("No connection is taken: %s.", error.strerror)
+            logging.getLogger(__name__).warning(
+                "No connection can be accepted: %s.", error.strerror
+            )
 
     loop.set_exception_handler(hear)
 

@@ -158,8 +158,8 @@ class Work:
         """Accept a person's answer; raises Refused (409) if nothing waits for it."""
         if self._asked is None or self._asked[0] != answered.id or self._asked[2].done():
             raise conflict(
-                "This was answered already, or is not asked any more.",
-                "Reload the run to see how it went on.",
+                "This was answered already, or is no longer asked.",
+                "Reload the run to see what happened since.",
             )
         _, kind, answer = self._asked
         answer.set_result(answered.decided(kind))
@@ -493,12 +493,12 @@ class RunDesk:
         """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
         await self.known(run)
         if run in self.live:
-            raise conflict("The run goes on already.", "Watch its events.")
+            raise conflict("The run is in progress already.", "Watch its events.")
         self._see_room()
         if await asyncio.to_thread(self.store.whole, run):
-            raise conflict("The run has come to its end.", "Ask the question anew.")
+            raise conflict("The run has ended.", "Ask the question again.")
         if await asyncio.to_thread(self.store.running, run):
-            raise conflict("Another process works on the run.", "Wait until that has ended.")
+            raise conflict("Another process is working on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
         setup, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
         follows = await asyncio.to_thread(self.conversations.of_run, run)
@@ -550,7 +550,7 @@ class RunDesk:
         """A run that this process works on; Refused if it does not."""
         await self.known(run)
         if run not in self.live:
-            raise conflict("The run does not go on.", "Look at its report, or resume it.")
+            raise conflict("The run is not in progress.", "Look at its report, or resume it.")
         return self.live[run]
 
     async def known(self, run: str) -> None:
@@ -566,7 +566,8 @@ class RunDesk:
     def _see_room(self) -> None:
         if len(self.live) >= self.capacity.running + self.capacity.waiting:
             raise too_many(
-                f"{len(self.live)} runs go on or wait already.", "Wait until some have ended."
+                f"{len(self.live)} runs are in progress or wait already.",
+                "Wait until some have ended.",
             )
 
     async def _take_up(self) -> None:
@@ -596,7 +597,7 @@ class RunDesk:
         usual = await asyncio.to_thread(self.history.usual_seconds, *named)
         async with self._lock:
             if run in self.live:
-                raise conflict("The run goes on already.", "Watch its events.")
+                raise conflict("The run is in progress already.", "Watch its events.")
             work = Work(run, conversation, log, began, self._places)
             work.granted = Granted(ask.budgets.tokens or 0, ask.budgets.cost or 0.0)
             work.model, work.usual = setup.model, usual
@@ -639,6 +640,6 @@ class RunDesk:
             trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
         if not await asyncio.to_thread(self.store.holds, work.run):
             await asyncio.to_thread(self.store.discard, work.run)
-            raise StoreError(DELETED, "Ask the question anew.")
+            raise StoreError(DELETED, "Ask the question again.")
         work.trajectory = trajectory
         return await asyncio.to_thread(feed.ended, trajectory)

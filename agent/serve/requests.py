@@ -74,7 +74,7 @@ def check_known(store: RunStore, run: str) -> None:
         if store.holds(run):
             return
     message = f"There is no run {run[:80]!r}, or its folder was deleted."
-    raise missing(message, "GET /api/runs lists those that there are.")
+    raise missing(message, "GET /api/runs lists all.")
 
 
 @contextmanager
@@ -216,8 +216,8 @@ class Answered(RequestBody):
                 return {"text": storable(self.text)}
             case "clarify", _:
                 raise SettingsError(
-                    f"A question back cannot be decided by {self.decision!r}.",
-                    'Send the decision "answer" with a text; an empty one passes it over.',
+                    f"A clarifying question cannot be answered by {self.decision!r}.",
+                    'Send the decision "answer" with a text; an empty one skips it.',
                 )
             case _, "approve":
                 return {"verdict": "approve"}
@@ -280,7 +280,7 @@ def asked_before(
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StoreError(
-            "What the run was asked cannot be read.", "Ask the question anew."
+            "The request of the run cannot be read.", "Ask the question again."
         ) from error
 
 
@@ -304,7 +304,7 @@ def settings_of_run(
             return asked
     raise conflict(
         "The run was asked of another model, or with settings that this server does not have.",
-        "Go on with it by rubricem ask --resume and its name.",
+        "Resume it by rubricem ask --resume and its name.",
     )
 
 
@@ -351,7 +351,7 @@ class UserBudget(Value):
         runs = self.day_runs is not None and spent.runs >= self.day_runs
         if runs or any(value is not None and value <= 0 for value in left.values()):
             raise SettingsError(
-                "What you may spend in a day is spent, or granted to runs that go on.",
+                "Your budget for a day is spent, or granted to runs in progress.",
                 "Wait until they have ended or the day has passed, or ask whoever runs this "
                 "server.",
             )

@@ -98,14 +98,14 @@ class _EndedRuns:
     def judgement(self, run: str) -> dict[str, Any]:
         trajectory, folder = self._ended(run), self._store.folder / run
         what = "The judgement of this run"
-        found = value_in(folder / FILE, Judgement, "Have the run judged anew.", what)
+        found = value_in(folder / FILE, Judgement, "Have the run judged again.", what)
         if found is None:
             raise missing("The run was not judged.", "Have it judged, or learn from it.")
         stale = found.trajectory_id != trajectory.id
         return {
             "judge": found.judge,
             "rubric_version": found.rubric_version,
-            "note": "The run has gone on since it was judged." if stale else "",
+            "note": "The run has continued since it was judged." if stale else "",
             "stages": [_stage(score) for score in found.stages],
             "ratings": [rating.model_dump(mode="json") for rating in ratings_in(folder)],
         }
@@ -127,7 +127,7 @@ class _EndedRuns:
         """The run of this key. Refused (404) if there is none, (409) if it has not ended."""
         check_known(self._store, run)
         if not self._store.ended(run):
-            raise conflict("The run has not ended.", "Wait for its end, or stop it.")
+            raise conflict("The run has not ended.", "Wait until it ends, or stop it.")
         return self._store.load(run)
 
 

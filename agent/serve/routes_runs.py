@@ -284,7 +284,7 @@ class _Runs:
     def _past_events(self, run: str) -> bytes:
         """The end of a run asked elsewhere, as events; Refused (409) if it has not ended."""
         if not self.desk.store.ended(run):
-            raise conflict("Nothing is told of this run.", "Resume it to go on with it here.")
+            raise conflict("This run has no events here.", "Resume it to continue it here.")
         trajectory = self.desk.store.load(run)
         told = [*ended(trajectory), (END, {})]
         return b"".join(
@@ -362,7 +362,7 @@ async def _summary(
     if trajectory is not None:
         return head | _ended(trajectory)
     if await asyncio.to_thread(desk.store.running, run):
-        reason = "another process works on it"
+        reason = "another process is working on it"
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
     log = await desk.logs.of(run)
     said = {"status": UNFINISHED, "reason": ""}

@@ -61,7 +61,7 @@ def document_name(name: str) -> str:
     named = folder_name(name)
     if PurePath(named).suffix.lower() not in READERS:
         raise SettingsError(
-            f"{_said(name)} is of a kind that is not read.",
+            f"{_said(name)} is of an unsupported kind.",
             f"Upload documents of these kinds: {', '.join(KINDS)}.",
         )
     return named
@@ -72,11 +72,11 @@ def _wrong(name: str) -> str:
     faults = {
         "it is empty": not name,
         f"it is longer than {NAME_BYTES} bytes": len(name.encode("utf-8", "replace")) > NAME_BYTES,
-        "it holds characters that cannot be seen": not name.isprintable(),
-        "it holds a character that parts paths or is reserved": bool(_FORBIDDEN.search(name)),
+        "it contains invisible characters": not name.isprintable(),
+        "it contains a path separator or a reserved character": bool(_FORBIDDEN.search(name)),
         "it begins with a dot": name.startswith("."),
         "it begins or ends with a space, or ends with a dot": name != name.strip(" ").rstrip("."),
-        "some systems take it for a device": bool(_DEVICES.fullmatch(name)),
+        "some systems treat it as a device": bool(_DEVICES.fullmatch(name)),
     }
     return next((fault for fault, found in faults.items() if found), "")
 
@@ -297,7 +297,7 @@ def _check_kind(name: str, file: BinaryIO) -> None:
     if not right:
         raise SettingsError(
             f"{name!r} is no {suffix.removeprefix('.')} document.",
-            "Save it anew in that form, and without a password.",
+            "Save it again in that format, and without a password.",
         )
 
 
@@ -317,7 +317,7 @@ def _is_own_folder(path: Path) -> bool:
 
 
 def _unknown(what: str) -> RequestRefused:
-    return missing(f"There is no such {what}.", "GET /api/uploads lists those that there are.")
+    return missing(f"There is no such {what}.", "GET /api/uploads lists all.")
 
 
 def _too_much(message: str, remedy: str) -> RequestRefused:

@@ -186,8 +186,9 @@ class Security:
         if who is None and path not in OPEN:
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
-                "This server asks for its token.",
-                "Log in with what rubricem serve printed, or send Authorization: Bearer and it.",
+                "This server requires its token.",
+                "Log in with the token that rubricem serve printed, "
+                "or send it as Authorization: Bearer.",
             )
         length = headers.get("content-length", "0")
         whole = length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS
@@ -195,7 +196,9 @@ class Security:
             raise too_large(self.most(path))
         if who and path.startswith(OWNERS):
             raise RequestRefused(
-                HTTPStatus.FORBIDDEN, "This is for whoever runs the server.", "Ask them for it."
+                HTTPStatus.FORBIDDEN,
+                "Only whoever runs the server may do this.",
+                "Ask them for it.",
             )
         if path.startswith((*OWNERS, *OPEN)):
             return OWNER
@@ -224,7 +227,7 @@ class Security:
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
             raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
-                "A page of another site asked for this.",
+                "This request came from a page of another site.",
                 "Use the page that this server shows.",
             )
 
@@ -236,7 +239,7 @@ class Security:
             if method == "POST" and kind != "application/json":
                 raise RequestRefused(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                    "The body is not said to be JSON.",
+                    "The body is not declared as JSON.",
                     "Send Content-Type: application/json.",
                 )
         elif headers.get(CSRF_HEADER.casefold()) != "1":

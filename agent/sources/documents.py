@@ -101,7 +101,7 @@ def checked_out(
             why = one_line(told.splitlines()[-1], 200) if told else f"no end within {seconds:g} s"
             raise SourceError(
                 f"The repository {url} cannot be fetched: {why.rstrip('.')}.",
-                "Look whether `git clone` has it without asking, or name a folder.",
+                "Check that `git clone` fetches it without asking, or name a folder.",
             ) from cause
     return place
 
@@ -376,7 +376,7 @@ def _job(file: FoundFile) -> Job:
         {"path": os.path.abspath(file.path)},
         seconds=SECONDS + megabytes // 2,
         megabytes=MEGABYTES + 4 * megabytes,
-        remedy="Split it, or take it out.",
+        remedy="Split it, or leave it out.",
     )
 
 

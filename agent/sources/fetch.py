@@ -77,7 +77,7 @@ def _parsed(address: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         url, host = httpx.URL(""), ""
     if url.scheme not in PORTS or not host or (url.port or 0) > _LAST_PORT:
-        raise SourceError("That is no web address.", "Give one that begins with https://.")
+        raise SourceError("That is not a web address.", "Give one that begins with https://.")
     if url.userinfo:
         raise SourceError("An address with a password in it is not opened.")
     # The raw path: unquoted and quoted again, %2F and %3F would name another page, or none.
@@ -248,7 +248,7 @@ class _Counted(httpcore.AsyncNetworkStream):
         content = await self._stream.read(min(max_bytes, MOST_AT_ONCE), timeout)
         self._wire.left -= len(content)
         if self._wire.left < 0:
-            raise SourceError("More was sent than a page is made of.")
+            raise SourceError("More was sent than belongs to a page.")
         return content
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -295,7 +295,9 @@ class Fetcher:
             ) from cause
         except (httpx.InvalidURL, UnicodeError) as cause:
             # Also httpx itself reads where a redirect leads.
-            raise SourceError(f"{_host(address)} redirects to no web address.") from cause
+            raise SourceError(
+                f"{_host(address)} redirects to what is not a web address."
+            ) from cause
 
     async def _follow(self, address: str) -> Fetched:
         for _ in range(self.limits.redirects + 1):
@@ -383,7 +385,7 @@ def packing_of(headers: Mapping[str, str]) -> str:
     """How a body is compressed, "" if it is not; raises SourceError for an unrequested way."""
     packing = headers.get("content-encoding", "").strip().lower()
     if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise SourceError(f"The page is packed as {packing[:20]!r}, which was not asked for.")
+        raise SourceError(f"The page is packed as {packing[:20]!r}, which was not requested.")
     return str(packing).removeprefix("identity")
 
 

@@ -277,7 +277,7 @@ class PythonDocs(Indexed):
         with boundary(SourceError, READING):
             for library in self._shelf.unread():
                 if library in named:
-                    self._tell(f"reading {library.name}, which is asked about")
+                    self._tell(f"reading {library.name}, which the question names")
                     self._shelf.read(library)
 
     def _tell(self, doing: str) -> None:
@@ -314,7 +314,7 @@ class PythonDocs(Indexed):
             count = len(self._unread)
             yield (
                 f"{count} of {count + len(index.segments)} installed libraries are not read yet; "
-                "this goes on meanwhile, and what is asked about is read at once."
+                "this continues meanwhile, and what a question names is read at once."
             )
 
     def _read_behind(self) -> None:

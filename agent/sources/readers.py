@@ -87,7 +87,7 @@ class Document:
         except Exception as cause:
             raise SourceError(
                 f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
-                "Check that it opens elsewhere, and save it anew or take it out.",
+                "Check that it opens elsewhere, and save it again or leave it out.",
             ) from cause
 
     @classmethod
@@ -430,7 +430,7 @@ def _packed(
 def _of_word(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     document = _part(package, "word/document.xml", name)
     if document is None:
-        raise SourceError(f"{name} holds no document.", "Save it anew as docx.")
+        raise SourceError(f"{name} holds no document.", "Save it again as docx.")
     styles = _Styles(_part(package, "word/styles.xml", name))
     blocks = list(_blocks(document, styles))
     title = next((line for level, line in blocks if level == _Styles.TITLE), "")
@@ -625,7 +625,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     roots = [] if container is None else list(container.iter("{*}rootfile"))
     opf = _attribute(roots[0], "full-path") if roots else ""
     if (root := _part(package, opf, name)) is None:
-        raise SourceError(f"{name} names no book.", "Save it anew as epub.")
+        raise SourceError(f"{name} names no book.", "Save it again as epub.")
     files = {_attribute(e, "id"): _attribute(e, "href") for e in root.iter("{*}item")}
     sections: list[Section] = []
     for each in root.iter("{*}itemref"):

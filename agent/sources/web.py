@@ -344,7 +344,7 @@ class SearXNG:
         except SettingsError as cause:
             raise SettingsError(
                 "The address of the SearXNG instance is not an http or https address.",
-                "Give it like searxng:http://localhost:8080.",
+                "Write it like searxng:http://localhost:8080.",
             ) from cause
 
     async def prepare(self) -> tuple[str, ...]:
@@ -557,7 +557,7 @@ class Wikipedia:
         code = language or "en"
         if not re.fullmatch(r"[a-z][a-z-]{1,15}", code):
             raise SettingsError(
-                f"{language!r} is no language of a Wikipedia.", "Give it like wikipedia:de."
+                f"{language!r} is no language of a Wikipedia.", "Write it like wikipedia:de."
             )
         self.name = f"wikipedia:{code}" if language else "wikipedia"
         address = url or f"https://{code}.wikipedia.org/w"

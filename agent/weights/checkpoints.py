@@ -190,7 +190,7 @@ def check_template(template: str, name: str) -> None:
         done = 1
     if done:
         raise WeightsError(
-            f"the chat template of {name} does not come to an end.",
+            f"the chat template of {name} does not terminate.",
             "Fetch the model from its maker, or give it the template of the model it is made of.",
         )
 

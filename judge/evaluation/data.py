@@ -353,7 +353,7 @@ def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
     except ValidationError as error:
         raise StoreError(
             f"row {place} of {path} cannot be read: {first_fault(error)}",
-            "Mend the row, or leave it out.",
+            "Fix the row, or leave it out.",
         ) from error
 
 

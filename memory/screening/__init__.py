@@ -535,9 +535,9 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
         # What was taken out speaks as well as what is left, and taking it out may join words.
         *dict.fromkeys([*orders(kept), *orders(whole)]),
         *_flags_of_parts(parts),
-        *_flag_of(_ENCODED, whole, "It holds text in some code"),
-        *_flag_of(_BROKEN, kept, "It runs into signs that say nothing"),
-        *_flag_of(_SECRET, whole, "It holds what looks like a password, a key or the way to one"),
+        *_flag_of(_ENCODED, whole, "It contains encoded text"),
+        *_flag_of(_BROKEN, kept, "It turns into meaningless characters"),
+        *_flag_of(_SECRET, whole, "It has what looks like a password, a key or the way to one"),
     )
     found = copied(kept, source_texts)
     if found.counts:
@@ -554,7 +554,7 @@ def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Flags of texts that code wrote about a run, which only searches and people read."""
     whole = ".\n".join(texts)
     found = (*orders(question, asked=True), *orders(whole, titles=True))
-    what = "It holds what looks like a password, a key or the way to one"
+    what = "It has what looks like a password, a key or the way to one"
     return tuple(dict.fromkeys([*found, *_flag_of(_SECRET, whole, what)]))
 
 
@@ -572,11 +572,11 @@ def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
     if addresses := [_quoted(address) for part in parts for address in part.addresses]:
         yield f"It names an address: {', '.join(dict.fromkeys(addresses))}."
     if markers := [_quoted(marker) for part in parts for marker in part.markers]:
-        yield f"It holds marks that part the turns of a chat: {', '.join(dict.fromkeys(markers))}."
+        yield f"It contains markers of a chat template: {', '.join(dict.fromkeys(markers))}."
     if any(part.hidden for part in parts):
-        yield "It held a part that no page would have shown."
+        yield "It had a part that a page would not show."
     if unseen := sum(part.unseen for part in parts):
-        yield f"It held {unseen} characters that cannot be seen."
+        yield f"It held {unseen} invisible characters."
 
 
 def _flag_of(pattern: re.Pattern[str], text: str, what: str) -> Iterator[str]:

@@ -222,7 +222,7 @@ def init(kind: str, path: Path | None) -> None:
             with out.open("x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError as cause:
-            said = f"{out} is there already.", "Name another file, or remove it."
+            said = f"{out} exists already.", "Name another file, or remove it."
             raise SettingsError(*said) from cause
     method = {"ruscarl": "ss-grpo", "judge": "judge distil"}.get(kind, kind)
     click.echo(f"written: {out}; fill it in, then: rubricem train {method} {out}")

@@ -258,7 +258,7 @@ class Collector:
         if not any(group.threads for group in groups):
             reasons = [reason for group in groups for reason in group.record.failures]
             raise PolicyError(
-                f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
+                f"No rollout of step {step} ended. The first failed thus: {reasons[0]}",
                 MEND,
             )
         records = [await self._apply(group) for group in groups]

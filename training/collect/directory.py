@@ -177,7 +177,7 @@ class RunDirectory:
                 told = ("list of questions" if f == "questions_sha256" else f for f in fields)
                 raise SettingsError(
                     f"{self.folder} holds a run with another {', '.join(told).replace('_', ' ')}.",
-                    "Go on with the flags it was begun with, or name another --out.",
+                    "Continue with its original flags, or name another --out.",
                 )
         else:
             if held_out:

@@ -129,8 +129,8 @@ class Purse:
 
 
 T = TypeVar("T")
-GO_ON = "The same command goes on; what is finished is not repeated."
-MEND = "Mend that and run the same command again; what is finished is not repeated."
+GO_ON = "The same command continues; finished work is not repeated."
+MEND = "Fix that and run the same command again; finished work is not repeated."
 
 
 class RunStopped(RubricemError):
@@ -307,8 +307,8 @@ class RunGate:
             return True
         if not self.purse.in_flight:
             self.purse.empty = RunStopped(
-                f"The run's money is spent: {self.purse.told()}, and another call may cost more.",
-                f"Allow it more by {self.purse.limit}. {GO_ON}",
+                f"The run's budget is spent: {self.purse.told()}, and another call may cost more.",
+                f"Allow more by {self.purse.limit}. {GO_ON}",
             )
             self._tell_change()
         return False

@@ -474,7 +474,7 @@ def dataset_rows(named: str, column: str) -> Iterator[Row]:
         if isinstance(cause, SettingsError):
             raise
         raise SettingsError(
-            f"The dataset {name!r} cannot be had: {_line(cause)}.",
+            f"The dataset {name!r} cannot be loaded: {_line(cause)}.",
             "Name one of the hub as hf:org/name:split, or a folder saved by datasets.",
         ) from cause
     names = _readable(found.features.arrow_schema)

@@ -369,7 +369,7 @@ class WorkerPool:
     def _missed(self, number: int, why: RubricemError) -> None:
         """Report a worker that cannot start; the others continue."""
         self._tell(f"worker {number} cannot begin: {why}")
-        remedy = why.remedy or "Mend that and run the same command again."
+        remedy = why.remedy or "Fix that and run the same command again."
         self._fault = type(why)(f"No worker could begin. The last: {why}", remedy)
 
 

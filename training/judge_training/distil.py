@@ -155,13 +155,13 @@ def stands(config: TrainConfig, made: Mapping[str, Any]) -> bool:
         return False
     if not (held := object_of(_path(config))):
         raise SettingsError(
-            f"{config.out} holds a training, and nothing there tells what its rows were made of.",
+            f"{config.out} holds a training, and nothing there says what its rows were made from.",
             "Name another folder as `out`, or go on with it by `rubricem train` on its own rows.",
         )
     if other := [name for name in made if held.get(name) != made[name]]:
         raise SettingsError(
             f"{config.out} holds a training on rows of another {', '.join(other)}.",
-            "Put those back to go on with it, or name another folder as `out`.",
+            "Restore those to continue it, or name another folder as `out`.",
         )
     return True
 

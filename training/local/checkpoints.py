@@ -374,7 +374,7 @@ class TrainingFolder:
         elif other := [name for name in record if held.get(name) != record[name]]:
             raise SettingsError(
                 f"{self.folder} holds a training run with another {', '.join(other)}.",
-                "Put those back to go on with it, or name another folder as `out`.",
+                "Restore those to continue it, or name another folder as `out`.",
             )
 
     def record(self) -> dict[str, Any]:
@@ -477,7 +477,7 @@ class TrainingFolder:
             told = [*self._relink(self.newest), *self._relink(self.best), *self._mend_last()]
             told += self._mend_best(better)
         step = _linked(self.newest)
-        begun = f"going on from step {step}" if step else "beginning anew"
+        begun = f"continuing from step {step}" if step else "beginning anew"
         return f"{' and '.join(told)}: {begun}" if told else ""
 
     def _relink(self, link: Path) -> list[str]:
@@ -647,13 +647,13 @@ class Mirror:
         found, until = self._lease(), time.monotonic() + EXPIRED
         if found is not None and not _is_gone(found):
             where = f"the mirror {self._address} was left by a session on {found.get('host')}"
-            self._tell(f"{where}, or that goes on: it is waited for {EXPIRED:g} s")
+            self._tell(f"{where}, or that goes on: waiting for {EXPIRED:g} s")
         while found is not None and not _is_gone(found) and time.monotonic() < until:
             time.sleep(min(RENEWED, EXPIRED) / 10)
             if (now := self._lease()) != found and now is not None:
                 raise StoreError(
                     f"a session on {now.get('host')} trains with the mirror {self._address}.",
-                    "Wait until that has ended, or name another mirror.",
+                    "Wait until it has ended, or name another mirror.",
                 )
             found = now
         self._write_lease()
@@ -698,8 +698,8 @@ class Mirror:
         if self._taken_by:
             raise StoreError(
                 f"a session on {self._taken_by} has taken the mirror {self._address}, since this "
-                f"one was not heard of for {EXPIRED:g} s.",
-                "Go on there, or end that session and run the same command again.",
+                f"one did not renew it for {EXPIRED:g} s.",
+                "Continue there, or end that session and run the same command again.",
             )
         try:
             there, here = self._there(), self._here()
@@ -763,8 +763,8 @@ class Mirror:
         if (newest := max(steps, default=0)) > own:
             raise StoreError(
                 f"{self._address} has step {newest} of the run, and {self._folder} step {own}: it "
-                "was gone on with elsewhere.",
-                "Name an empty folder as `out` to go on from there, or another mirror.",
+                "was continued elsewhere.",
+                "Name an empty folder as `out` to continue from there, or another mirror.",
             )
 
 

@@ -224,7 +224,7 @@ def memory_told(device: torch.device) -> Iterator[None]:
         raise PolicyError(
             f"{where} is not enough for this training.",
             "Set a smaller pack_tokens or micro_batch, gradient_checkpointing = true, a smaller "
-            'max_row_tokens, or the adaptation "lora"; then go on by the same command.',
+            'max_row_tokens, or the adaptation "lora"; then continue with the same command.',
         ) from error
 
 
@@ -534,7 +534,7 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
     """
     note = await asyncio.to_thread(_note_of_whole, checkpoint)
     if out.exists():
-        raise SettingsError(f"{out} is there already.", "Name a new folder.")
+        raise SettingsError(f"{out} exists already.", "Name a new folder.")
     base = await Base.find(note.base, weights_dir)
     if base.sha256 != note.base_sha256:
         raise WeightsError(
@@ -605,7 +605,7 @@ def push(
     note = _note_of_whole(checkpoint)
     if base is None and os.path.isabs(note.base) and note.adaptation == "lora":
         raise SettingsError(
-            f"The base of the checkpoint, {Path(note.base).name}, lies on this machine alone.",
+            f"The base model of the checkpoint, {Path(note.base).name}, is on this machine only.",
             "Name the model that it is on the hub: --base ORG/NAME.",
         )
     api: Hub = hub or needed("huggingface_hub", "train", "Pushing").HfApi()

@@ -98,9 +98,9 @@ class Ranks:
             if self.world == 1 or not lost:
                 raise
             raise PolicyError(
-                "A process that trains along has ended, or cannot be reached any more.",
-                "See what it said; the same command goes on from the newest checkpoint, also with "
-                "another number of processes.",
+                "Another process of the training has ended, or cannot be reached any more.",
+                "See its messages; the same command continues from the newest checkpoint, also "
+                "with another number of processes.",
             ) from error
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:

@@ -115,7 +115,7 @@ async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -
 def _not_refreshed(reason: str, table: str = "[rounds]") -> PolicyError:
     return PolicyError(
         f"The server was not given the checkpoint: {reason}",
-        f"Correct `refresh` under {table}; the same command goes on.",
+        f"Correct `refresh` under {table}; the same command continues.",
     )
 
 
@@ -501,7 +501,7 @@ class CutRollouts:
                 for task in (asking, leaving):
                     task.cancel()
                 await asyncio.gather(asking, leaving, return_exceptions=True)
-            self.tell(f"{thread} is cut: it is sampled anew by newer weights")
+            self.tell(f"{thread} is cut: it is sampled again by newer weights")
 
 
 @dataclass(slots=True)

@@ -501,5 +501,5 @@ def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:
     helping = dict.fromkeys(REMEDIES[reason] for reason in dropped if reason in REMEDIES)
     return SettingsError(
         f"The run gives no {what}: {why or 'no step of it is finished'}.",
-        " ".join(helping) or "Collect more: the same `rubricem collect` goes on with a run.",
+        " ".join(helping) or "Collect more: the same `rubricem collect` continues a run.",
     )

@@ -42,7 +42,7 @@ TOLD = {
     Rule.NO_ANSWER: "no closed answer with text in it",
     Rule.NO_CALL: "a round without a tool call",
     Rule.STRUCTURE: "a block that is missing or malformed",
-    Rule.TOOL_ERRORS: "two failed tool calls running",
+    Rule.TOOL_ERRORS: "two failed tool calls in a row",
 }
 """the rejection rules in words"""
 _PLACES = range(len(Stage))

@@ -351,11 +351,11 @@ def _gone_back(run: TrainingFolder) -> str:
         wrong = fault(place) if told else ""
         if not (wrong := wrong or run.compare(read_trainer(place).get(FILES, {}))):
             run.stand_at(place)
-            return f"{' and '.join(told)}: going on from step {run.step()}" if told else ""
+            return f"{' and '.join(told)}: continuing from step {run.step()}" if told else ""
         told.append(f"TRL cannot go on from step {int(place.name)} ({wrong})")
     raise StoreError(
         " and ".join(told),
-        f"Put the files back, or begin anew in another folder than {run.folder}.",
+        f"Put the files back, or start again in another folder than {run.folder}.",
     )
 
 
@@ -411,7 +411,7 @@ def _train(
     if updates and not (left / "trainer_state.json").is_file():
         raise StoreError(
             f"{left} is missing, which TRL goes on from",
-            f"Put it back, or begin anew in another folder than {config.out}.",
+            f"Put it back, or start again in another folder than {config.out}.",
         )
     trainer.train(resume_from_checkpoint=str(left) if updates else None)
 

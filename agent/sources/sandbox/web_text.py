@@ -234,5 +234,5 @@ def ask_engines(query: str, most: int, client: Client | None = None) -> Sequence
             return []
         raise SourceError(
             "The web search failed: no engine gave a result, and not all of them could be asked.",
-            "Look whether this machine is connected, or name another source.",
+            "Check that this machine is connected, or name another source.",
         ) from cause

@@ -99,7 +99,7 @@ def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents
         ("/budget hats 3", "sets no budget"),
         ("/plan perhaps", "neither on nor off"),
         ("/branch", "nothing to branch off"),
-        ("/resume", "nothing to go on with"),
+        ("/resume", "nothing to resume"),
         ("/threads nowhere", "no conversation"),
         ("/threads ../x", "names no conversation"),
         ("/threads " + "9" * 5000, "names no conversation"),

@@ -56,7 +56,7 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         while len(server.requests) < 5:
             chat._more(0.1)
         chat.type(terminal.CTRL_C)
-        chat.expect("Ending with what there is", "Ended early", "/resume", "3>")
+        chat.expect("Ending with what was found", "Ended early", "/resume", "3>")
         chat.enter("/sources")
         chat.expect("S1")
     (thread,) = ConversationStore(data).listed().conversations

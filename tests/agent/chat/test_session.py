@@ -54,7 +54,7 @@ def test_a_run_of_ask_is_gone_on_with_in_a_thread_and_in_the_middle_of_one_in_a_
     "more, said",
     [
         (("--from", "nowhere"), "no run is called 'nowhere'"),
-        (("--from", "x", "--resume"), "with a run"),
+        (("--from", "x", "--resume"), "from a run"),
     ],
 )
 def test_what_cannot_be_gone_on_after_is_a_sentence(

@@ -158,7 +158,7 @@ def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
         shown = where(server, documents, "--quiet", "--thread", "mine")
         told = rubricem("ask", *shown, code=1).stderr
         failed = report(server, documents, code=1)
-    assert "wants an API key and none is set (401)" in told.splitlines()[0]
+    assert "requires an API key and none is set (401)" in told.splitlines()[0]
     assert told.endswith("Try again from where it ended: --resume mine\n")
     assert (failed["status"], failed["answer"]) == ("failed", "")
     assert "401" in failed["reason"]

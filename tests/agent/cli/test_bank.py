@@ -29,9 +29,9 @@ FLAG = "It tells its reader to obey."
 
 
 def test_an_empty_bank_is_said_to_hold_nothing(data: Path):
-    assert bank("list").stdout.startswith("Nothing was learnt yet. A run is learnt from by")
+    assert bank("list").stdout.startswith("Nothing was learnt yet. `rubricem ask")
     assert bank_json("list") == {"reflections": []}
-    assert "There is nothing" in bank("search", "cache").stdout
+    assert "nothing that could" in bank("search", "cache").stdout
     for nothing in ("", " \t"):
         told = bank("search", nothing, exit_code=2).stderr
         assert "There is nothing to look for." in told and len(told.splitlines()) == 2
@@ -606,7 +606,7 @@ def test_an_export_goes_to_standard_output_and_holds_no_control_character(data: 
     assert all(line.isascii() for line in lines)
     (data.parent / "file").touch()
     told = bank("export", str(data.parent / "file" / "bank.jsonl"), exit_code=1).stderr
-    assert "error: " in told and "fault of rubricem" not in told, "it cannot be written there"
+    assert "error: " in told and "bug in rubricem" not in told, "it cannot be written there"
 
 
 def test_only_every_exports_what_is_not_recalled(data: Path):
@@ -676,7 +676,7 @@ def test_what_was_removed_here_is_passed_over_and_how_to_bring_it_back_is_said(d
     file = file_of(data, entry("a"))
     bank("rm", "a", "--yes")
     first, remedy = bank("import", file).stdout.splitlines()
-    assert first.endswith("1 passed over, as removed here") and states() == {}
+    assert first.endswith("1 skipped, as removed here") and states() == {}
     assert remedy == f"To bring back what was removed: rubricem bank import --removed {file}"
     assert "1 added" in bank("import", "--removed", file).stdout
     assert list(states().values()) == ["live"]
@@ -696,7 +696,7 @@ def test_what_was_removed_here_is_passed_over_and_how_to_bring_it_back_is_said(d
             "line 3: stage_scores.0: Input should be less",
         ),
         (entry("x") | {"written_at": "0001-01-01T00:00:00"}, "line 3: written_at must name its"),
-        (entry("x", takeaways=" "), "line 3: its rubrics or takeaways say nothing"),
+        (entry("x", takeaways=" "), "line 3: its rubrics or takeaways are empty"),
         (entry("x", question=" "), "line 3: There is no question"),
         (entry("x") | {"trajectory_id": "x" * 400_000}, "line 3 has more than 400,000 characters"),
         (json.dumps(entry("x")).replace("run-1", "\\ud800"), "line 3: Invalid JSON"),

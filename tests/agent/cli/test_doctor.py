@@ -174,7 +174,7 @@ def test_what_cannot_be_set_is_a_fault_and_what_is_not_read_a_note(
     paid = found("--model", "gpt-4.1", code=1)["policy"]
     assert paid["state"] == "fault" and "OPENAI_API_KEY" in paid["remedy"]
     monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
-    said = "RUBRICEM_MODLE names no setting and is not read."
+    said = "RUBRICEM_MODLE names no setting and is ignored."
     assert found()["environment"]["found"] == said
     (folder / "rubricem.toml").write_text("threads = 0\n", encoding="utf-8")
     assert "threads cannot be 0" in found(code=1)["settings"]["found"]
@@ -367,7 +367,7 @@ def test_init_asks_four_questions_and_writes_what_is_then_in_force(empty: Path) 
     assert [key.get_secret_value() for key in keys if key] == ["tk-1", "sk-2"]
     assert (empty / "rubricem.toml").stat().st_mode & 0o77 == 0
     again = CliRunner().invoke(main, ["init"])
-    assert again.exit_code == 2 and "is here already" in again.stderr
+    assert again.exit_code == 2 and "exists already" in again.stderr
 
 
 def test_init_by_defaults_needs_no_key_and_one_that_breaks_off_writes_nothing(empty: Path) -> None:

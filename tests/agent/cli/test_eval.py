@@ -115,7 +115,7 @@ def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(documents: Pa
     with ScriptedServer(failing) as server:
         done = evaluated(server, many, documents, "--out", tmp_path / "out", "--quiet",
                          "--at-once", "1", code=1)  # fmt: skip
-    for said in ("5 runs in a row failed", "the same command then goes on"):
+    for said in ("5 runs in a row failed", "the same command then continues"):
         assert said in done.stderr
     with ScriptedServer(answers) as server:
         again = arms(server, many, documents, "--out", tmp_path / "out")

@@ -455,7 +455,7 @@ def test_a_judge_that_never_answers_is_a_failure(pairs: Path):
     with ScriptedServer(lambda body, number: Fault(400, "no such model")) as server:
         where = ("--base-url", server.base_url)
         done = rubricem("judge", "eval", pairs, "--judge", "pairwise", *where, code=1)
-    assert "No verdict could be had" in done.stderr and "no such model" in done.stderr
+    assert "There was no verdict" in done.stderr and "no such model" in done.stderr
 
 
 def test_recorded_verdicts_are_shown_and_drawn_without_a_model(tmp_path: Path):

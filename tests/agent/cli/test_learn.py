@@ -54,7 +54,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("criteria", "no JSON", "nothing could be scored", CALLS),
         ("score", Fault(401), "nothing could be scored", CALLS[1:]),
-        ("reflect", Fault(401), "wants an API key", CALLS[2:]),
+        ("reflect", Fault(401), "requires an API key", CALLS[2:]),
         ("judge reflections", "no JSON", "the judge failed", CALLS[-1:]),
     ],
 )

@@ -49,7 +49,7 @@ def test_what_was_copied_comes_back_and_what_was_there_is_moved_aside(
     copy = tmp_path / "copy.tar.gz"
     assert " kB)" in rubricem("backup", copy).stdout
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert "is there already" in refusal("backup", copy)
+    assert "exists already" in refusal("backup", copy)
     store.discard("a")
     (data / "later").touch()
     assert "no terminal" in refusal_after(copy)
@@ -138,13 +138,13 @@ def altered(copy: Path, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("a file is missing", "no whole backup"),
-        ("a file differs", "no whole backup"),
-        ("a file lies elsewhere", "no whole backup"),
-        ("there is no list", "no whole backup"),
+        ("a file is missing", "not a complete backup"),
+        ("a file differs", "not a complete backup"),
+        ("a file lies elsewhere", "not a complete backup"),
+        ("there is no list", "not a complete backup"),
         ("it is of a later version", "written by rubricem"),
-        ("it is cut", "no whole backup"),
-        ("it is none", "no whole backup"),
+        ("it is cut", "not a complete backup"),
+        ("it is none", "not a complete backup"),
         ("it is not there", "There is no file"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_copy_by_a_stranger_brings_nothing_that_ours_never_has(
     monkeypatch.setattr(upkeep, "LEAST_BYTES", len(ZEROS) // 2)
     strange(copy := tmp_path / "copy.tar.gz", *entries)
     before = files(data)
-    assert "no whole backup" in refusal("restore", copy, "--yes")
+    assert "not a complete backup" in refusal("restore", copy, "--yes")
     assert files(data) - {"serve.lock"} == before
 
 
@@ -228,7 +228,7 @@ def test_a_list_that_cannot_be_read_is_no_copy(data: Path, tmp_path: Path, depth
     copy, text = tmp_path / "copy.tar.gz", b"[" * depth
     with tarfile.open(copy, "w:gz") as archive:
         archive.addfile(entry(MANIFEST, size=len(text)), io.BytesIO(text))
-    assert "no whole backup" in refusal("restore", copy, "--yes")
+    assert "not a complete backup" in refusal("restore", copy, "--yes")
 
 
 def test_sizes_below_zero_do_not_lead_round_in_a_circle(data: Path, tmp_path: Path):
@@ -237,7 +237,7 @@ def test_sizes_below_zero_do_not_lead_round_in_a_circle(data: Path, tmp_path: Pa
     head[148:156] = b" " * 8
     head[148:155] = b"%06o\0" % sum(head)
     (copy := tmp_path / "copy.tar.gz").write_bytes(gzip.compress(bytes(head) * 3 + bytes(1024)))
-    assert "no whole backup" in refusal("restore", copy, "--yes")
+    assert "not a complete backup" in refusal("restore", copy, "--yes")
 
 
 def test_a_disk_without_room_is_told_and_left_as_it_was(

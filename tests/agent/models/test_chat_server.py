@@ -333,7 +333,7 @@ async def test_a_turn_ends_where_its_server_heeds_no_limit(pieces: list[str]) ->
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (Reply(pieces=["x" * 9_000_000]), "no OpenAI-compatible chat completion"),
+        (Reply(pieces=["x" * 9_000_000]), "not an OpenAI-compatible chat completion"),
         (Fault(400, body="x" * 9_000_000), "broke off"),
         (Fault(400, body="x", headers={"Content-Encoding": "gzip"}), "broke off"),
     ],
@@ -375,7 +375,7 @@ async def test_an_empty_reply_is_tried_again() -> None:
         ([Fault(400, body="[" * 90_000)], "rejected the request (400): [[[", ""),
         (
             [Fault(200, body="data: <html>\n\n")] * 4,
-            "no OpenAI-compatible chat completion",
+            "not an OpenAI-compatible chat completion",
             "/v1",
         ),
         *(
@@ -448,7 +448,7 @@ async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_mach
     [
         (Fault(401, f"bad key {KEY}"), KEY, "refused the API key from JUDGE_API_KEY"),
         (Fault(403, f"bad key {KEY}"), KEY, "refused the API key from JUDGE_API_KEY"),
-        (Fault(401), None, "wants an API key and none is set"),
+        (Fault(401), None, "requires an API key and none is set"),
         (Fault(400, f"malformed header Bearer {KEY}"), KEY, "malformed header Bearer [key]"),
         (
             Fault(400, f"\x1b]0;owned\x07no \x1b[31mred\u202e {KEY[:5]}\x1b[0m{KEY[5:]}"),

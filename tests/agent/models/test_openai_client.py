@@ -106,7 +106,7 @@ async def test_what_is_no_json_is_told_unless_the_reply_is_there():
     values = Values()
     values.finish = None
     async with sending(broken) as http:
-        with pytest.raises(AttemptError, match="no OpenAI-compatible chat completion"):
+        with pytest.raises(AttemptError, match="not an OpenAI-compatible chat completion"):
             await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
     assert values.taken == [{"a": 1}]
 

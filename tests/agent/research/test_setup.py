@@ -414,7 +414,7 @@ def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
     assert "never evicts" in first["report"]
     assert second["run"] != first["run"] and "And what is evicted?" in second["report"]
     assert failed["__error__"]["error"] == "PolicyError", "the server keeps its words to the log"
-    assert "wants an API key and none is set (401)" in log
+    assert "requires an API key and none is set (401)" in log
     assert third["status"] == "finished" and kept["report"] == third["report"]
     store = RunStore(tmp_path / "data")
     assert [store.load(name).status for name in store.threads()] == [

@@ -203,9 +203,9 @@ def test_this_machine_opens_its_own_page_by_loopback():
 
 
 OPEN = Security("0.0.0.0", "s3cret")
-LINK = "This link lets one browser in, within the hour: http://192.168.1.5:80/#token=t1cket"
-MADE = "Token: s3cret (it is kept in data/serve-token)"
-KEPT = "A token is asked for; it is kept in data/serve-token"
+LINK = "This link logs one browser in, within the hour: http://192.168.1.5:80/#token=t1cket"
+MADE = "Token: s3cret (it is stored in data/serve-token)"
+KEPT = "A token is required; it is stored in data/serve-token"
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: R
     assert told[0].name == "restart" and told[-2].data["status"] == "finished"
     assert "".join(e.data["text"] for e in told if e.name == "text") == "".join(ASKED)
     over = await here.http.post(f"/api/runs/{run}/resume")
-    assert (over.status_code, over.json()["error"]) == (409, "The run has come to its end.")
+    assert (over.status_code, over.json()["error"]) == (409, "The run has ended.")
 
 
 async def test_a_follow_up_knows_its_thread(here: RunSite, model: ScriptedServer):

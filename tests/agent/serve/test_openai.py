@@ -272,15 +272,15 @@ def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path):
 @pytest.mark.parametrize("kind", ["chat", "response"])
 def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path, kind: str):
     with client([Fault(401), Fault(401)], tmp_path) as made:
-        with pytest.raises(openai.InternalServerError, match="wants an API key") as failed:
+        with pytest.raises(openai.InternalServerError, match="requires an API key") as failed:
             asking(made, kind)
         assert (failed.value.status_code, failed.value.type) == (502, "server_error")
         if kind == "chat":
-            with pytest.raises(openai.APIError, match="wants an API key"):
+            with pytest.raises(openai.APIError, match="requires an API key"):
                 list(asking(made, kind, stream=True))
             return
         last = list(asking(made, kind, stream=True))[-1]
-    assert last.type == "response.failed" and "wants an API key" in last.response.error.message
+    assert last.type == "response.failed" and "requires an API key" in last.response.error.message
     EVENT.validate_python(last.model_dump())
 
 
@@ -340,7 +340,7 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
         OpenAI(base_url=here.url, api_key="wrong", max_retries=0) as stranger,
         OpenAI(base_url=here.url, api_key="t" * 40, max_retries=0) as known,
     ):
-        with pytest.raises(openai.AuthenticationError, match="asks for its token") as unknown:
+        with pytest.raises(openai.AuthenticationError, match="requires its token") as unknown:
             stranger.models.list()
         assert len(list(known.models.list())) == 1, "the token is the key of its clients"
         with pytest.raises(openai.APIStatusError, match="too large") as large:
@@ -354,7 +354,7 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
     ("headers", "body", "status", "said"),
     [
         ({"origin": "https://evil.example"}, b"{}", 403, "another site"),
-        ({"content-type": "text/plain"}, b"{}", 415, "not said to be JSON"),
+        ({"content-type": "text/plain"}, b"{}", 415, "not declared as JSON"),
         ({}, b"{", 400, "The body must be a JSON object."),
     ],
 )

@@ -277,10 +277,10 @@ async def test_what_lies_in_the_folder_is_told_unscored_outdated_or_damaged(
     assert (plan["score"], plan["reason"], found["note"]) == (None, "too long", "")
     store.save(run_of(name="a").model_copy(update={"id": "later"}))
     found = (await client.get("/api/runs/a/judgement")).json()
-    assert found["note"] == "The run has gone on since it was judged."
+    assert found["note"] == "The run has continued since it was judged."
     path.write_text("{")
     reply = await client.get("/api/runs/a/judgement")
-    assert reply.status_code == 500 and reply.json()["remedy"] == "Have the run judged anew."
+    assert reply.status_code == 500 and reply.json()["remedy"] == "Have the run judged again."
 
 
 async def test_a_rating_is_kept_and_shown(client: httpx.AsyncClient, store: RunStore):

@@ -98,7 +98,7 @@ async def test_sets_sent_at_once_do_not_mix(client: httpx.AsyncClient):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("bad.exe", b"MZ", "kind that is not read"),
+        ("bad.exe", b"MZ", "an unsupported kind"),
         ("a.pdf", b"no pdf", "is no pdf document"),
         ("a.docx", b"\xd0\xcf\x11\xe0 an old doc", "is no docx document"),
         ("a.md", b"\x7fELF\x00\x00", "is no md document"),
@@ -110,7 +110,7 @@ async def test_of_a_set_with_a_document_that_is_not_what_its_name_says_nothing_i
 ):
     reply = await sent(client, ("good.md", b"x"), (name, content))
     assert reply.status_code == 422 and said in reply.json()["error"]
-    assert "pdf" in reply.json()["remedy"] or "Save it anew" in reply.json()["remedy"]
+    assert "pdf" in reply.json()["remedy"] or "Save it again" in reply.json()["remedy"]
     assert not (tmp_path / "uploads").exists()
 
 
@@ -288,7 +288,7 @@ def test_an_honest_name_is_kept_in_its_composed_form(name: str):
 
 @pytest.mark.parametrize("name", ["a.exe", "a", "a.md.sh", "a.svg", "a.zip"])
 def test_other_kinds_are_refused(name: str):
-    with pytest.raises(SettingsError, match="kind that is not read"):
+    with pytest.raises(SettingsError, match="an unsupported kind"):
         document_name(name)
 
 

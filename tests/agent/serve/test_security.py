@@ -473,4 +473,4 @@ async def test_that_no_connection_can_be_taken_is_said_once(caplog: pytest.LogCa
             loop.call_exception_handler({"message": "socket.accept()", "exception": full})
         loop.call_exception_handler({"message": "another fault"})
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["No connection is taken: Too many open files.", "another fault"]
+    assert said == ["No connection can be accepted: Too many open files.", "another fault"]

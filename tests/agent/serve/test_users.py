@@ -113,7 +113,7 @@ def test_a_token_logs_in_as_its_user_and_one_taken_back_admits_nobody(server: As
 def test_who_has_spent_a_day_is_told_so_also_at_a_resume(server: Asking):
     run = asked(server, "ben", QUESTION)
     refused = server.ask("ben", "POST", "/api/runs", json={"question": QUESTION})
-    assert refused.status_code == 429 and "in a day" in refused.json()["error"]
+    assert refused.status_code == 429 and "for a day" in refused.json()["error"]
     path = server.users.folder("ben") / "runs" / run / "trajectory.json"
     held = json.loads(path.read_text()) | {"status": "partial", "reason": "spent"}
     path.write_text(json.dumps(held))
@@ -146,7 +146,7 @@ def test_a_question_gets_the_least_of_what_is_asked_allowed_and_left(
     )
     settings = Settings(data_dir=tmp_path, max_total_tokens=500, max_cost=0, max_seconds=60)
     if left is None:
-        with pytest.raises(SettingsError, match="in a day"):
+        with pytest.raises(SettingsError, match="for a day"):
             allowance.within(settings, live)
         return
     got = allowance.within(settings, live)

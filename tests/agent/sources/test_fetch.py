@@ -112,12 +112,12 @@ def moved(where: str) -> Sent:
         (Sent(MEGABYTE, pieces=50), "is larger than 1 MB", 1, 8 << 20),
         (Sent(MEGABYTE, pieces=50, length=False), "is larger than 1 MB", 1, 12 << 20),
         (packed("br"), "packed as 'br'", 1, 99),
-        (moved("file:///etc/passwd"), "no web address", 1, 0),
+        (moved("file:///etc/passwd"), "not a web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
         (moved("http://[::1"), "could not be read", 1, 0),
-        (moved("http://xn--a/"), r"site\.test redirects to no web address", 1, 0),
-        (moved("data:text/html,x"), r"site\.test redirects to no web address", 1, 0),
-        (moved("javascript:alert(1)"), "no web address", 1, 0),
+        (moved("http://xn--a/"), r"site\.test redirects to what is not a web address", 1, 0),
+        (moved("data:text/html,x"), r"site\.test redirects to what is not a web address", 1, 0),
+        (moved("javascript:alert(1)"), "not a web address", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
         (moved("/a"), r"site\.test redirects without end", 6, 0),
         (Sent("gone", status=404), r"site\.test answered 404", 1, 99),
@@ -141,7 +141,7 @@ async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
 @pytest.mark.parametrize(
     ("head", "piece", "said"),
     [
-        (b"", ANNOUNCED, "More was sent than a page"),
+        (b"", ANNOUNCED, "More was sent than belongs"),
         (CHUNKED, CRUMBS, "in too many pieces"),
         (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000, "could not be read"),
     ],
@@ -251,7 +251,7 @@ async def test_every_spelling_of_loopback_that_a_c_library_reads_is_refused(host
     async def resolve(host: str, port: int) -> list[str]:
         return [socket.inet_ntoa(socket.inet_aton(host))]
 
-    with pytest.raises(SourceError, match=r"private network|no web address"):
+    with pytest.raises(SourceError, match=r"private network|not a web address"):
         await AddressGuard((), resolve).target(f"http://{host}/")
 
 

@@ -337,7 +337,7 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(ask
         asked = len(server.requests)
         assert process.returncode == 130, errors
         assert "Finishing the calls in flight; ^C again stops at once." in errors
-        assert "The run was interrupted. The same command goes on" in errors
+        assert "The run was interrupted. The same command continues" in errors
         assert not out and served(asking) == 0
         status, out, errors = finished(asking, server)
     assert status == 0, errors
@@ -360,7 +360,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(asking: Path):
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
         assert process.returncode == 130
-        assert "Stopped at once. The same command goes on" in errors
+        assert "Stopped at once. The same command continues" in errors
         hanging.set()
         status, out, errors = finished(asking, server)
     assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
@@ -411,7 +411,7 @@ def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):
     with ScriptedServer(turns) as server:
         status, _, errors = finished(asking, server, "--max-run-cost", "0.35")
         assert status == 3, errors
-        assert "The run's money is spent: 0.30 of 0.35 US dollars" in errors
+        assert "The run's budget is spent: 0.30 of 0.35 US dollars" in errors
         assert "--max-run-cost" in errors and len(server.requests) == 3
         status, out, errors = finished(asking, server, "--max-run-cost", "5")
     assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors

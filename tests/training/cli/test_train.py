@@ -2,7 +2,7 @@
 
 Collected runs that nothing can be learnt from: one sentence and a remedy, before any model.
 
-^C during a training: the step under way is saved, and the same command goes on.
+^C during a training: the step under way is saved, and the same command continues.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def test_init_writes_a_file_that_is_read_and_never_over_another(kind: str, tmp_p
     commented = re.findall(r"^# (\w+) = ", path.read_text(), flags=re.MULTILINE)
     assert commented and [key for key in commented if f"`{key}`" not in known] == []
     again = CliRunner().invoke(main, ["train", "init", kind, str(path)])
-    assert again.exit_code == 2 and "is there already" in again.stderr
+    assert again.exit_code == 2 and "exists already" in again.stderr
 
 
 def test_init_of_ruscarl_asks_for_its_reward_and_for_nothing_that_it_has_not(
@@ -438,7 +438,7 @@ def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
         log.seek(0)
         said = log.read()
     assert "Finishing the step under way; ^C again stops at once." in said
-    assert "are saved. The same command goes on" in said and "Traceback" not in said
+    assert "are saved. The same command continues" in said and "Traceback" not in said
     saved = out.step()
     assert [line["step"] for line in out.metrics()][-1] == saved
     with (out.folder / "lock").open() as lock:

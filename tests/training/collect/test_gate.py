@@ -139,7 +139,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
     opened.gate.patience = SHORT
     with pytest.raises(PolicyError, match=r"no model server .*; it was waited for") as ended:
         await opened.collector().collect()
-    assert "The same command goes on" in ended.value.remedy
+    assert "The same command continues" in ended.value.remedy
     assert opened.run.finished_steps() == 0 and not list(opened.run.groups())
     back = Unsteady()
     opened = opened_with(back)

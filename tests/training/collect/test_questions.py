@@ -156,7 +156,7 @@ def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
         ("", "What is named is not a .txt", "hf:org/name"),
         ("hf:", "'hf:' names no dataset", "hf:org/name"),
         ("none.txt", "cannot be read: No such file", "a file of questions"),
-        (".", r"cannot be had: Directory .* is neither", "a folder saved by datasets"),
+        (".", r"cannot be loaded: Directory .* is neither", "a folder saved by datasets"),
     ],
 )
 def test_what_is_not_there_is_told(
@@ -367,7 +367,7 @@ def told_by(code: str, **environment: str) -> str:
 
 def test_a_dataset_that_cannot_be_had_is_told(tmp_path: Path):
     told = told_by(READ.format("hf:no/such:dev"), HF_HUB_OFFLINE="1", HOME=str(tmp_path))
-    assert "SettingsError: The dataset 'no/such' cannot be had: Couldn't reach" in told
+    assert "SettingsError: The dataset 'no/such' cannot be loaded: Couldn't reach" in told
 
 
 @pytest.mark.parametrize(("named", "needs"), [("q.parquet", "pyarrow"), ("hf:a/b", "datasets")])

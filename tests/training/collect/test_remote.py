@@ -707,7 +707,7 @@ async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):
     (error,) = failed.value.exceptions
     assert isinstance(error, PolicyError)
     assert str(error) == "3 workers ended, one after another, while they wrote s000-q000-r0."
-    assert "The same command goes on" in error.remedy
+    assert "The same command continues" in error.remedy
 
 
 BAD = PolicyError("there are no weights", "Fetch them.")
@@ -717,7 +717,7 @@ BAD = PolicyError("there are no weights", "Fetch them.")
     ("fault", "told", "remedy"),
     [
         (BAD, r"No worker could begin\. The last: there are", "Fetch them."),
-        (KeyError("size"), "The last: KeyError: 'size'", "Mend that and run"),
+        (KeyError("size"), "The last: KeyError: 'size'", "Fix that and run"),
     ],
     ids=["an error of a worker's", "a fault of ours"],
 )

@@ -112,7 +112,7 @@ def test_money_ends_it_at_its_limit_and_no_price_is_no_limit(
         prices = dict.fromkeys(("first", "second"), (1000.0, 1000.0, 10000.0))
         monkeypatch.setenv("RUBRICEM_PRICES", json.dumps(prices))
         ended = run("distil", path, "--rows")
-        assert ended.exit_code == 3 and "Allow it more by max_run_cost" in ended.output
+        assert ended.exit_code == 3 and "Allow more by max_run_cost" in ended.output
         assert len(server.requests) == 1
         more = run("distil", written(tmp_path, server.base_url, max_run_cost=9.0), "--rows")
         assert more.exit_code == 0 and len(server.requests) == 5
@@ -222,7 +222,7 @@ def test_rows_of_other_pairs_forms_or_teachers_are_refused_and_nobody_is_asked(
             path.write_text(other)
             said = " ".join(run("distil", path, *flags).output.split())
             assert f"holds a training on rows of another {name}." in said, said
-            assert "Put those back to go on with it" in said
+            assert "Restore those to continue it" in said
         assert server.requests == []
     assert (tmp_path / "out" / "distilled" / "rows.jsonl").read_bytes() == rows
 
@@ -235,7 +235,7 @@ def test_a_folder_with_a_training_of_unknown_rows_is_refused_before_anybody_is_a
     with ScriptedServer(right, models=("first",)) as server:
         done = run("distil", written(tmp_path, server.base_url, second=False))
         said = " ".join(done.output.split())
-        assert done.exit_code == 2 and "nothing there tells what its rows were made of" in said
+        assert done.exit_code == 2 and "nothing there says what its rows were made from" in said
         assert server.requests == []
 
 

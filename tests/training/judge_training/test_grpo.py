@@ -176,7 +176,7 @@ def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Pa
     failed = train(path)
     said = " ".join(failed.output.split())
     assert failed.exit_code != 0 and "could compare none of the held-out pairs" in said
-    assert "what is finished is not repeated" in said
+    assert "finished work is not repeated" in said
     assert not (tmp_path / "out" / "held_out" / "000.json").exists()
 
 

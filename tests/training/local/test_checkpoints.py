@@ -105,7 +105,7 @@ async def test_a_checkpoint_cut_short_is_passed_by_and_the_one_before_is_used(
     told: list[str] = []
     run = await train(config, "ss-grpo", told.append)
     assert "the checkpoint of step 3 is not whole (trainer.pt has 1,000 of " in told[0]
-    assert told[0].endswith(": going on from step 2")
+    assert told[0].endswith(": continuing from step 2")
     assert_alike(run, whole)
 
 
@@ -271,7 +271,7 @@ def kept(run: TrainingFolder) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "left", "told"), [((2, 3), 2, "going on from step 2"), ((3,), 0, "beginning anew")]
+    ("steps", "left", "told"), [((2, 3), 2, "continuing from step 2"), ((3,), 0, "beginning anew")]
 )
 def test_a_checkpoint_that_is_gone_costs_its_own_step_and_no_other(
     tmp_path: Path, steps: tuple[int, ...], left: int, told: str
@@ -297,7 +297,7 @@ def test_what_a_run_that_begins_anew_writes_is_kept(tmp_path: Path) -> None:
 def test_what_is_written_after_going_back_to_the_best_is_kept(tmp_path: Path) -> None:
     run = scored(tmp_path, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6)
     cut(run, 5, 6)
-    assert run.mend().endswith("going on from step 2")
+    assert run.mend().endswith("continuing from step 2")
     run.save(saved(3, score=0.2), better=higher)
     assert kept(run) == ["000002", "000003", "000005.damaged", "000006.damaged"]
     cut(run, 3)
@@ -308,7 +308,7 @@ def test_a_second_damaged_checkpoint_of_a_step_lies_beside_the_first(tmp_path: P
     run = scored(tmp_path, 0.1, 0.2)
     for _ in range(2):
         cut(run, 2)
-        assert run.mend().endswith("going on from step 1")
+        assert run.mend().endswith("continuing from step 1")
         run.save(saved(2))
     assert kept(run) == ["000001", "000002", "000002.damaged", "000002.damaged1"]
 
@@ -327,7 +327,7 @@ def test_a_copy_without_links_goes_on_from_its_newest_and_knows_its_best(tmp_pat
     run.newest.unlink()
     run.best.unlink()
     assert run.mend(higher) == (
-        "last is no link to a checkpoint and best links to step 2 now: going on from step 4"
+        "last is no link to a checkpoint and best links to step 2 now: continuing from step 4"
     )
     assert (run.step(), run.best.resolve().name) == (4, "000002")
     run.save(saved(5, score=0.2), better=higher)
@@ -341,7 +341,7 @@ def test_a_copy_that_followed_links_goes_on_and_loses_nothing(tmp_path: Path) ->
     assert run.step() == 0
     assert run.mend(higher) == (
         "last was no link (what it was is now last.copy) and "
-        "best was no link (what it was is now best.copy): going on from step 4"
+        "best was no link (what it was is now best.copy): continuing from step 4"
     )
     assert (run.step(), run.best.resolve().name) == (4, "000002") and run.mend(higher) == ""
     run.save(saved(5, score=0.2), better=higher)
@@ -354,7 +354,7 @@ def test_a_followed_link_takes_the_place_of_a_checkpoint_that_is_not_whole(tmp_p
     run = TrainingFolder(tmp_path / "copy")
     cut(run, 1, 2)
     shutil.rmtree(run.best)
-    assert run.mend() == "last was no link: going on from step 2"
+    assert run.mend() == "last was no link: continuing from step 2"
     assert kept(run) == ["000001", "000002", "000002.damaged"] and run.newest.is_symlink()
 
 
@@ -364,7 +364,7 @@ def test_what_is_no_checkpoint_in_the_place_of_a_link_is_put_aside(tmp_path: Pat
     run.newest.write_text("checkpoints/000001")
     assert run.mend() == (
         "last was no link (what it was is now last.copy) and "
-        "last is no link to a checkpoint: going on from step 1"
+        "last is no link to a checkpoint: continuing from step 1"
     )
 
 
@@ -373,7 +373,7 @@ def test_a_best_checkpoint_that_is_not_whole_is_told_and_another_one_chosen(tmp_
     cut(run, 2)
     told = run.mend(higher)
     assert told.startswith("best links to step 2: the checkpoint of step 2 is not whole (step.json")
-    assert told.endswith(" and best links to step 3 now: going on from step 4")
+    assert told.endswith(" and best links to step 3 now: continuing from step 4")
     run.save(saved(5, score=0.25), better=higher)
     assert run.best.resolve().name == "000003", "it is still better"
 
@@ -388,7 +388,7 @@ def test_a_best_checkpoint_damaged_while_training_fails_no_save(tmp_path: Path) 
 def test_without_a_judgement_a_best_that_is_gone_is_unlinked(tmp_path: Path) -> None:
     run = scored(tmp_path, 0.9, 0.1, 0.2)
     shutil.rmtree(tmp_path / "checkpoints" / "000001")
-    assert run.mend() == "best links to step 1, which is missing: going on from step 3"
+    assert run.mend() == "best links to step 1, which is missing: continuing from step 3"
     assert not run.best.is_symlink() and run.mend() == ""
 
 
@@ -431,7 +431,7 @@ async def test_a_mirror_that_is_cut_off_in_a_checkpoint_gives_the_one_before(
     store.rm_file(f"{root}/checkpoints/000003/files.json")
     told: list[str] = []
     await train(configured("second", mirror=there), "ss-grpo", told.append)
-    assert any("going on from step 2" in line for line in told)
+    assert any("continuing from step 2" in line for line in told)
 
 
 def mirrored(there: str) -> dict[str, bytes]:
@@ -523,7 +523,7 @@ async def test_two_sessions_do_not_train_out_of_one_mirror_whatever_their_clocks
     theirs.bring()
     with pytest.raises(StoreError, match="has taken the mirror") as caught:
         mine.send()
-    assert "Go on there" in caught.value.remedy
+    assert "Continue there" in caught.value.remedy
 
 
 def test_the_lease_of_a_process_that_was_killed_here_is_not_waited_for(tmp_path: Path) -> None:

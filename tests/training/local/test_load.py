@@ -103,7 +103,7 @@ async def test_what_is_pushed_is_whole_names_a_base_of_the_hub_and_holds_nothing
 ) -> None:
     trained = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
     before = (trained.checkpoint / "adapter_config.json").read_text()
-    with pytest.raises(SettingsError, match=r"tiny\.gguf, lies on this machine alone") as refused:
+    with pytest.raises(SettingsError, match=r"tiny\.gguf, is on this machine only") as refused:
         push(trained.checkpoint, "me/it", hub=FakeHub())
     assert "--base" in refused.value.remedy
     hub = FakeHub()

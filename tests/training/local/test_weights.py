@@ -93,7 +93,7 @@ async def test_a_merged_adapter_computes_as_the_adapter_did(tiny: Path, tmp_path
     assert float(surprise[written].mean()) < last, "better than before the last step"
     files = await WeightsStore().model_files(str(out))
     assert files.path == out / "model.gguf"
-    with pytest.raises(SettingsError, match="is there already"):
+    with pytest.raises(SettingsError, match="exists already"):
         await export_checkpoint(trained.checkpoint, out)
 
 

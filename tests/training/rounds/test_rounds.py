@@ -975,7 +975,7 @@ def test_money_ends_all_rounds_at_its_limit_and_more_goes_on_elsewhere(
         said = " ".join(ended.stderr.split())
         assert ended.exit_code == 3, ended.output
         assert "of 40 US dollars, and another call may cost more" in said
-        assert f"Allow it more by {LIMIT}. The same command goes on" in said
+        assert f"Allow more by {LIMIT}. The same command continues" in said
         spent = sum(one.cost or 0.0 for one in replies(tmp_path / "out"))
         assert 30.0 < spent <= 40.0, "nothing in flight was lost, and no call was too much"
         with serving(0.02) as moved:

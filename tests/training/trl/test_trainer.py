@@ -215,7 +215,7 @@ async def test_files_of_trl_that_are_not_whole_cost_their_own_step(
         damage(moments)
         told = await stopped(config, 3)
         assert f"TRL cannot go on from step 2 (trl/checkpoint-2/optimizer.pt {wrong}" in told[0]
-        assert told[0].endswith(": going on from step 1")
+        assert told[0].endswith(": continuing from step 1")
     pieces = await train(config, "ss-grpo", quiet)
     assert [step["loss"] for step in pieces.steps] == [step["loss"] for step in whole.steps]
     one, other = (read_weights(run.checkpoint, "lora") for run in (whole, pieces))
