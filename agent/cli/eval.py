@@ -178,7 +178,7 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     given = {name: flags.pop(name) for name in OWN}
     arms = Arm.named(given["arms"], given["best_of"], given["memory"])
     asked = QuestionSet.read(path, chosen_format(given["form"])).first(given["limit"])
-    settings = load_settings({**flags, "memory": "off"})
+    settings = _naming_its_model(load_settings({**flags, "memory": "off"}))
     if not given["own_passages"]:
         settings = with_default_source(settings)
     setup = setup_of(settings)
@@ -210,6 +210,17 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     return experiment
 
 
+def _naming_its_model(settings: "Settings") -> "Settings":
+    """The settings with the model that a server has, where none is named: rows are one model's."""
+    from rubricem.agent.models.opening import ServerChoice
+    from rubricem.agent.settings.door import model_of
+
+    choice = model_of(settings)
+    if not isinstance(choice, ServerChoice) or choice.model:
+        return settings
+    return settings.model_copy(update={"model": asyncio.run(choice.served())})
+
+
 def chosen_format(name: str | None) -> str | None:
     from rubricem.agent.evaluate import FORMATS
 
@@ -237,7 +248,8 @@ def judge_model_of(
 
     if name is None and url is None:
         return None
-    return model_of(settings.model_copy(update={"model": name, "base_url": url}))
+    wanted = settings.model_copy(update={"model": name, "base_url": url})
+    return model_of(_naming_its_model(wanted))
 
 
 def row_line(row: "EvalRow", done: int, total: int) -> str:

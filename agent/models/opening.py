@@ -168,7 +168,7 @@ class ServerChoice:
         from rubricem.agent.models.chat_server import OpenAIChat
 
         chat = OpenAIChat(
-            await self._named(),
+            await self.served(),
             self.base_url,
             self.api_key,
             limiter=shared_limiter(self.base_url, self.concurrency),
@@ -236,7 +236,7 @@ class ServerChoice:
         """The one `TokenServer`, or None where it gives no token ids."""
         from rubricem.agent.models.tokens import KINDS, open_tokens
 
-        model = await self._named()
+        model = await self.served()
         http, host = self._http(model), Endpoint.parse(self.base_url).host
         return await open_tokens(
             http,
@@ -249,7 +249,7 @@ class ServerChoice:
             retry=retry,
         )
 
-    async def _named(self) -> str:
+    async def served(self) -> str:
         """The model, or the only one that the server lists.
 
         Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
@@ -265,8 +265,8 @@ class ServerChoice:
             return known[0]
         listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""
         raise SettingsError(
-            f"{http.server.endpoint.url} lists {len(known)} models{listed}",
-            "Name one of them (--model).",
+            f"{http.server.endpoint.url} lists {len(known) or 'no'} models{listed}",
+            "Name one of them (--model)." if known else "Name its model (--model).",
         )
 
     def _http(self, model: str) -> Any:

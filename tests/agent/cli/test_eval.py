@@ -61,6 +61,19 @@ def test_the_same_command_goes_on_and_asks_nothing_again(
     assert [each.name[:10] for each in (data / "evaluations").iterdir()] == ["questions-"]
 
 
+def test_another_model_of_a_server_is_asked_anew_where_none_is_named(
+    questions: Path, documents: Path, data: Path
+):
+    asked = list[int]()
+    for lone in ("one", "one", "other"):
+        with ScriptedServer(answers, models=[lone]) as server:
+            where = ("--base-url", server.base_url, "--source", documents, "--verify", "off")
+            rubricem("eval", questions, *where, "--limit", "1", "--quiet")
+            asked.append(len(server.requests))
+    assert asked == [2, 0, 2]
+    assert len(list((data / "evaluations").iterdir())) == 2
+
+
 def test_questions_and_arms_may_be_added_to_a_folder(
     questions: Path, documents: Path, tmp_path: Path
 ):

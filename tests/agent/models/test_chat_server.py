@@ -260,6 +260,11 @@ async def test_the_only_model_that_a_server_lists_is_asked_and_of_several_one_mu
             async with ServerChoice(None, server.base_url).open_chat():
                 pass
         assert "--model" in told.value.remedy
+    with (
+        ScriptedServer([], models=[]) as server,
+        pytest.raises(SettingsError, match="lists no models"),
+    ):
+        await ServerChoice(None, server.base_url).served()
     with pytest.raises(PolicyError, match="no model server answers"):
         async with ServerChoice(None, "http://127.0.0.1:9/v1").open_chat():
             pass
