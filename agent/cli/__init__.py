@@ -219,8 +219,8 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.EPIPE:
-            raise  # click ends silently when the reader has gone
+        if (gone := _broken_pipe(error)) is not None:
+            raise gone from None  # click ends silently when the reader has gone
         if debugging(ctx):
             traceback.print_exception(error)
         known = _known_error(error)
@@ -257,6 +257,15 @@ def _known_error(error: BaseException) -> RubricemError | None:
         return SettingsError("The input is nested too deeply.", "Name a file with less nesting.")
     if isinstance(error, BaseExceptionGroup):
         return next((known for e in error.exceptions if (known := _known_error(e))), None)
+    return None
+
+
+def _broken_pipe(error: BaseException) -> OSError | None:
+    """The write that found its reader gone; groups of tasks wrap it."""
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((gone for e in error.exceptions if (gone := _broken_pipe(e))), None)
     return None
 
 

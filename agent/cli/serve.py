@@ -121,6 +121,7 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     from rubricem.agent.settings.door import setup_of, with_default_source
 
     setup = setup_of(with_default_source(load_settings(flags)))
+    setup.sources.check()
     serving = None
     if http:
         from rubricem.agent.serve.app import served_here

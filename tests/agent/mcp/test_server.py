@@ -25,7 +25,7 @@ from rubricem.agent.transcript.events import Event, SourceProgress, ToolCalled, 
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Status
-from tests.conftest import COMMAND, ROOT, rubricem
+from tests.conftest import COMMAND, ROOT, refusal, rubricem
 from tests.support.pages import site
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan, search
 from tests.support.scripted_server import Fault, Script, Scripted, ScriptedServer
@@ -45,7 +45,7 @@ def here(documents: Path) -> Path:
 
 def variables(here: Path, base_url: str) -> dict[str, str]:
     return {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         "RUBRICEM_BASE_URL": base_url,
         "RUBRICEM_MODEL": "scripted",
         "RUBRICEM_SOURCE": str(here / "documents"),
@@ -86,6 +86,31 @@ def over_http(here: Path, *options: str) -> Iterator[str]:
             process.terminate()
             printed, _ = process.communicate()
     assert printed == ""
+
+
+def test_a_client_that_is_gone_ends_the_program_without_a_word(here: Path):
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "gone", "version": "1"},
+    }
+    said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with ScriptedServer(ANSWERED) as model:
+        env = {**os.environ, **variables(here, model.base_url)}
+        with Process([*COMMAND, "mcp"], cwd=here, env=env, text=True, **pipes) as process:
+            assert process.stdin and process.stdout and process.stderr
+            process.stdout.close()
+            process.stdin.write(json.dumps(said) + "\n")
+            process.stdin.close()
+            assert "fault" not in process.stderr.read()
+            assert process.wait() == 1
+
+
+def test_an_unknown_source_is_told_before_a_client_waits_for_it(here: Path):
+    with ScriptedServer(ANSWERED) as model:
+        options = ("--source", "papres", "--base-url", model.base_url, "--model", "scripted")
+        assert "Unknown source 'papres'" in refusal("mcp", *options)
 
 
 async def asked(client: Client, name: str, **arguments: Any) -> Any:
