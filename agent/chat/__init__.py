@@ -1,6 +1,6 @@
-"""`rubricem chat`: questions that know those before them, on a terminal or from a pipe.
+"""`rubricem chat`: questions that build on earlier ones, on a terminal or from a pipe.
 
-The command stands here, and not with the others, since the chat uses what they are made of.
+The command is here, and not with the others, since the chat uses what they are made of.
 """
 
 import asyncio

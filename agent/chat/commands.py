@@ -31,11 +31,11 @@ from rubricem.memory.text import counted, one_line, printable, storable
 FAILED, PARTIAL = 1, 3
 """exit statuses, as those of `rubricem ask`"""
 LISTED = 20
-"""conversations shown at most, the one talked in last first"""
+"""most conversations shown, the latest first"""
 FOUND = 5
-"""reflections that a search in the bank shows"""
+"""reflections shown by a search in the bank"""
 CHAT_BUDGETS = {**BUDGETS, "searches": "tool_calls"}
-"""what a question may take, by its setting"""
+"""the budgets of a question, with their settings"""
 _VERDICTS: dict[CitationSupport, str] = {
     "supported": "green",
     "partial": "yellow",
@@ -43,7 +43,7 @@ _VERDICTS: dict[CitationSupport, str] = {
     "unchecked": "dim",
 }
 Words = Sequence[tuple[str, str]]
-"""words that an argument may be, each with what it stands for"""
+"""possible arguments, each with its meaning"""
 Act = Callable[[Talk, str], Awaitable[None]]
 
 
@@ -63,7 +63,7 @@ COMMANDS: dict[str, Command] = {}
 def command(
     help: str, takes: str = "", words: Callable[[Talk], Words] = lambda talk: ()
 ) -> Callable[[Act], Act]:
-    """List a function as the command of its name."""
+    """Register a function as the command of its name."""
 
     def listed(act: Act) -> Act:
         COMMANDS[act.__name__.rstrip("_")] = Command(act, help, takes, words)
@@ -208,7 +208,7 @@ async def rate(talk: Talk, argument: str) -> None:
 
 
 def budgets(talk: Talk) -> Words:
-    """What may be limited, with the limits in force."""
+    """The budgets, with the limits in force."""
     settings = talk.settings
     return [(name, f"now {getattr(settings, setting):g}") for name, setting in CHAT_BUDGETS.items()]
 
@@ -231,7 +231,7 @@ async def budget(talk: Talk, argument: str) -> None:
 
 
 def models(talk: Talk) -> Words:
-    """Those that can be had here, the first being the one that the settings name."""
+    """The available models, the one in the settings first."""
     return [(name, "") for name in offered_models(talk.settings) if name]
 
 
@@ -245,7 +245,7 @@ async def model(talk: Talk, argument: str) -> None:
 
 
 def kinds(talk: Talk) -> Words:
-    """What is searched without a path or an address."""
+    """The sources that need no path or address."""
     return [(name, "") for name in BUILT_IN]
 
 
@@ -302,7 +302,7 @@ async def copy(talk: Talk, argument: str) -> None:
 
 
 def names(talk: Talk) -> Words:
-    """Every conversation, with what it is about."""
+    """Every conversation, with its subject."""
     listing = talk.conversations.listed()
     return [(each.id, one_line(talk.title(each), 50)) for each in listing.conversations[:LISTED]]
 
@@ -410,7 +410,7 @@ async def go_on(talk: Talk, run: str) -> None:
 
 
 def show(talk: Talk, ended: Trajectory) -> None:
-    """The report, or why there is none; and how it goes on where it ended early."""
+    """Print the report, or why there is none; and how to continue a run that ended early."""
     from rubricem.agent.reports.display import print_report
 
     if ended.status is Status.FAILED:
@@ -428,7 +428,7 @@ def show(talk: Talk, ended: Trajectory) -> None:
 
 
 def number_of(text: str, what: str) -> int:
-    """A whole number; raises SettingsError that says what it should have been."""
+    """A whole number; raises SettingsError that says what was expected."""
     if not is_number(text):
         shown = one_line(text, 40)
         raise SettingsError(f"{shown!r} is no number of {what}.", f"Give the number of {what}.")
@@ -436,5 +436,5 @@ def number_of(text: str, what: str) -> int:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a whole number of what a list could hold."""
+    """Whether a text is a whole number small enough for a list."""
     return text.isascii() and text.isdigit() and len(text) <= 9

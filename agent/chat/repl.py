@@ -34,7 +34,7 @@ HISTORY = "chat_history"
 
 
 def open_line(talk: Talk) -> "PromptSession[str]":
-    """The prompt of a talk; `prompt_async` gives what was entered."""
+    """The prompt of a talk; `prompt_async` returns the input."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.application import get_app
     from prompt_toolkit.history import FileHistory
@@ -56,7 +56,7 @@ def open_line(talk: Talk) -> "PromptSession[str]":
 
 
 def history_file(data_dir: Path) -> Path:
-    """The file of what was entered, made where it is missing."""
+    """The file of inputs, created if missing."""
     path = data_dir / HISTORY
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def history_file(data_dir: Path) -> Path:
 
 
 def completions(talk: Talk, before: str) -> Iterable[tuple[str, int, str]]:
-    """What may stand in the place of the last word: it, how far back it begins, what it means."""
+    """Completions of the last word: the text, how far back it begins, its meaning."""
     if not before.startswith("/") or "\n" in before:
         return
     name, space, argument = before[1:].partition(" ")
@@ -81,7 +81,7 @@ def completions(talk: Talk, before: str) -> Iterable[tuple[str, int, str]]:
 
 
 def toolbar(talk: Talk) -> str:
-    """Model, source, conversation, and what was spent of what may be."""
+    """Model, source, conversation, and what was spent of the budgets."""
     choices, spent, budgets = talk.researcher.choices, talk.spent, talk.setup.budgets
     limits = [
         f"{budgets.tokens:,} tokens" if budgets.tokens is not None else "",
@@ -137,10 +137,9 @@ def _keys() -> "KeyBindings":
 
 
 async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, quiet: bool) -> int:
-    """Talk until the person leaves or the input ends; the exit status.
+    """Talk until the person leaves or the input ends; returns the exit status.
 
-    `conversation`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run that it goes
-    on after.
+    `conversation`: where to begin, `LATEST`, or "" for a new one; `after`: a run to continue after.
     """
     # What the event loop puts in its place would only end the chat at the second ^C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -167,7 +166,7 @@ async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, qui
 
 
 def _begun(conversations: ConversationStore, conversation: str) -> str:
-    """The conversation to begin in; raises SettingsError where there is none."""
+    """The conversation to begin in; raises SettingsError if there is none."""
     if conversation != LATEST:
         return conversations.get(conversation).id
     listing = conversations.listed()
@@ -196,7 +195,7 @@ async def _talk(talk: Talk) -> None:
 
 
 async def _worked(talk: Talk, line: str) -> bool:
-    """Whether what was entered was worked on to its end; what is wrong with it is told."""
+    """Whether an input was processed to its end; errors are printed."""
 
     async def work() -> None:
         if line.lstrip().startswith("/"):
@@ -223,7 +222,7 @@ def split(line: str) -> tuple[str, str]:
 
 
 def one_of(name: str) -> Command:
-    """The command of a name, or of the beginning of just one name."""
+    """The command of this name, or of a unique prefix of its name."""
     fitting = [each for each in COMMANDS if each.startswith(name)] if name else []
     if name in COMMANDS:
         return COMMANDS[name]
@@ -237,7 +236,7 @@ def one_of(name: str) -> Command:
 
 
 async def _entered(talk: Talk) -> AsyncIterator[str]:
-    """The lines of a pipe; what a person enters until they leave by ^D, ^C empties the line."""
+    """The lines of a pipe; of a terminal the inputs until ^D, where ^C empties the line."""
     if not talk.terminal.attended:
         for piped in sys.stdin:
             yield piped

@@ -48,7 +48,7 @@ from rubricem.memory.text import one_line, printable
 
 @dataclass
 class ChatWatch:
-    """Who follows a run: shown what happens, able to stop it, and asked where it asks."""
+    """Follows a run: sees what happens, can stop it, and answers its questions."""
 
     listener: Listener
     stop: asyncio.Event
@@ -56,10 +56,10 @@ class ChatWatch:
 
 
 class Terminal:
-    """Standard output for what was asked for, standard error for how it comes about."""
+    """Standard output for what was asked for, standard error for its progress."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        """`attended`: a person types here, and not a program."""
+        """`attended`: a person types here, not a program."""
         self.quiet = quiet
         self.console = Console(highlight=False)
         self.attended = sys.stdin.isatty() and sys.stdout.isatty()
@@ -67,7 +67,7 @@ class Terminal:
         self._interrupts = Interrupts(self.tell)
 
     def say(self, text: str | Text = "", style: str = "") -> None:
-        """Print text of whatever origin as text."""
+        """Print text of any origin as plain text."""
         shown = text if isinstance(text, Text) else Text(printable(text), style=style)
         self.console.print(shown, soft_wrap=not self.console.is_terminal)
 
@@ -80,22 +80,22 @@ class Terminal:
         self.console.file.flush()
 
     def tell(self, line: str) -> None:
-        """A line beside the answers."""
+        """Print a line beside the answers."""
         click.echo(printable(line), err=True)
 
     def hear(self, line: str) -> None:
-        """What the researcher's parts tell: it goes to whoever shows something now."""
+        """Messages of the researcher's parts go to whatever is being shown now."""
         self._told(line)
 
     @contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
-        """Show how something that takes long comes along."""
+        """Show the progress of something slow."""
         with shown_doing(doing, quiet=self.quiet) as tell, self._heard_by(tell):
             yield
 
     @contextmanager
     def watching(self, question: str) -> Iterator[ChatWatch]:
-        """Show a run while it is worked on; the person here is asked where it asks."""
+        """Show a run in progress; the person here answers its questions."""
         person, _ = person_here(self._interrupts)
 
         def listen(event: Event) -> None:
@@ -113,9 +113,9 @@ class Terminal:
             yield ChatWatch(listen, stop, person)
 
     async def interruptible(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Whether the work came to its end; False where ^C ended it.
+        """Whether the work was finished; False if ^C ended it.
 
-        Where the terminal is gone the program ends: a signal of that may be ignored, or never come.
+        If the terminal is gone the program ends: the signal for that may be ignored, or never come.
         """
         interrupts = self._interrupts = Interrupts(self.tell)
 
@@ -149,7 +149,7 @@ class Terminal:
 
 
 async def _hung_up() -> None:
-    """Return once there is nobody at the terminal any more."""
+    """Return once the terminal is gone."""
     watch = select.poll()
     watch.register(sys.stdin.fileno(), 0)  # no event but that it is closed
     while not watch.poll(0):
@@ -158,7 +158,7 @@ async def _hung_up() -> None:
 
 @contextmanager
 def _typing_unseen() -> Iterator[Callable[[bool], None]]:
-    """Keys pressed while the view is drawn do not write into it; they wait for the prompt."""
+    """Keys pressed while the view is drawn are not echoed into it; they wait for the prompt."""
     if not sys.stdin.isatty():
         yield lambda seen: None
         return
@@ -211,28 +211,28 @@ async def _open(
 
 @dataclass
 class Talk:
-    """One conversation being talked in, and the terminal; None: the next question begins one."""
+    """A person's talk in one conversation, and the terminal; None: the next question begins one."""
 
     researcher: Researcher
     settings: Settings
     flags: dict[str, Any]
-    """what the settings were loaded with, so that one of them can be changed"""
+    """the flags of the settings, so that one of them can be changed"""
     conversations: ConversationStore
     terminal: Terminal
     conversation: Conversation | None = None
     last: Trajectory | None = None
-    """the answer that is talked of: of the latest run here that ended"""
+    """the answer that commands refer to: of the latest run here that ended"""
     spent: Usage = NO_USAGE
     """by the conversation's runs"""
     over: bool = False
     """the person has left"""
     worst: int = 0
-    """exit status of the worst that happened"""
+    """exit status of the worst result so far"""
     _usages: dict[str, Usage] = field(default_factory=dict)
     _model: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """holds the model open, which may outlive a researcher"""
+    """keeps the model open, possibly longer than a researcher"""
     _rest: AsyncExitStack = field(default_factory=AsyncExitStack)
-    """holds open what else the researcher has"""
+    """keeps open what else the researcher has"""
 
     @classmethod
     @asynccontextmanager
@@ -243,7 +243,7 @@ class Talk:
         conversations: ConversationStore,
         terminal: Terminal,
     ) -> AsyncIterator["Talk"]:
-        """A talk with all that it needs, which it closes at its end."""
+        """A talk with everything that it needs, closed at its end."""
         model, rest = AsyncExitStack(), AsyncExitStack()
         researcher = await _open(settings, terminal, model, rest)
         talk = cls(researcher, settings, flags, conversations, terminal, _model=model, _rest=rest)
@@ -255,7 +255,7 @@ class Talk:
 
     @property
     def setup(self) -> Setup:
-        """As the settings are now, over the sources that were settled at first."""
+        """For the current settings, over the sources as first resolved."""
         return replace(setup_of(self.settings), choices=self.researcher.choices)
 
     @property
@@ -264,11 +264,11 @@ class Talk:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Those of the conversation, the latest last."""
+        """The runs of the conversation, the latest last."""
         return self.conversation.runs if self.conversation else ()
 
     def answer(self) -> tuple[Trajectory, CitedAnswer]:
-        """The latest answer of the conversation; raises SettingsError where there is none yet."""
+        """The latest answer of the conversation; raises SettingsError if there is none yet."""
         from rubricem.agent.reports.cited import cited_answer
 
         if self.last is None:
@@ -285,20 +285,20 @@ class Talk:
         return await self._run(run, ask, watch)
 
     async def go_on(self, run: str, watch: ChatWatch) -> Trajectory:
-        """Go on with a run that ended early or was broken off, under the budgets in force."""
+        """Continue a run that ended early or was interrupted, under the budgets in force."""
         request = await asyncio.to_thread(self.store.request, run)
         ask = replace(ask_of(request), budgets=self.setup.budgets)
         return await self._run(run, ask, watch)
 
     async def open(self, identifier: str) -> tuple[str, ...]:
-        """Go into a conversation; sentences on runs of it that cannot be read."""
+        """Open a conversation; returns sentences on runs of it that cannot be read."""
         conversation = await asyncio.to_thread(self.conversations.get, identifier)
         self.leave()
         self.conversation = conversation
         return await asyncio.to_thread(self._read)
 
     async def enter(self, identifier: str) -> None:
-        """Go into a conversation, and say what was asked in it."""
+        """Open a conversation, and print its questions."""
         problems = await self.open(identifier)
         self.terminal.say(one_line(self.title()), style="bold")
         questions = await asyncio.to_thread(self.questions)
@@ -310,11 +310,11 @@ class Talk:
             self.terminal.say("/resume continues the question that has not ended.")
 
     def leave(self) -> None:
-        """The next question begins a conversation of its own."""
+        """Leave the conversation: the next question begins a new one."""
         self.conversation, self.last, self.spent, self._usages = None, None, NO_USAGE, {}
 
     async def branch(self, number: int | None) -> Conversation:
-        """Go on from a question, the latest without a number, in a conversation of its own."""
+        """Continue from a question, by default the latest, in a new conversation."""
         runs = self.runs
         if self.conversation is None or not runs:
             raise SettingsError("There is nothing to branch off yet.", "Ask a question first.")
@@ -329,7 +329,7 @@ class Talk:
         return branch
 
     def unfinished(self) -> str | None:
-        """The latest run of the conversation that has not come to its end."""
+        """The latest unfinished run of the conversation."""
         for run in reversed(self.runs):
             try:
                 if not self.store.whole(run):
@@ -339,7 +339,7 @@ class Talk:
         return None
 
     def change(self, **values: Any) -> None:
-        """Change settings from the next question on. Raises SettingsError for what cannot be."""
+        """Change settings from the next question on. Raises SettingsError for invalid ones."""
         settings = load_settings({**self.flags, **values})
         self.flags.update(values)
         # What was settled when the researcher was opened stays.
@@ -350,7 +350,7 @@ class Talk:
     async def reopen(self, **values: Any) -> None:
         """Answer with other sources, or another model, from the next question on.
 
-        Raises what opening them raises; what is open goes on then.
+        Raises what opening them raises; the current ones then stay in use.
         """
         named = {name: value for name, value in values.items() if value is not None}
         loaded = load_settings({**self.flags, **named})
@@ -372,7 +372,7 @@ class Talk:
         return [self._told(run) for run in self.runs]
 
     def title(self, conversation: Conversation | None = None) -> str:
-        """What a conversation, or this one, is about: its title, or its first question."""
+        """The subject of a conversation, or of this one: its title, or its first question."""
         conversation = conversation or self.conversation
         if conversation is None:
             return "new thread"
@@ -387,7 +387,7 @@ class Talk:
         return ended
 
     def _read(self) -> tuple[str, ...]:
-        """Take up the conversation's ended runs."""
+        """Load the conversation's ended runs."""
         problems = []
         for run in self.runs:
             try:

@@ -294,9 +294,9 @@ class Settings(BaseSettings):
 
 
 def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings in force; a flag that is None or () was not given.
+    """The settings in force; a flag that is None or () counts as not given.
 
-    Raises SettingsError that names the flag, variable or file at fault and what is allowed.
+    Raises SettingsError that names the invalid flag, variable or file, and what is allowed.
     """
     try:
         return _loaded(flags)
@@ -356,7 +356,7 @@ def meanings() -> dict[str, str]:
 
 
 def documented(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Each field of a model that has a docstring below it, and that as one line."""
+    """Each field of a model with a docstring below it, and that docstring as one line."""
     [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(written, ast.ClassDef)
     for field, below in zip(written.body, written.body[1:], strict=False):
@@ -368,7 +368,7 @@ def documented(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
-    """What a kept run may spend, by the setting of each budget; 0: no limit."""
+    """What a stored run may spend, by the setting of each budget; 0: no limit."""
     kept = request.get("budgets", {})
     return {BUDGETS[name]: value or 0 for name, value in kept.items() if name in BUDGETS}
 
@@ -376,7 +376,7 @@ def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
 def _explain(
     error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> SettingsError:
-    """The first thing wrong, said with its layer, its name and what is allowed."""
+    """The first error, with its layer, its name and what is allowed."""
     first = error.errors(include_url=False, include_input=False)[0]
     name, *inside = (str(part) for part in first["loc"])
     origin = origins[name]
@@ -394,7 +394,7 @@ def _explain(
 
 
 def settings_file() -> Path | None:
-    """The `rubricem.toml` that counts here, or None; SettingsError where there is no here."""
+    """The `rubricem.toml` that applies, or None; SettingsError if the working directory is gone."""
     try:
         here = Path.cwd()
     except FileNotFoundError as cause:
@@ -406,15 +406,15 @@ def settings_file() -> Path | None:
 
 
 def local_file() -> Path | None:
-    """The one that counts here if it is the working directory's and not the user's own."""
+    """That file, if it is the working directory's and not the user's own."""
     path = settings_file()
     return None if path is None or path.parent == _own_folder() else path
 
 
 def local_wishes() -> Untrusted | None:
-    """What that file does outside of its folder and may not yet; None: there is no such file.
+    """The settings of that file that act outside of its folder without consent; None: no file.
 
-    Raises SettingsError where it says what cannot be.
+    Raises SettingsError if the file is invalid.
     """
     if (path := local_file()) is None:
         return None
@@ -445,9 +445,9 @@ def unknown_variables() -> list[str]:
 
 
 def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Each setting that a layer names, its value and where that came from, the first layer first.
+    """Each setting that a layer names, its value and origin, the first layer first.
 
-    An empty variable is one that is not set.
+    An empty variable counts as not set.
     """
     for name, value in flags.items():
         if value not in (None, ()):
@@ -473,13 +473,13 @@ def _ours(name: str) -> bool:
 
 @lru_cache(4)
 def _variables(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """What these variables of the environment set; finding that out takes 5 ms of CPU."""
+    """The settings in these environment variables; parsing them takes 5 ms of CPU."""
     read = EnvSettingsSource(Settings, case_sensitive=False, env_ignore_empty=True)
     return read() if named else {}
 
 
 MOST_BYTES, MOST_DOTS = 262_144, 1000
-"""of a file, and of one of its lines: a key takes the square of its dots in time"""
+"""of a file, and of one of its lines: parsing a key takes quadratic time in its dots"""
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -40,17 +40,17 @@ CHOICES = (
     "passages",
     "passage_words",
 )
-"""the settings that shape an answer and are kept with a run, so that a resume has them again"""
+"""settings that shape an answer and are stored with a run, for its resume"""
 UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None, "memory_items": None}
-"""what holds of a run that was kept without it, and is kept where it is something else"""
+"""values of settings that older runs did not store; other values are stored"""
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
 
 def setup_of(settings: Settings) -> Setup:
-    """What a question is answered with under these settings.
+    """The setup in which a question is answered under these settings.
 
-    Raises SettingsError for what does not go together. Looks at files, and opens none.
+    Raises SettingsError for incompatible settings. Looks for files, but opens none.
     """
     model = model_of(settings)
     decoding = decoding_of(settings, model)
@@ -85,20 +85,20 @@ def setup_of(settings: Settings) -> Setup:
 
 
 def service_keys(settings: Settings) -> dict[str, str]:
-    """The keys that are set of search services, by the sources' names."""
+    """The keys of search services that are set, by the sources' names."""
     found = {name: _revealed(getattr(settings, name)) for name in SERVICE_KEYS}
     return {name.removesuffix("_key"): key for name, key in found.items() if key}
 
 
 def with_default_source(settings: Settings) -> Settings:
-    """The settings with `auto` as their source where a server is named and no source is."""
+    """The settings with `auto` as their source if a server but no source is named."""
     if "source" in settings.model_fields_set or model_of(settings).embedded:
         return settings
     return settings.model_copy(update={"source": (AUTO,)})
 
 
 def model_of(settings: Settings) -> PolicyChoice:
-    """The model that the settings name; raises SettingsError when it needs a key not there."""
+    """The model that the settings name; raises SettingsError if its key is missing."""
     key = _revealed(settings.api_key)
     if settings.base_url is not None:
         return _served(settings, settings.base_url, key)
@@ -121,9 +121,9 @@ def model_of(settings: Settings) -> PolicyChoice:
 
 
 def offered_models(settings: Settings) -> dict[str, dict[str, str | None]]:
-    """The models that a question may name, the server's own first, and the settings of each.
+    """The models that a question may name, the server's own first, with the settings of each.
 
-    "" is the only one that another server lists. Looks for files.
+    Only "" if another server would have to list them. Looks for files.
     """
     from rubricem.agent.weights.store import WeightsStore
 
@@ -143,10 +143,10 @@ def offered_models(settings: Settings) -> dict[str, dict[str, str | None]]:
 
 
 def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
-    """What judges the runs of a model and reflects on them.
+    """The model that judges the runs of a model and reflects on them.
 
-    Of the smaller embedded model's it is the larger one, unless somebody names another: of twelve
-    of its own reflections three reached the floor.
+    For the smaller embedded model it is the larger one, unless another is named: of twelve of its
+    own reflections three reached the floor.
     """
     name = settings.reflect_model
     if name is None:
@@ -165,12 +165,12 @@ def recalled_by(settings: Settings, model: PolicyChoice) -> RecalledKinds:
 
 
 def _is_small(model: PolicyChoice) -> bool:
-    """Whether it is an embedded model that is smaller than the default one."""
+    """Whether it is an embedded model smaller than the default one."""
     return model.embedded and known(model.name) not in (None, known(DEFAULT_MODEL))
 
 
 def is_embedded(model: str) -> bool:
-    """Whether the name can only mean weights that run in this process."""
+    """Whether the name can only be of weights that run in this process."""
     return (
         known(model) is not None
         or model.lower().endswith(".gguf")
@@ -196,7 +196,7 @@ def _served(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
 
 
 def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
-    """Forced on the embedded model, free elsewhere, unless the user says otherwise."""
+    """Forced on the embedded model, free elsewhere, unless the user chose otherwise."""
     if settings.decoding == "forced" and not model.embedded:
         raise SettingsError(
             "A chat server cannot be led slot by slot: it continues messages, not tokens.",
@@ -208,7 +208,7 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
 
 
 def template_of(settings: Settings, model: PolicyChoice) -> Ask:
-    """The limits of a question under these settings; a small model reads less of each passage."""
+    """The limits of a question; a small model reads less of each passage."""
     small = {"passages": 3, "passage_words": 110} if model.embedded else {}
     limits = {name: getattr(settings, name) for name in LIMITS}
     return Ask(question="", **{**small, **{k: v for k, v in limits.items() if v is not None}})
@@ -227,14 +227,14 @@ def stores_of(settings: Settings) -> Stores:
 def retrieval_of(
     settings: Settings, model: PolicyChoice
 ) -> Literal["auto", "lexical", "rerank", "hybrid"]:
-    """What ranks passages; in free decoding the model says itself what it looks for."""
+    """How passages are ranked; in free decoding the model itself writes the queries."""
     if settings.retrieval == "auto" and decoding_of(settings, model) is Decoding.FREE:
         return "lexical"
     return settings.retrieval
 
 
 def choices_of(settings: Settings) -> dict[str, Any]:
-    """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
+    """`CHOICES` as they are stored: paths are absolute, since a resume may start elsewhere."""
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it

@@ -31,19 +31,19 @@ WITHIN = frozenset({
     "reflection_tokens", "similarity_floor", "attempts", "system_prompt", "passages",
     "passage_words", "timeout", "concurrency", "seed",
 })  # fmt: skip
-"""settings that reach nothing beyond their own run, whatever they say; a new one is none of them"""
+"""settings that never affect anything beyond their own run; a new setting is not among them"""
 LIFTED = {"max_cost": 1, "max_total_tokens": 200_000, "context_tokens": 32_768, "slots": 4}
-"""above which, or at 0, a person's money is spent or their machine's memory filled unasked"""
+"""values above which, or at 0, money is spent or memory filled without a person's consent"""
 BUILT_IN = ("python", "web", "scholar", "wikipedia", "auto")
 PAID = ("tavily", "exa", "brave")
 PASSWORD = re.compile(r"//[^/@\s]*@")
 
 
 def acting(meant: Mapping[str, Any], folder: Path) -> list[str]:
-    """Those of a file's settings that act outside of the folder it lies in.
+    """The settings of a file that act outside of its folder.
 
-    `meant`: the settings that the file names, as they are in force: of what it says the validated
-    value, since an empty text is no address and yet a folder.
+    `meant`: the file's settings with the values in force: of a folder the validated path, since an
+    empty string is no address but is a folder.
     """
     return [name for name, value in meant.items() if _acts(name, value, meant, folder)]
 
@@ -88,21 +88,21 @@ def _lies_outside(source: str, folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Untrusted:
-    """What a file's settings do outside of its folder and nobody has said yes to."""
+    """The settings of a file that act outside of its folder without consent."""
 
     path: Path
     wanted: Mapping[str, Any]
-    """by the names of the settings; empty: nothing is to be asked"""
+    """by the names of the settings; empty: no consent is needed"""
 
     @classmethod
     def of(cls, said: Mapping[str, Any], meant: Mapping[str, Any], path: Path) -> "Untrusted":
-        """`said`: what stands in the file; `meant`: what that is in force (see `acting`)."""
+        """`said`: the values in the file; `meant`: the values in force (see `acting`)."""
         wanted = {name: said[name] for name in acting(meant, path.parent)}
         kept = _kept().read_text(encoding="ascii").split() if wanted and _kept().exists() else ()
         return cls(path, {n: v for n, v in wanted.items() if _digest(n, v, path) not in kept})
 
     def require(self) -> None:
-        """Ask at a terminal, once, whether it may; SettingsError where it may not."""
+        """Ask for consent at a terminal, once; SettingsError without it."""
         if not self.wanted:
             return
         if sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty():
@@ -120,7 +120,7 @@ class Untrusted:
         )
 
     def shown(self) -> str:
-        """It for a person: no key, and nothing that a terminal would act on."""
+        """For a person: without keys, and without anything that a terminal would obey."""
         lines = [f"{one_line(str(self.path))} acts outside of its folder:"]
         for name, value in self.wanted.items():
             if name == "checkpoints" or name.endswith("_key"):
@@ -136,7 +136,7 @@ class Untrusted:
         return "\n".join(lines)
 
     def keep(self) -> None:
-        """Keep a person's yes."""
+        """Store a person's consent."""
         place = _kept()
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
