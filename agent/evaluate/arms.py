@@ -31,7 +31,7 @@ from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status, Trajectory
 
 SEARCHES = 3
-"""of the plain loop, as many as a forced run makes at most"""
+"""of the plain loop, the most that a forced run makes"""
 TURN = Sampling(max_tokens=220, temperature=0.0)
 BARE_ASKED = "The answer alone, in one to five words, without ids:"
 BARE = Sampling(max_tokens=24, temperature=0.0)
@@ -47,12 +47,12 @@ MEMORIES: dict[str, tuple[bool, RecalledKinds]] = {
     "reflections": (True, "reflections"),
     "episodes": (True, "episodes"),
 }
-"""names of the staged arm, by what earlier runs left that it is given"""
+"""names of the staged arm, by what earlier runs left for it"""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way to answer, with what earlier runs taught or without."""
+    """A way to answer, with or without what earlier runs taught."""
 
     way: str
     """one of `WAYS`, or best-of-N"""
@@ -82,9 +82,9 @@ class Arm:
     async def ask(
         self, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
     ) -> tuple[Trajectory, Sequence[Trajectory]]:
-        """The run that answers in this arm, and all runs that were made for it.
+        """The run that answers in this arm, and all runs made for it.
 
-        `setup` says where the researcher's runs are kept. What failed is a FAILED trajectory.
+        `setup` says where the researcher's runs are stored. A failure is a FAILED trajectory.
         """
         if self.way == "closed":
             run = await ask_closed(researcher, ask, thread)
@@ -132,7 +132,7 @@ class Arm:
 
 
 class ReadingRecaller:
-    """A `Recaller` that notes nothing: an evaluation leaves the bank as it was."""
+    """A `Recaller` that records nothing: an evaluation leaves the bank as it was."""
 
     def __init__(self, recaller: Recaller, items: RecalledKinds = "both") -> None:
         self._recaller = recaller
@@ -149,10 +149,10 @@ class ReadingRecaller:
         return await asked.meet(query, question)
 
     async def note_use(self, trajectory: Trajectory) -> None:
-        """The bank is not told."""
+        """The use is not recorded."""
 
     async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
-        """Nothing is kept."""
+        """Nothing is stored."""
 
 
 class PlainDecoder:
@@ -172,7 +172,7 @@ class PlainDecoder:
         await run.prompt(Stage.RESEARCH, tool_output(found, run.ask.passage_words), Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
-        """One turn: another query, or the answer, which then stands in the answer's tags."""
+        """One turn: another query, or the answer, which is then put into the answer's tags."""
         last = run.turn > min(SEARCHES, run.ask.tool_calls)
         if last:
             await run.prompt(Stage.RESEARCH, "Answer:")
@@ -185,24 +185,24 @@ class PlainDecoder:
         return None
 
     async def review(self, run: Run) -> None:
-        """There is no such stage."""
+        """The plain loop has no such stage."""
 
     async def answer(self, run: Run) -> None:
         """The last turn of the loop was the answer."""
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
-        """Nothing: what was written of the turn is no answer."""
+        """Nothing: an unfinished turn is no answer."""
 
 
 def query_of(text: str) -> str | None:
-    """The query that a turn asks for; None where it answers."""
+    """The query in a turn; None if it answers."""
     asked = _SEARCH.match(text)
     query = asked[1].strip() if asked else ""
     return query or None
 
 
 def turn_end(text: str) -> int | None:
-    """A query ends with its line, an answer where the model would go on with another turn."""
+    """A query ends with its line, an answer where the model would begin another turn."""
     if asked := _SEARCH.match(text):
         return asked.end() if text[asked.end() :].startswith("\n") else None
     following = _NEXT.search(text)
@@ -210,7 +210,7 @@ def turn_end(text: str) -> int | None:
 
 
 async def keep_answer(run: Run, written: str) -> None:
-    """Put what was written into the answer's tags, and have an exact answer end with it alone."""
+    """Put the text into the answer's tags; an exact answer ends with the bare answer alone."""
     await run.prompt(Stage.ANSWER, "\n<answer>")
     answer = neutralise(_ANSWER.sub("", written, count=1).strip())
     if answer:
@@ -225,14 +225,14 @@ async def keep_answer(run: Run, written: str) -> None:
 
 
 def bare_end(text: str) -> int | None:
-    """The end of the first line that holds something, or where a tag begins."""
+    """The end of the first non-empty line, or where a tag begins."""
     lead = len(text) - len(text.lstrip())
     found = [at for at in (text.find("\n", lead), text.find("<", lead)) if at >= 0]
     return min(found, default=None)
 
 
 async def ask_closed(researcher: Researcher, ask: Ask, thread: str) -> Trajectory:
-    """The answer from what the model knows, in a run that is journaled and kept like others."""
+    """The answer from the model's own knowledge, in a run journaled and stored like others."""
     request = request_of(ask, researcher.choices)
     await asyncio.to_thread(researcher.store.create, thread, request)
     journal = await asyncio.to_thread(researcher.store.journal, thread)

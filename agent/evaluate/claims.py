@@ -39,9 +39,9 @@ from rubricem.memory.schema import CitationSupport, LocalModel, Source, Value
 from rubricem.memory.text import digest_of
 
 TITLE = "(meta data) TITLE: "
-"""what WiCE puts before the title among a page's sentences"""
+"""in WiCE, what precedes the title among a page's sentences"""
 _MARK = re.compile(r"\s?\[\d+\](?=[\s.,;:]|$)")
-"""of a citation, which AttributionBench leaves in its claims; it is no part of what is claimed"""
+"""a citation, which AttributionBench leaves in its claims; it is not part of the claim"""
 DRAWS = 2000
 RIGHT_LABELS = ("supported", "attributable", "true", "yes", "1")
 WRONG_LABELS = ("partially_supported", "not_supported", "not attributable", "partial",
@@ -50,7 +50,7 @@ _LINE = 'Write lines such as {"claim": "...", "evidence": "...", "label": "suppo
 
 
 class LabelledClaim(Value):
-    """One claim, the text that it cites, and whether people found it wholly supported."""
+    """One claim, the text that it cites, and whether people found it fully supported."""
 
     id: str
     claim: str
@@ -67,7 +67,7 @@ class LabelledClaim(Value):
 
     @property
     def tuned_on(self) -> bool:
-        """Whether it is of the half that a threshold may be found on."""
+        """Whether it is in the half on which a threshold may be tuned."""
         return hashlib.sha256(self.id.encode()).digest()[0] % 2 == 0
 
 
@@ -90,7 +90,7 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
 
     @classmethod
     def of(cls, row: Any) -> "ClaimLine":
-        """The row of any format; raises ValueError or ValidationError for one of none."""
+        """The row of any format; raises ValueError or ValidationError if it has none."""
         if not isinstance(row, dict):
             raise ValueError("it is no JSON object")
         evidence = row.get("evidence", row.get("references"))
@@ -117,12 +117,12 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
 
 
 class ClaimRow(Value):
-    """What a checker said of one claim."""
+    """A checker's result for one claim."""
 
     id: str
     verdict: CitationSupport
     score: float | None = None
-    """how likely it is supported; None where the checker gives verdicts alone"""
+    """probability of support; None if the checker gives only verdicts"""
     reason: str = ""
     seconds: float = 0.0
 
@@ -133,7 +133,7 @@ class ClaimRow(Value):
 
 @asynccontextmanager
 async def open_checker(choice: PolicyChoice | EntailmentChoice | None) -> AsyncIterator[Checker]:
-    """Who checks: the rules where no model is named."""
+    """The checker: the rules if no model is named."""
     if isinstance(choice, EntailmentChoice):
         async with choice.open() as checker:
             yield checker
@@ -161,7 +161,7 @@ class ClaimSet:
     def read(cls, path: Path) -> "ClaimSet":
         """The claims of a JSON list or of JSON lines.
 
-        Raises SettingsError for an empty file, ids that stand twice and labels of one class alone,
+        Raises SettingsError for an empty file, repeated ids and labels of one class alone,
         StoreError for a row that cannot be read.
         """
         found: dict[str, LabelledClaim] = {}
@@ -193,7 +193,7 @@ class ClaimSet:
         at_once: int = 1,
         on_row: OnClaim = lambda *told: None,
     ) -> list[ClaimRow]:
-        """A row for each claim, those of an earlier try among them, kept as they come."""
+        """A row for each claim, those of earlier attempts among them, stored as they come."""
         named = choice.name if choice else NAME
         folder = EvalFolder(out)
         with folder.alone():
@@ -221,7 +221,7 @@ class ClaimSet:
                 return [rows.held[one.id] for one in self.claims]
 
     def figures(self, rows: Sequence[ClaimRow], checker: str) -> dict[str, Any]:
-        """Balanced accuracies with their intervals, for whoever reads them and for programs."""
+        """Balanced accuracies with their intervals, for people and programs."""
         both = list(zip(self.claims, rows, strict=True))
         at_verdict = [(one.supported, row.verdict == "supported") for one, row in both]
         held_out = [(one, row) for one, row in both if not one.tuned_on]
@@ -247,19 +247,19 @@ class ClaimSet:
 
 
 def best_threshold(scored: Sequence[tuple[bool, float]]) -> float:
-    """The score from which "supported" is said with the highest balanced accuracy."""
+    """The threshold of "supported" with the highest balanced accuracy."""
     return max(
         {s for _, s in scored}, key=lambda at: (balanced([(y, s >= at) for y, s in scored]), at)
     )
 
 
 def balanced(said: Sequence[tuple[bool, bool]]) -> float:
-    """Balanced accuracy of (label, verdict); of one class alone its share."""
+    """Balanced accuracy of (label, verdict); for one class alone its share."""
     return statistics.fmean(statistics.fmean(each) for each in _classes(said))
 
 
 def _classes(said: Sequence[tuple[bool, bool]]) -> list[list[float]]:
-    """Of each class that there is, which were told right."""
+    """For each class present, which claims were classified correctly."""
     classes = ([float(v == y) for y, v in said if y is wanted] for wanted in (True, False))
     return [each for each in classes if each]
 

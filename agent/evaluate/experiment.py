@@ -51,9 +51,9 @@ from rubricem.memory.text import digest_of
 
 SETTINGS, ROWS = "settings.json", "rows.jsonl"
 JUDGES: tuple[Kind, ...] = tuple(k for k in get_args(Kind) if k in ("checklist", "stage"))
-"""those that can grade one answer by a rubric; the others hold answers against each other"""
+"""those that can grade one answer by a rubric; the others compare answers"""
 MOST_FAILED = 5
-"""runs in a row that failed, after which no more are begun"""
+"""consecutive failed runs after which no more are begun"""
 _PLAIN_ID = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
 
@@ -70,15 +70,15 @@ class EvalRow(Value):
     answer: str = ""
     """as a reader sees it"""
     bare: str = ""
-    """of an exact answer the answer alone"""
+    """for an exact answer, the answer alone"""
     grade: EvalGrade
     searches: int = 0
     seconds: float = 0.0
-    """of all runs that were made for it, without grading"""
+    """of all runs made for it, without grading"""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None
-    """in US dollars, where a price is known"""
+    """in US dollars, if a price is known"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -86,29 +86,29 @@ class EvalRow(Value):
 
 
 OnRow = Callable[[EvalRow, int, int], None]
-"""Told each row, how many there are now and how many there will be."""
+"""Called with each row, the number of rows so far and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """All that shapes the rows, and where they go."""
+    """Everything that determines the rows, and where they are stored."""
 
     setup: Setup
     questions: QuestionSet
     arms: tuple[Arm, ...]
     out: Path
     answer_format: AnswerFormat | None = None
-    """None: exact where a question says its answer, else the setup's"""
+    """None: exact if a question gives its answer, else the setup's"""
     judge: Kind | None = None
-    """of the questions' own rubrics; None: they are not graded"""
+    """for the questions' own rubrics; None: they are not graded"""
     judge_model: PolicyChoice | None = None
     """None: the model under test"""
     at_once: int = 1
     search_tool: SearchTool | None = None
-    """what is searched in place of the setup's sources"""
+    """what is searched instead of the setup's sources"""
 
     def told(self) -> dict[str, Any]:
-        """What a row follows from, but for its question and its arm."""
+        """The inputs of a row, except its question and its arm."""
         template = asdict(self.setup.template)
         shaping = ("tool_calls", "passages", "passage_words", "max_tokens", "seed")
         # A server may move. Whether there is memory is said by the arms.
@@ -136,10 +136,10 @@ class Experiment:
         )
 
     async def run(self, tell: Tell = hush, on_row: OnRow = lambda *told: None) -> list[EvalRow]:
-        """The rows of all questions in all arms, those of an earlier try among them, in this order.
+        """The rows of all questions in all arms, in this order, earlier attempts' included.
 
-        Raises SettingsError for a folder of other settings and for more runs at once than the model
-        serves, StoreError where the folder is in use or damaged, PolicyError where run after run
+        Raises SettingsError for a folder of other settings and for more simultaneous runs than the
+        model serves, StoreError if the folder is in use or damaged, PolicyError if run after run
         fails.
         """
         most = self.setup.model.at_once
@@ -166,7 +166,7 @@ class Experiment:
 
 
 def searched_of(tool: SearchTool | None) -> str:
-    """What is searched, where it is not the sources of the settings; a corpus by its content."""
+    """What is searched, if not the sources of the settings; a corpus by its content."""
     if tool is None:
         return ""
     return f"{tool.name} {getattr(tool, 'digest', '')[:24]}".strip()
@@ -174,13 +174,13 @@ def searched_of(tool: SearchTool | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EvalFolder:
-    """Where an evaluation keeps what was asked and the rows."""
+    """The folder of an evaluation's settings and rows."""
 
     path: Path
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else evaluates into it meanwhile; raises StoreError where somebody does."""
+        """Lock the folder against other evaluations; raises StoreError if one is running."""
         busy = StoreError(
             f"{self.path} is in use by another evaluation.",
             "Wait until that one has ended, or name another folder with --out.",
@@ -189,7 +189,7 @@ class EvalFolder:
             yield
 
     def claim(self, told: Mapping[str, Any]) -> None:
-        """Write down what is asked, or see that it is what was asked here before."""
+        """Store the settings, or check that they are those stored before."""
         told, path = json.loads(json.dumps(told)), self.path / SETTINGS
         if not path.exists():
             write_atomically(path, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
@@ -211,7 +211,7 @@ class EvalFolder:
 
     @contextmanager
     def rows(self, kind: type[Any]) -> Iterator["RowFile"]:
-        """Its rows, each of a kind; the file is made where there is none."""
+        """Its rows, as values of a kind; the file is created if missing."""
         path = self.path / ROWS
         with writable(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -256,7 +256,7 @@ class RowFile:
 
 
 def check_questions(rows: RowFile, questions: Sequence[EvalQuestion]) -> None:
-    """Raises SettingsError where a row is of another question with the same id."""
+    """Raises SettingsError if a row is of another question with the same id."""
     asked = {question.id: question.question for question in questions}
     for row in rows.held.values():
         if asked.get(row.id, row.question) != row.question:
@@ -268,11 +268,11 @@ def check_questions(rows: RowFile, questions: Sequence[EvalQuestion]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EvalParts:
-    """What the runs share."""
+    """What all runs share."""
 
     experiment: Experiment
     setup: Setup
-    """whose runs are kept in the evaluation's folder"""
+    """its runs are stored in the evaluation's folder"""
     researcher: Researcher
     recaller: Any
     judge: GroupJudge | None
@@ -323,7 +323,7 @@ async def _answer_all(
     on_row: OnRow,
     total: int,
 ) -> None:
-    """So many at once as are allowed, begun in order."""
+    """As many at once as are allowed, begun in order."""
     waiting, failed, done = iter(wanted), 0, total - len(wanted)
 
     async def work() -> None:
@@ -379,7 +379,7 @@ async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> Eval
 
 
 def thread_of(question: EvalQuestion, arm: Arm) -> str:
-    """A name of the run that is a file's: the arm and the id, or a hash of an id that is none."""
+    """A run's name that can be a file's: the arm and the id, or a hash of an unsuitable id."""
     named = _PLAIN_ID.fullmatch(question.id)
     digest = digest_of(question.id, 16)
     return f"{arm.name.replace('+', '-')}-{question.id if named else digest}"

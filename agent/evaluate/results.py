@@ -44,12 +44,12 @@ LABELS = {
 }
 COUNTS = ("n", "failed")
 PLAIN = (*COUNTS, "searches", "seconds", "seconds_sum", "tokens", "cost")
-"""what is no share"""
+"""figures that are no shares"""
 COMPARED = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "seconds")
 
 
 class EvalDifference(Value):
-    """How much more the first arm has than another on the same questions, with its interval."""
+    """The difference of the first arm to another on the same questions, with its interval."""
 
     first: str
     other: str
@@ -63,7 +63,7 @@ class EvalDifference(Value):
 
 
 def figure_of(row: EvalRow, name: str) -> float | None:
-    """One figure of one row; None where it cannot have it."""
+    """One figure of one row; None if it does not apply."""
     if name == "seconds":
         return row.seconds
     value = getattr(row.grade, name)
@@ -73,7 +73,7 @@ def figure_of(row: EvalRow, name: str) -> float | None:
 def figures(rows: Sequence[EvalRow], unanswerable: frozenset[str] = frozenset()) -> Figures:
     """The figures of one arm over some questions; `unanswerable` are ids.
 
-    None where no row can have a figure.
+    None if a figure applies to no row.
     """
     grades = [row.grade for row in rows]
     wrong = [g for row, g in zip(rows, grades, strict=True)
@@ -137,10 +137,10 @@ DRAWS = 10_000
 
 
 def bootstrap_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """The 95% percentile interval of the mean, over samples drawn anew with replacement.
+    """The 95% percentile interval of the mean, over samples drawn with replacement.
 
-    Of paired differences this is the paired bootstrap. Raises ValueError for no values.
-    Source: Efron and Tibshirani (1993), chapter 13.
+    For paired differences this is the paired bootstrap. Raises ValueError for no values. Source:
+    Efron and Tibshirani (1993), chapter 13.
     """
     if not values:
         raise ValueError("no values to draw from")
@@ -150,7 +150,7 @@ def bootstrap_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float
 
 
 def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, Any]) -> Any:
-    """All of it as one JSON object; `told` are the settings."""
+    """Everything as one JSON object; `told` are the settings."""
     unanswerable = frozenset(q.id for q in questions.questions if q.unanswerable)
     arms: dict[str, Any] = {}
     for arm in dict.fromkeys(row.arm for row in rows):
@@ -174,7 +174,7 @@ def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, 
 
 
 def text_table(told: Mapping[str, Any]) -> list[str]:
-    """The figures as lines for a terminal: a row a figure, a column an arm."""
+    """The figures as lines for a terminal: a row per figure, a column per arm."""
     arms = told["arms"]
     width = max(map(len, LABELS.values()))
     cells = [[f"{'':{width}}", *arms]]
@@ -212,7 +212,7 @@ def shown(name: str, value: float | int | None) -> str:
 
 
 def write_results(experiment: Experiment, rows: Sequence[EvalRow]) -> dict[str, Any]:
-    """The summary, once it is written as JSON and as a page into the evaluation's folder."""
+    """The summary, after writing it as JSON and as a page into the evaluation's folder."""
     told: dict[str, Any] = summary(experiment.questions, rows, experiment.told())
     text = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
     write_atomically(experiment.out / JSON, text)
@@ -222,7 +222,7 @@ def write_results(experiment: Experiment, rows: Sequence[EvalRow]) -> dict[str, 
 
 
 def trajectories(out: Path, rows: Sequence[EvalRow]) -> dict[str, Trajectory]:
-    """The runs of the rows by their threads; one that cannot be read is left out."""
+    """The runs of the rows by their threads, without unreadable ones."""
     store, found = RunStore(out), {}
     for row in rows:
         with suppress(RubricemError):
@@ -258,7 +258,7 @@ def results_page(
 
 
 def bars(told: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
-    """The shares that are drawn: a figure, and each arm's value of it."""
+    """The shares to draw: a figure, and each arm's value of it."""
     drawn = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "supported")
     found = []
     for name in drawn:

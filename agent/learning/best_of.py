@@ -50,9 +50,9 @@ async def ask_among(
     count: int,
     listener: Listener = ignore,
 ) -> tuple[Trajectory, list[Trajectory]]:
-    """The same with a researcher that is open already: the best run, and all of them.
+    """The same with an open researcher: the best run, and all of them.
 
-    `setup` says where its runs are kept, and what judges them.
+    `setup` says where its runs are stored, and what judges them.
     """
     tell = tell_to(listener)
     passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
@@ -72,12 +72,12 @@ def _names(thread: str, count: int) -> list[str]:
 
 
 def _seeded(ask: Ask, count: int) -> list[Ask]:
-    """The same question with a seed of its own for each run."""
+    """The same question with a separate seed for each run."""
     return [replace(ask, seed=(ask.seed + number) % 2**32) for number in range(count)]
 
 
 def choose(runs: Sequence[Trajectory], judgements: Sequence[Judgement]) -> tuple[Trajectory, str]:
-    """The run with the highest score, of equals the first, and a sentence on how it was chosen."""
+    """The run with the highest score (the first of equals), and a sentence on the choice."""
     scores = [judgement.score(Stage.ANSWER) for judgement in judgements]
     scored = [place for place, score in enumerate(scores) if score is not None]
     if scored:

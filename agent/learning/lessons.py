@@ -68,7 +68,7 @@ from rubricem.memory.schema import (
 
 MARK, WRITTEN = "learn.json", "reflections.json"
 JOURNAL = "learning.jsonl"
-"""the calls of a learning that has not come to its end"""
+"""the calls of unfinished learning"""
 
 
 class LearnMark(Value):
@@ -77,11 +77,11 @@ class LearnMark(Value):
     state: Literal["queued", "skipped"] = "queued"
     reason: str = ""
     failed: tuple[str, ...] = ()
-    """steps at which a judge gave nothing of use, one entry for each time: it is asked anew"""
+    """steps at which a judge gave nothing usable, once for each time, to be asked again"""
 
 
 def mark_in(folder: Path) -> LearnMark | None:
-    """The mark of the run in this folder; one that cannot be read counts as none."""
+    """The mark of the run in this folder; an unreadable one counts as none."""
     try:
         return LearnMark.model_validate_json((folder / MARK).read_bytes())
     except (OSError, ValidationError):
@@ -99,7 +99,7 @@ def clear_mark(folder: Path) -> None:
 
 
 def candidates_in(folder: Path) -> list[ReflectionCandidate]:
-    """What was written on the run in this folder; none where it was not learnt from."""
+    """The reflections written on the run in this folder; empty if it was not learnt from."""
     remedy = "Remove it, and learn from the run again."
     return value_in(folder / WRITTEN, list[ReflectionCandidate], remedy) or []
 
@@ -110,7 +110,7 @@ def save_candidates(folder: Path, candidates: Sequence[ReflectionCandidate]) -> 
 
 
 def was_learnt(folder: Path, trajectory: Trajectory) -> bool:
-    """Whether this very run was learnt from, and nothing has called for it again."""
+    """Whether this very run was learnt from, and nothing has requested it again."""
     mark = mark_in(folder)
     if mark is not None and mark.state == "queued":
         return False
@@ -118,7 +118,7 @@ def was_learnt(folder: Path, trajectory: Trajectory) -> bool:
 
 
 def enter(store: RunStore, trajectory: Trajectory) -> str:
-    """See that a run asked with `--memory on` waits; or why it does not."""
+    """Queue a run asked with `--memory on`; or say why it does not wait."""
     if why := why_not(trajectory):
         return why
     folder = store.folder / trajectory.thread
@@ -132,11 +132,11 @@ def enter(store: RunStore, trajectory: Trajectory) -> str:
 def queued(
     store: RunStore, *, every: bool = False, settled: dict[str, int] | None = None
 ) -> list[str]:
-    """Threads of the runs that wait, the oldest first.
+    """Threads of the waiting runs, the oldest first.
 
-    `every`: also those that were asked without `--memory on`, and those that were skipped.
-    `settled`: who asks again and again keeps here which runs did not wait, and in what state of
-    their folders; every file that makes one wait is put there anew.
+    `every`: also runs asked without `--memory on`, and skipped ones. `settled`: a cache for
+    repeated calls of which runs did not wait, and the state of their folders; every file that makes
+    one wait changes that state.
     """
     if settled is None:
         return [thread for thread in store.threads() if _waits(store, thread, every)]
@@ -156,13 +156,13 @@ def queued(
 
 
 def models_of(store: RunStore, thread: str) -> tuple[str, str]:
-    """The model and the server that a run was asked with; "": none was named."""
+    """The model and the server of a run; "": none was named."""
     choices = store.request(thread).get("choices") or {}
     return choices.get("model") or "", choices.get("base_url") or ""
 
 
 def _waits(store: RunStore, thread: str, every: bool) -> bool:
-    """Whether it waits; what cannot be read holds nothing else up."""
+    """Whether it waits; an unreadable run does not affect others."""
     folder = store.folder / thread
     mark = mark_in(folder)
     if mark is not None and mark.state == "skipped" and not every:
@@ -178,7 +178,7 @@ def _waits(store: RunStore, thread: str, every: bool) -> bool:
 
 
 def why_not(trajectory: Trajectory) -> str:
-    """Why a run is not to be learnt from; "" where it is."""
+    """Why a run should not be learnt from; "" if it should."""
     if trajectory.status is Status.FAILED:
         return "a failed run teaches nothing"
     if trajectory.ended_by == "interrupt":
@@ -197,7 +197,7 @@ class Lesson(Value):
     said: str
     """in a sentence"""
     reflection: str = ""
-    """id of the one that was put into the bank"""
+    """id of the one put into the bank"""
     score: float | None = None
 
 
@@ -212,7 +212,7 @@ def lesson_of(
     candidates: Sequence[ReflectionCandidate],
     standing: Reflection | None,
 ) -> Lesson:
-    """`best` was put into the bank, whose word on the question is now `standing`."""
+    """`best` was put into the bank; its current item for the question is `standing`."""
     if best is not None:
         outcome, said = _put(best, standing)
     else:
@@ -251,8 +251,8 @@ def _why_none(
 
 
 EMBEDDED_CANDIDATES = 0
-"""a model on a few cores writes each for minutes and seldom ends one in its form: it writes the one
-that is held to it"""
+"""a model on a few cores takes minutes for each and rarely completes the form: it writes one under
+a grammar"""
 OUT_OF_CONTEXT = "nothing of its thread is left, without which its question means nothing"
 
 
@@ -271,9 +271,9 @@ class RunLearner:
 async def open_learner(
     setup: Setup, tell: Tell = hush, policy: Policy | None = None
 ) -> AsyncIterator[RunLearner]:
-    """Who reflects, and the judge; what was opened is freed then.
+    """The reflecting model and the judge; what was opened is freed at the end.
 
-    `policy` is open already, and reflects where no other model is to.
+    `policy` is open already, and reflects unless another model is to.
     """
     choice = setup.reflecting
     async with AsyncExitStack() as stack:
@@ -285,7 +285,7 @@ async def open_learner(
 
 
 async def learn(learner: RunLearner, thread: str) -> Lesson:
-    """Judge, reflect and keep. What fails is said in the lesson, and the run stays queued."""
+    """Judge, reflect and store. A failure is reported in the lesson, and the run stays queued."""
     store = learner.setup.stores.runs
     try:
         trajectory = await asyncio.to_thread(store.load, thread)
@@ -334,26 +334,26 @@ async def _learn(
 
 @dataclass(slots=True)
 class _LearningWork:
-    """One run on its way to a lesson."""
+    """The learning from one run."""
 
     learner: RunLearner
     ended: Trajectory
     background: Background
-    """what had been asked and found in its conversation"""
+    """earlier questions and reports of its conversation"""
     folder: Path
     calls: JournaledCalls
     mark: LearnMark
     ratings: tuple[Rating, ...] = ()
-    """what the judge of the reflections was told of"""
+    """the ratings that the judge of the reflections saw"""
 
     @property
     def trajectory(self) -> Trajectory:
-        """The run as it is judged and reflected on."""
+        """The run in the form in which it is judged and reflected on."""
         return in_conversation(self.ended, self.background)
 
     @property
     def question(self) -> str:
-        """The question as the bank knows it."""
+        """The question in the form in which the bank stores it."""
         return standalone(self.ended.question, self.background.questions)
 
     async def learn(self) -> Lesson:
@@ -385,7 +385,7 @@ class _LearningWork:
 
     @contextmanager
     def _step(self, name: str, doing: str) -> Iterator[None]:
-        """A judge's step: where it gives nothing of use, the next time it is asked anew."""
+        """A step of a judge: if its reply is unusable, it is asked again next time."""
         self.learner.tell(doing)
         with call_scope(f"{name} {self.mark.failed.count(name)}"):
             try:
@@ -395,7 +395,7 @@ class _LearningWork:
                 raise
 
     async def _judge(self, *, again: bool) -> Judgement:
-        """The run's judgement; it and the question's rubrics are saved."""
+        """The run's judgement, stored with the question's rubrics."""
         data_dir = self.learner.setup.stores.data_dir
         found = await asyncio.to_thread(find_run, str(self.folder), data_dir)
         if again and (before := await asyncio.to_thread(found.judgement)):
@@ -439,9 +439,9 @@ class _LearningWork:
 
 
 MOST = 200
-"""runs that wait here"""
+"""most runs waiting here"""
 KEPT = 20
-"""lessons that are kept, the latest"""
+"""most lessons kept, the latest"""
 Learn = Callable[[], Awaitable[Lesson]]
 
 
@@ -450,9 +450,9 @@ class LearningQueue:
 
     def __init__(self, most: int = MOST) -> None:
         self.lessons: deque[Lesson] = deque(maxlen=KEPT)
-        """what came of the runs so far, the latest last"""
+        """results of the runs so far, the latest last"""
         self.current = ""
-        """the run that is learnt from now"""
+        """the run being learnt from"""
         self._most = most
         self._waiting: dict[str, Learn] = {}
         self._task: asyncio.Task[None] | None = None
@@ -466,7 +466,7 @@ class LearningQueue:
         return self._task is not None
 
     def put(self, thread: str, learn: Learn) -> bool:
-        """Have a run learnt from; False where there is no room for it, and it waits elsewhere."""
+        """Queue a run; False if there is no room for it, so that it waits in its folder."""
         if thread == self.current or thread in self._waiting:
             return True
         if len(self._waiting) >= self._most:
@@ -477,12 +477,12 @@ class LearningQueue:
         return True
 
     async def idle(self) -> None:
-        """Return once every run here has had its turn."""
+        """Return once every run here has been learnt from."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """Break off; what a model has replied is kept, and is not asked for again."""
+        """Stop; replies of the model are kept, and not requested again."""
         self._waiting.clear()
         if (task := self._task) is not None:
             task.cancel()
@@ -509,9 +509,9 @@ async def _lesson(thread: str, learn: Learn) -> Lesson:
 
 
 def keep_rating(store: RunStore, thread: str, score: int, comment: str = "") -> str:
-    """Keep a rating of 1 to 5; returns a sentence that says when it is learnt from.
+    """Store a rating of 1 to 5; returns a sentence that says when it is learnt from.
 
-    Raises SettingsError where there is no ended run of this name, or the comment is too long.
+    Raises SettingsError if no ended run has this name, or the comment is too long.
     """
     store.load(thread)
     folder = store.folder / thread
