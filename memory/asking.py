@@ -31,7 +31,7 @@ Form = TypeVar("Form", bound=BaseModel)
 Usable = TypeVar("Usable")
 
 TRIES = 3
-"""replies asked for before a judge that writes no usable JSON has failed"""
+"""replies requested before a judge that writes no usable JSON counts as failed"""
 MOST_TOKENS = 8192
 """of one reply"""
 SHOWN_CHARACTERS = 20_000
@@ -42,7 +42,7 @@ _KEPT = frozenset({"type", "properties", "items", "required", "enum", "const", "
 
 @runtime_checkable
 class Forgetting(Protocol):
-    """A model that keeps its replies, and can be told that one was of no use."""
+    """A model that caches its replies, and can be told that one was unusable."""
 
     async def forget(self, messages: Sequence[Message], sampling: Sampling) -> None: ...
 
@@ -57,11 +57,11 @@ async def ask_json(
     temperature: float = 0.0,
     failure: type[RubricemError] = JudgeError,
 ) -> tuple[Form, Usage]:
-    """The model's reply as a value of `form`, and what all calls for it cost.
+    """The model's reply as a value of `form`, and the cost of all calls for it.
 
-    `check` looks at the whole reply: the ValueError that it raises is told to the model.
-    Raises `failure` after `TRIES` of them, PolicyError where the server gave no reply at all;
-    both carry the usage of the calls that were paid for.
+    `check` examines the whole reply: the model is told the ValueError that it raises. Raises
+    `failure` after `TRIES` of them, PolicyError if the server gave no reply at all; both carry the
+    usage of the calls that were paid for.
     """
 
     def again(reply: str, fault: str) -> list[Message]:
@@ -91,11 +91,11 @@ async def ask_until(
     again: Callable[[str, str], Sequence[Message]],
     sampling: Sampling = _COLD,
 ) -> tuple[Usable | None, str, Usage]:
-    """What `usable` makes of a reply, or None with the last one's fault; and what all calls cost.
+    """The result of `usable` for a reply, or None with the last fault; and the cost of all calls.
 
-    `usable` raises ValueError with the fault of a reply; `again` makes of the reply and its fault
-    the messages to ask next. Of `sampling` the length is set, and each try has a seed of its own.
-    Raises PolicyError where the server gave no reply at all, with the usage of the calls before.
+    `usable` raises ValueError with the fault of a reply; `again` makes the next messages from the
+    reply and its fault. The length in `sampling` is set, and each try has a separate seed. Raises
+    PolicyError if the server gave no reply at all, with the usage of the calls before.
     """
     used, fault = NO_USAGE, ""
     for attempt in range(TRIES):
@@ -115,24 +115,24 @@ async def ask_until(
 async def weighed(
     reader: ChoiceReader, messages: Sequence[Message], options: Sequence[str]
 ) -> tuple[tuple[float, ...], Usage]:
-    """How likely the reader goes on with each option, over the options alone; and what it cost."""
+    """The probability that the reader continues with each option, among these; and the cost."""
     prefix = await reader.render(messages)
     return await reader.weigh(prefix, options), read_usage(prefix)
 
 
 async def chance_of_yes(reader: ChoiceReader, messages: Sequence[Message]) -> tuple[float, Usage]:
-    """How likely the reader goes on with Yes rather than No, in [0, 1]; and what it cost."""
+    """The probability in [0, 1] that the reader continues with Yes, not No; and the cost."""
     (upper, lower, *_), used = await weighed(reader, messages, ("Yes", "yes", "No", "no"))
     return upper + lower, used
 
 
 def read_usage(prefix: Sequence[int]) -> Usage:
-    """What it costs to have a prefix read and nothing written."""
+    """The cost of having a prefix read and nothing written."""
     return Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
 
 
 def correction(reply: str, told: str, characters: int) -> list[Message]:
-    """The bad reply and what is said of it; servers refuse a message without a text."""
+    """The bad reply and the comment on it; servers refuse a message without a text."""
     said = [Message("assistant", cut(reply, characters))] if reply.strip() else []
     return [*said, Message("user", told)]
 
@@ -140,7 +140,7 @@ def correction(reply: str, told: str, characters: int) -> list[Message]:
 async def counted(
     model: ChatModel, messages: Sequence[Message], sampling: Sampling, before: Usage = NO_USAGE
 ) -> tuple[Completion, Usage]:
-    """One reply, and its usage added to what was paid before; an error carries the sum too."""
+    """One reply, and its usage added to the earlier one; an error carries the sum too."""
     try:
         reply = await model.chat(messages, sampling)
     except RubricemError as error:
@@ -150,13 +150,13 @@ async def counted(
 
 
 def spent(error: RubricemError) -> Usage:
-    """What had been paid when the error came."""
+    """The cost of the calls before the error."""
     return error.usage or NO_USAGE
 
 
 @dataclass
 class Bill:
-    """What a row of calls costs; an error that ends it inside carries what was paid before."""
+    """The cost of a series of calls; an error that ends it inside carries the cost so far."""
 
     usage: Usage = NO_USAGE
 
@@ -171,9 +171,9 @@ class Bill:
 def parsed(
     reply: Completion, form: type[Form], check: Callable[[Form], None] = lambda reply: None
 ) -> Form:
-    """The last JSON object in a reply that fits the form: earlier ones may be quoted by it.
+    """The last JSON object in a reply that fits the form: earlier ones may be quotes.
 
-    Raises ValueError saying the fault.
+    Raises ValueError with the fault.
     """
     fault = ""
     for value in reversed(list(json_objects(reply.text))):
@@ -198,7 +198,7 @@ def check_numbers(numbers: Iterable[int], count: int) -> None:
 
 
 def json_objects(text: str) -> Iterator[Any]:
-    """The whole JSON objects in a text from left to right, none inside another."""
+    """The complete JSON objects in a text from left to right, none inside another."""
     at = text.find("{")
     while at >= 0:
         try:
@@ -211,7 +211,7 @@ def json_objects(text: str) -> Iterator[Any]:
 
 
 def broken(text: str) -> str:
-    """What is wrong with the JSON that a text holds from its first brace that opens a name."""
+    """What is wrong with the JSON in a text, from its first brace that opens a name."""
     opening = next((at.start() for at in re.finditer(r'\{(?=\s*["}])', text)), -1)
     if opening < 0:
         return ""
@@ -233,7 +233,7 @@ def written_schema(form: type[BaseModel]) -> str:
 
 
 def _plain(shape: dict[str, Any]) -> dict[str, Any]:
-    """Of a schema what says which fields there are, and of which type."""
+    """A schema reduced to its fields and their types."""
     kept = {name: value for name, value in shape.items() if name in _KEPT}
     if "properties" in kept:
         kept["properties"] = {k: _plain(v) for k, v in kept["properties"].items()}
@@ -245,7 +245,7 @@ def _plain(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first thing that a value lacks to be of its form."""
+    """The first reason why a value does not fit its form."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 

@@ -19,7 +19,7 @@ Group = Literal["sources", "embedders", "judges", "prompts"]
 
 
 def offered(group: Group) -> Mapping[str, "EntryPoint"]:
-    """What installed packages bring of a group, by name; nothing of it is imported."""
+    """What installed packages provide in a group, by name, without importing it."""
     return _offered(group, tuple(sys.path))
 
 
@@ -31,9 +31,9 @@ def _offered(group: Group, path: tuple[str, ...]) -> Mapping[str, "EntryPoint"]:
 
 
 def own_part(group: Group, name: str, *given: Any) -> Any:
-    """The part of a name that is offered, made with what is given; a prompt as it stands.
+    """The extension of this name, called with the arguments; a prompt as it is.
 
-    Raises SettingsError where it cannot be imported or made.
+    Raises SettingsError if it cannot be imported or created.
     """
     point = offered(group)[name]
     try:

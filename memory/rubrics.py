@@ -34,7 +34,7 @@ class BufferStore:
                 yield buffer
 
     def find(self, name: str) -> RubricBuffer:
-        """The buffer of a question, or of an id's beginning. Raises SettingsError for none."""
+        """The buffer of a question, or of an id's prefix. Raises SettingsError if there is none."""
         if buffer := self._read(self.path(name)):
             return buffer
         named = [path for path in self.folder.glob("*.json") if name and path.stem.startswith(name)]
@@ -59,12 +59,12 @@ class BufferStore:
             write_atomically(self.path(buffer.question), buffer.model_dump_json(indent=1))
 
     def copy_to(self, folder: Path) -> None:
-        """Copy all buffers as they stand into a folder, which is made."""
+        """Copy all current buffers into a folder, which is created."""
         with folder_locked(self.folder), writable(folder):
             shutil.copytree(self.folder, folder)
 
     def go_back_to(self, folder: Path) -> None:
-        """Have the buffers of a copy, and none besides."""
+        """Restore the buffers of a copy, and remove all others."""
         with folder_locked(self.folder):
             kept = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
             for path in self.folder.glob("*.json"):

@@ -28,23 +28,23 @@ _MARKERS = re.compile(
     r"|THINK)\]|ARGS\]\s?\{)",
     re.I | re.A,
 )
-"""the first character of what chat templates put between turns, whichever model is served"""
+"""the first character of separators between turns in chat templates, whichever model is served"""
 _own: dict[str, re.Pattern[str]] = {}
-"""those of the models that are served here, all in one pattern, by their texts"""
+"""those of the models that are served here, in one pattern, by their texts"""
 _LONE = re.compile("[\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
-    """The text with lone surrogates replaced one for one, so that offsets into it still hold.
+    """The text with lone surrogates replaced one for one, so that offsets stay valid.
 
-    Servers that cut an emoji in two, undecodable arguments and file names, and some PDFs bring
-    them; no encoding can write them.
+    They come from servers that cut an emoji in two, undecodable arguments and file names, and some
+    PDFs; no encoding can write them.
     """
     return text if text.isascii() else _LONE.sub("\ufffd", text)
 
 
 def without_markers(text: str) -> str:
-    """Untrusted text that can end no chat turn; our own tags and all else stay as they are."""
+    """Untrusted text that can end no chat turn; our own tags and everything else stay unchanged."""
     text = _MARKERS.sub("\u2039", text)
     for pattern in _own.values():
         text = pattern.sub("\u2039", text)
@@ -52,16 +52,16 @@ def without_markers(text: str) -> str:
 
 
 def know_markers(markers: Iterable[str]) -> None:
-    """What a model that is served reads as more than text: from now on no untrusted text holds it.
+    """Register a served model's special tokens: from now on they are removed from untrusted text.
 
-    It stays known while the process runs, as what was written for one model may be read by another.
+    They stay known while the process runs, as text written for one model may be read by another.
     """
     for marker in set(markers) - _own.keys():
         _own[marker] = re.compile(f"{re.escape(marker[0])}(?={re.escape(marker[1:])})")
 
 
 def fenced(parts: Mapping[str, str]) -> str:
-    """Named untrusted texts between lines that none of them holds."""
+    """Named untrusted texts between separator lines that occur in none of them."""
     return "\n".join(
         f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
         for name, given in parts.items()
@@ -74,7 +74,7 @@ LEFT_OUT = " [...] "
 
 
 def cut(text: str, characters: int | None) -> str:
-    """The text's beginning and end in so many characters, with a mark for its middle."""
+    """The beginning and end of a text, within this many characters, with a mark for its middle."""
     if characters is None or len(text) <= characters:
         return text
     room = max(characters - len(LEFT_OUT), 2)
@@ -83,7 +83,7 @@ def cut(text: str, characters: int | None) -> str:
 
 
 def in_proportion(characters: int, share: float) -> int:
-    """The next length to try, when `share` of what was tried may stay."""
+    """The next length to try, if `share` of the last one may stay."""
     return int(characters * min(0.85, share))
 
 
@@ -96,10 +96,10 @@ async def fit(
     least: int = 200,
     shrink: Callable[[int, float], int] = in_proportion,
 ) -> tuple[int, Ids]:
-    """The most characters of a text, from so many down, with which a prompt has `most` tokens.
+    """The most characters of a text, from this many down, with which a prompt fits `most` tokens.
 
-    `ids_of` makes the prompt's ids with so many characters of what may be cut; None: nobody can
-    count them, so it fits. Raises `failure` where not even about `least` characters fit.
+    `ids_of` makes the prompt's ids with this many characters of the text that may be cut; None:
+    they cannot be counted, so it fits. Raises `failure` if not even about `least` characters fit.
     """
     while True:
         ids = await ids_of(characters)
@@ -115,9 +115,9 @@ _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 @cache
 def prompt(room: str, name: str) -> str:
-    """The prompt of a room, or what a package puts in its place under `ROOM.NAME`.
+    """The prompt of a room, or a package's replacement for it, named `ROOM.NAME`.
 
-    Raises SettingsError where that has a field that nothing fills.
+    Raises SettingsError if that has an unknown field.
     """
     file = files(f"rubricem.{room}") / "prompts" / f"{name}.md"
     text = file.read_text(encoding="utf-8").strip()
@@ -134,24 +134,24 @@ def prompt(room: str, name: str) -> str:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with each `{{field}}` replaced, in one pass: nothing is filled in a value."""
+    """The template with each `{{field}}` replaced, in one pass: fields in values stay."""
     return _FIELD.sub(lambda field: values[field[1]], template)
 
 
 def _mark(text: str) -> str:
-    """Words that the text does not hold, though somebody may have guessed them for it."""
+    """Words that do not occur in the text, even if it was written to contain them."""
     digest = digest_of(text)
     marks = (f"text {digest[at : at + 6]}" for at in range(len(digest) - 6))
     return next((mark for mark in marks if mark not in text), f"text {digest}")
 
 
 def digest_of(text: str, digits: int = 64) -> str:
-    """The SHA-256 of a text, so many of its hexadecimal digits."""
+    """The first hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def seed_of(*named: object) -> int:
-    """A seed of 32 bits that follows from what is named, in its order."""
+    """A seed of 32 bits derived from the arguments, in their order."""
     return int(digest_of("\0".join(map(str, named)), 8), 16)
 
 
@@ -168,14 +168,14 @@ _UNSEEN = re.compile(
 
 
 def printable(text: str) -> str:
-    """The text with nothing in it that a terminal or browser would act on, save markup."""
+    """The text without anything that a terminal or browser would obey, except markup."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return _UNSEEN.sub("", _LINE_END.sub("\n", _ESCAPE_SEQUENCE.sub("", text)))
 
 
 def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A value of JSON with each text, number, truth and null in it as `change` gives it."""
+    """A JSON value with each string, number, boolean and null in it replaced by `change`."""
     if isinstance(value, dict):
         return {name: with_leaves(held, change) for name, held in value.items()}
     if isinstance(value, list | tuple):
@@ -184,7 +184,7 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def counted(number: int, what: str) -> str:
-    """The number with what it is of, in the plural unless it is one."""
+    """The number and its noun, in the plural unless it is one."""
     ending = "" if number == 1 else "es" if what.endswith(("ch", "s", "x")) else "s"
     return f"{number:,} {what}{ending}"
 
