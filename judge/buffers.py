@@ -41,16 +41,16 @@ LEAST_VARIANCE = 1e-4
 
 _Change = tuple[Stage, ChangeKind, Criterion, str]
 Points = Mapping[Stage, Mapping[str, Sequence[float]]]
-"""stage -> criterion's key -> its points, one for each trajectory that was scored on it"""
+"""stage -> criterion's key -> its points, one for each trajectory scored on it"""
 
 
 def add(
     buffer: RubricBuffer, proposed: Mapping[Stage, Sequence[Criterion]], step: int, reason: str
 ) -> RubricBuffer:
-    """The buffer with new criteria; what says the same as one in force is left out.
+    """The buffer with new criteria; those that say the same as one in force are left out.
 
-    The opposite of one in force counts as the same. A retired one that is proposed again
-    returns. Persistent ones go where they are never pruned.
+    The opposite of one in force counts as the same. A retired one that is proposed again returns.
+    Persistent ones go where they are never pruned.
     """
     changes: list[_Change] = []
     for stage, criteria in proposed.items():
@@ -65,11 +65,12 @@ def add(
 
 
 def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
-    """The buffer without active criteria that separate nothing, and within the caps.
+    """The buffer without active criteria that do not discriminate, and within the caps.
 
-    First go those on which all trajectories agree, then over the cap those of the lowest
-    variance, of equals the newest. Where not two trajectories have points on each active criterion
-    of a stage, none of them is known to be worse: then the newest over the cap go.
+    First those on which all trajectories agree are removed, then over the cap those of the lowest
+    variance, of equals the newest. If fewer than two trajectories have points on each active
+    criterion of a stage, none of them is known to be worse: then the newest over the cap are
+    removed.
     """
     changes: list[_Change] = []
     for stage, criteria in buffer.active.items():
@@ -94,9 +95,9 @@ BY_HAND = "by hand"
 
 
 def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
-    """With the criterion of this key, or of a key that begins so, kept for good.
+    """Make the criterion of this key, or of a unique prefix of its key, persistent.
 
-    One that was retired comes back. Raises SettingsError unless there is exactly one.
+    A retired one comes back. Raises SettingsError unless there is exactly one.
     """
     stage, criterion = _one(buffer, key, "active", "retired", wanted="could be pinned")
     kept = criterion.model_copy(update={"persistent": True})
@@ -104,7 +105,7 @@ def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
 
 
 def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
-    """Without the criterion of this key in force, even if it was kept for good."""
+    """Remove the criterion of this key from those in force, even a persistent one."""
     stage, criterion = _one(buffer, key, "persistent", "active", wanted="is in force")
     why = f"{BY_HAND}: {reason}" if reason else BY_HAND
     return buffer.changed(_step(buffer), [(stage, "retired", criterion, why)])
@@ -113,7 +114,7 @@ def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
 def bring_in(
     buffer: RubricBuffer, criteria: Mapping[Stage, Sequence[Criterion]], reason: str
 ) -> RubricBuffer:
-    """With criteria from elsewhere; those that say the same as one in force are left out."""
+    """Add criteria from elsewhere; those that say the same as one in force are left out."""
     return add(buffer, criteria, _step(buffer), reason)
 
 
@@ -133,20 +134,20 @@ def _one(buffer: RubricBuffer, key: str, *shelves: str, wanted: str) -> tuple[St
 
 
 def _step(buffer: RubricBuffer) -> int:
-    """Changes by hand belong to the step that came before them."""
+    """Changes by hand count to the preceding step."""
     return max((change.step for change in buffer.history), default=0)
 
 
 LARGEST = 3.0
 TITLE_WORDS = 8
 LISTS = {"Answer Critical": 3.0, "Valuable": 2.0, "Context": 1.0}
-"""DR Tulu's earlier lists of ingredients, and what one of each weighs"""
+"""DR Tulu's earlier lists of ingredients, and the weight of an item of each"""
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRubrics:
-    """The rubrics of one question in a file; `buffer` where they were exported here."""
+    """The rubrics of one question in a file; `buffer` if they were exported here."""
 
     question: str
     criteria: Mapping[Stage, tuple[Criterion, ...]]
@@ -154,7 +155,7 @@ class FoundRubrics:
 
     @classmethod
     def all_in(cls, text: str) -> Iterator["FoundRubrics"]:
-        """Every question's rubrics in a file's text; a StoreError names the row at fault."""
+        """Every question's rubrics in a file's text; a StoreError names the invalid row."""
         for number, row in enumerate(json_rows(text, "the file"), start=1):
             try:
                 yield _found(row)
@@ -203,7 +204,7 @@ def _found(row: Any) -> FoundRubrics:
 
 
 def _ground_truth(row: Row) -> Row:
-    """What a row of a training set wraps, else the row itself."""
+    """The row in a training set's row, else the row itself."""
     if "ground_truth" in row:
         value = row["ground_truth"]
         value = json.loads(value) if isinstance(value, str) else value
@@ -236,7 +237,7 @@ def _points(given: Row) -> Iterator[tuple[str, str, float]]:
 
 
 def kept_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
-    """Criteria that are kept for good, of title, description and points; those worth 0 left out."""
+    """Persistent criteria from title, description and points; those worth 0 are left out."""
     most = max((abs(value) for _, _, value in points), default=0.0)
     return tuple(
         Criterion(

@@ -1,6 +1,6 @@
-"""Which judge goes with which model: chat servers write verdicts, the local model's are read off.
+"""Builds the judge for a model: chat servers write verdicts, local models give probabilities.
 
-A judge of whole runs has a name: that of its kind, of a part that an installed package offers, or
+A judge of whole runs has a name: that of its kind, of an extension from an installed package, or
 `rubric:MODULE:NAME` for custom rubrics; docs/collecting.md lists them. All models are given open,
 and are closed by the caller that opened them.
 """
@@ -43,7 +43,7 @@ JudgeModel = ChatModel | LocalModel
 Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NONE = "none"
-"""in the place of a judge's name: nothing is judged"""
+"""instead of a judge's name: nothing is judged"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Wanted:
 
     kind: Kind = "stage"
     rubric: str = ""
-    """standards of a relative judge in place of the default ones"""
+    """standards of a relative judge instead of the default ones"""
     both_orders: bool = False
     """a relative judge is shown each group twice"""
     repeat: int = 1
     """scorings of each run by a stage judge on a server"""
     persistent: bool = False
-    """a stage judge makes criteria of the answer from a question that has none kept for good,
-    before it contrasts its first group"""
+    """a stage judge makes persistent criteria of the answer for a question that has none, before it
+        contrasts its first group"""
     graded: bool = False
     """a local model is asked for points rather than Yes or No"""
     flip: bool = False
@@ -69,7 +69,7 @@ class Wanted:
     """the form in which a local model was trained to compare pairs; None: it was not"""
 
     def check(self) -> None:
-        """Raises SettingsError where something is set that belongs to another kind."""
+        """Raises SettingsError if something is set that belongs to another kind."""
         default = Wanted()
         for kind, does in _DOES.items():
             for name in does - _DOES[self.kind]:
@@ -87,16 +87,16 @@ _DOES: Mapping[Kind, frozenset[str]] = {
     "pairwise": frozenset({"flip"}),
     "checklist": frozenset(),
 }
-"""what of `Wanted` each kind heeds, beside the seed"""
+"""the fields of `Wanted` that each kind uses, besides the seed"""
 
 
 def named_judge(
     name: str, model: JudgeModel, wanted: Wanted, gate: Compositions | None = None
 ) -> GroupJudge:
-    """The judge of that name, one that `known_judge` knows, over an open model.
+    """The judge of a name that `known_judge` knows, over an open model.
 
-    `wanted`: how it works; its kind is the name's. `gate` stands before a judge of a kind, which is
-    asked only about what it lets through.
+    `wanted`: how it works; its kind is the name's. `gate` precedes the judge of a kind, which
+    scores only what passes it.
     """
     if name in offered("judges"):
         own: GroupJudge = own_part("judges", name, model)
@@ -107,14 +107,14 @@ def named_judge(
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of the judge of a known name; behind a rubric of one's own it is the stage judge."""
+    """The kind of the judge of a known name; for custom rubrics the stage judge."""
     return next((kind for kind in KINDS if kind == name), "stage")
 
 
 def known_judge(name: str) -> str:
-    """The name, with a hash of the code behind a rubric, or the version of the package of a part.
+    """The name, with a hash of the code of a rubric, or the version of an extension's package.
 
-    A run goes on under the same alone. Raises SettingsError if there is no such judge, or its
+    A run continues only under the same. Raises SettingsError if there is no such judge, or its
     rubric is none.
     """
     if name.startswith(RUBRIC):
@@ -131,7 +131,7 @@ def known_judge(name: str) -> str:
 
 
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
-    """Raises SettingsError for what the wanted kind, or the model, cannot do."""
+    """Raises SettingsError for what the kind, or the model, cannot do."""
     wanted.check()
     if wanted.kind in ("relative", "relative-stages"):
         reader, passes = attempt_reader(model, wanted.rubric), 2 if wanted.both_orders else 1
@@ -146,7 +146,7 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
 
 
 def pair_comparer(model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
-    """What reads pairs of answers with an open model.
+    """A comparer of pairs of answers with an open model.
 
     `chain`: the form of reasoning that a local model was trained to write; None: it was not, and
     its probabilities are read.
@@ -190,7 +190,7 @@ def stage_judge(
 def attempt_reader(model: JudgeModel, rubric: str = "") -> AttemptReader:
     """`rubric` "" is the default one.
 
-    Raises SettingsError for one that a local model, which reads none, would leave unread.
+    Raises SettingsError for one that a local model, which reads none, would ignore.
     """
     if isinstance(model, LocalModel):
         if rubric:

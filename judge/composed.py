@@ -44,14 +44,14 @@ from rubricem.memory.schema import (
 )
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
-"""A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
+"""A new rubric for each trajectory's stage, as rubrics have state; a missing stage is `Judged`."""
 ROUNDING = 1e-6
-"""how far beyond its bounds a reward may lie and still count as one of them"""
+"""how far beyond its bounds a reward may be and still count as within them"""
 
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """What a composed rubric observes: a stage, the run it is part of, and the judge to ask."""
+    """What a composed rubric observes: a stage, its run, and the judge to ask."""
 
     trajectory: Trajectory
     stage: Stage
@@ -61,15 +61,15 @@ class StageView:
 
     @property
     def done(self) -> bool:
-        """Whether the stage is the last one, as trajectory rubrics want to know."""
+        """Whether the stage is the last one, as trajectory rubrics expect."""
         return self.stage is Stage.ANSWER
 
 
 class Judged(Rubric):
-    """The stage judge's score; NaN where it gives none."""
+    """The stage judge's score; NaN if there is none."""
 
     def __init__(self, unasked: float = math.nan) -> None:
-        """`unasked`: the score of a stage of which the judge has nothing to say."""
+        """`unasked`: the score of a stage on which the judge has nothing to say."""
         super().__init__()
         self.unasked = unasked
 
@@ -82,7 +82,7 @@ class Judged(Rubric):
 
 @dataclass(slots=True)
 class _Asking:
-    """One stage of one trajectory: whether its rubric asks for the judge, and the reply."""
+    """One stage of one trajectory: whether its rubric needs the judge, and the reply."""
 
     trajectory: Trajectory
     stage: Stage
@@ -90,7 +90,7 @@ class _Asking:
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     reply: asyncio.Future[StageScore] = field(default_factory=asyncio.Future)
     used: list[Usage] = field(default_factory=list)
-    """by the calls of rubrics that ask a model of their own"""
+    """by calls of rubrics that have a model of their own"""
 
     async def judged(self) -> StageScore:
         self.wanted.set()
@@ -106,7 +106,7 @@ _Row = Sequence[_Asking]
 
 
 class ComposedJudge:
-    """A `StageJudge` whose rewards are what compositions make of them."""
+    """A `StageJudge` whose rewards are computed by compositions."""
 
     def __init__(self, judge: GroupJudge, compositions: Compositions) -> None:
         self._judge = judge
@@ -162,7 +162,7 @@ class ComposedJudge:
     async def _ask(
         self, group: TrajectoryGroup, rows: Sequence[_Row], buffer: RubricBuffer, step: int
     ) -> GroupJudgement:
-        """What the stage judge says of the trajectories that it is wanted for."""
+        """The stage judge's scores of the trajectories that need them."""
         rows = [row for row in rows if _wanted(row)]
         if not rows:
             return GroupJudgement(judgements=(), buffer=buffer)
@@ -206,7 +206,7 @@ def _wanted(row: _Row) -> bool:
 
 
 def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
-    """The composed score, with the judge's verdicts and what each rubric said.
+    """The composed score, with the judge's verdicts and each rubric's score.
 
     It is in 0 to 1, or as far below 0 as the judge's own, which a checklist may take there.
     """
@@ -251,9 +251,9 @@ _FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the workin
 
 
 def compositions_of(name: str) -> Compositions:
-    """What `rubric:MODULE:NAME` names, as a new rubric for each stage of each run.
+    """The rubrics that `rubric:MODULE:NAME` names, as a new one for each stage of each run.
 
-    Raises SettingsError where it cannot be imported or made, or is neither rubric nor mapping.
+    Raises SettingsError if it cannot be imported or made, or is neither rubric nor mapping.
     """
     module, attribute = _module(name), name.rpartition(":")[2]
     try:
@@ -307,7 +307,7 @@ def _made(make: Callable[[], Any], name: str) -> Any:
 
 
 def _factory(found: Any, name: str) -> Callable[[], Rubric]:
-    """A maker is called for each stage, a rubric copied: rubrics keep state."""
+    """A callable is called for each stage, a rubric copied: rubrics have state."""
     factory = found if _makes(found) else lambda: copy.deepcopy(found)
     made = _made(factory, name)
     if not isinstance(made, Rubric):

@@ -35,9 +35,9 @@ from rubricem.memory.text import cut, fenced, without_markers
 REMARK = 1000
 """characters of a person's remark that are shown"""
 SUSPICION = 200
-"""characters of what it finds suspicious that are kept"""
+"""characters of suspicious text that are kept"""
 QUOTED_SHARE = 0.8
-"""of its words that must be the review's: judges also write "none" there"""
+"""share of its words that must be the review's: judges also write "none" there"""
 STATEMENTS: Mapping[str, str] = {
     "diagnostic_accuracy": "The review says what was wrong or right with this very answer.",
     "specificity": "Somebody could act on this review, as it says what to look up and what to "
@@ -48,10 +48,10 @@ STATEMENTS: Mapping[str, str] = {
 MINIMUM = 0.5
 """total score from which a reflection may enter the bank"""
 READ_MINIMUM = 0.4
-"""the same where scores are probabilities read from a small model, which says No too often
+"""the same if scores are probabilities read from a small model, which says No too often
 
-Measured on the 0.5B with two hand-made pairs: pointed reviews 0.42 and 0.43, general advice
-0.38 and 0.42. That is a weak judge; a server's model is a better one.
+Measured on the 0.5B with two hand-made pairs: pointed reviews 0.42 and 0.43, general advice 0.38
+and 0.42. That is a weak judge; a server's model is a better one.
 """
 
 Candidates = Sequence[ReflectionCandidate]
@@ -65,11 +65,11 @@ class Known:
     trajectory: Trajectory
     judgement: Judgement | None = None
     rating: Rating | None = None
-    """a person's, where somebody rated the answer"""
+    """a person's, if somebody rated the answer"""
 
 
 class CandidateReader(Protocol):
-    """Scores candidates of valid form. Raises JudgeError or PolicyError where it cannot."""
+    """Scores candidates of valid form. Raises JudgeError or PolicyError if it cannot."""
 
     @property
     def minimum(self) -> float:
@@ -99,9 +99,9 @@ class ReflectionJudge:
         *,
         rating: Rating | None = None,
     ) -> tuple[ReflectionCandidate, ...]:
-        """The candidates in their order, each with a score or the reason why it has none.
+        """The candidates in order, each with a score or the reason why it has none.
 
-        `seed` settles the order in which a judge that sees all of them at once is shown them.
+        `seed` determines the order in which a judge that sees all of them at once sees them.
         """
         readable = [c for c in candidates if not c.fault and not c.unscored_reason]
         scores: list[ReflectionScore] = []
@@ -127,7 +127,7 @@ class GivenReflectionScore(BaseModel):
     suspicion: str = ""
 
     def score(self, candidate: ReflectionCandidate) -> ReflectionScore:
-        """What it says of this candidate; a suspicion counts where it quotes the candidate."""
+        """The scores for this candidate; a suspicion counts only if it quotes the candidate."""
         quoted = words_of(self.suspicion)
         own = frozenset(words_of(f"{candidate.rubrics} {candidate.takeaways}"))
         holds = len(quoted) > 1 and sum(word in own for word in quoted) >= QUOTED_SHARE * len(
@@ -138,7 +138,7 @@ class GivenReflectionScore(BaseModel):
 
 
 class GivenReviews(BaseModel):
-    """The reply that is asked for."""
+    """The reply's form."""
 
     reviews: list[GivenReflectionScore]
 
@@ -173,9 +173,9 @@ class ChatReflectionReader:
 class ChoiceReflectionReader:
     """A `CandidateReader` over probabilities: one yes/no read for each of three statements.
 
-    Question, answer and scores are one prefix for all candidates, which stays in the model's
-    cache. Of the run no more is shown: behind the whole of it the 0.5B put the one good review
-    of three last.
+    Question, answer and scores are one prefix for all candidates, which stays in the model's cache.
+    No more of the run is shown: after the whole of it the 0.5B ranked the one good review last of
+    three.
     """
 
     minimum = READ_MINIMUM
@@ -206,7 +206,7 @@ class ChoiceReflectionReader:
 
 
 def material(known: Known, characters: int) -> str:
-    """What every candidate is held against: the question, the run in so many characters, scores."""
+    """The context of every candidate: the question, the run in this many characters, the scores."""
     run = known.trajectory
     return "\n\n".join(
         [fenced({"question": run.question}), shown_run(run, characters), *_said_of(known)]
@@ -220,7 +220,7 @@ def short_material(known: Known, characters: int) -> str:
 
 
 def _said_of(known: Known) -> list[str]:
-    """What judge and person said of the run; nothing stands for what nobody said."""
+    """The judge's and the person's words on the run, as far as there are any."""
     said = {}
     if known.judgement is not None:
         said["scores"] = "\n".join(map(scores, known.judgement.stages))
@@ -231,7 +231,7 @@ def _said_of(known: Known) -> list[str]:
 
 
 def scores(stage: StageScore) -> str:
-    """A stage's score and what it was made of, one line for each criterion."""
+    """A stage's score and its parts, one line for each criterion."""
     if stage.score is None:
         return f"{stage.stage}: not scored ({stage.unscored_reason})"
     lines = [f"{stage.stage}: {stage.score:.2f} of 1. {stage.justification}".strip()]
@@ -243,7 +243,7 @@ def scores(stage: StageScore) -> str:
 
 
 def review(candidate: ReflectionCandidate, name: str = "") -> str:
-    """A candidate as a judge reads it."""
+    """A candidate as shown to a judge."""
     text = without_markers(f"{candidate.rubrics}\n\nTakeaways:\n{candidate.takeaways}")
     return fenced({f"review {name}".strip(): text})
 

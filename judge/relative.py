@@ -88,16 +88,16 @@ class AttemptReader(Protocol):
 
     @property
     def rubric_version(self) -> str:
-        """Names the standards it holds attempts to."""
+        """Identifies the standards that it applies."""
         ...
 
     @property
     def characters(self) -> int:
-        """Of attempts that it can be shown at once."""
+        """Most characters of attempts that it can be shown at once."""
         ...
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        """Scores of the attempts of the text, which are numbered 1, 2, ... in their order."""
+        """Scores of the attempts in the text, which are numbered 1, 2, ... in order."""
         ...
 
 
@@ -106,15 +106,15 @@ class RelativeScores:
     """Scores in [0, 1] of one group, and how it was shown."""
 
     scores: tuple[StageScore, ...]
-    """one for each trajectory, in their order"""
+    """one for each trajectory, in order"""
     notes: tuple[str, ...] = ()
-    """what did not work, what limits the scores, and how far they hang on the order shown"""
+    """failures, limits of the scores, and how far they depend on the order shown"""
     usage: Usage = NO_USAGE
     """of all calls, failed ones included"""
 
 
 Conversation = Sequence[Mapping[str, Any]]
-"""messages as OpenAI's interface has them: role, content, tool_calls"""
+"""messages in the form of OpenAI's interface: role, content, tool_calls"""
 Pass = tuple[tuple[int, ...], Read]
 _TASK = (
     "The attempts show one stage alone of work on the task below: its {stage}. Hold them to what "
@@ -125,8 +125,8 @@ _TASK = (
 class RelativeJudge:
     """Judges groups as the stage judge does, with one reader; it uses no buffer.
 
-    `passes`: 2 shows each group in the opposite order too. `by_stage`: each stage has a list of
-    its own; else one list is of whole runs, and stands for the answer.
+    `passes`: 2 also shows each group in the opposite order. `by_stage`: each stage has a list of
+    its own; otherwise one list is for whole runs, and stands for the answer.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class RelativeJudge:
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
     ) -> GroupJudgement:
-        """One judgement for each trajectory; the seed of its order stands in the version.
+        """One judgement for each trajectory; the seed of its order is in the version.
 
         A judge that fails leaves the stage of its list unscored. The usage is the group's, since
         one call is about all runs.
@@ -176,7 +176,7 @@ class RelativeJudge:
         )
 
     async def scores(self, group: TrajectoryGroup, seed: int = 0) -> RelativeScores:
-        """A score of each trajectory's answer; raises nothing for a judge that failed."""
+        """A score of each trajectory's answer; raises nothing if the judge fails."""
         runs = group.trajectories
         return await self._of_runs(group.question, runs, unreadable(runs), seed, Stage.ANSWER)
 
@@ -200,10 +200,10 @@ class RelativeJudge:
         tools: Sequence[Mapping[str, Any]] = (),
         seed: int = 0,
     ) -> RelativeScores:
-        """Likewise of conversations as OpenAI's interface has them, of any agent.
+        """The same for conversations in the form of OpenAI's interface, of any agent.
 
-        What all begin with, the system prompt with it, is shown once, after the definitions of the
-        `tools` they had. Raises SettingsError for what is no such conversation.
+        Their common beginning, including the system prompt, is shown once, after the definitions of
+        the `tools` they had. Raises SettingsError for anything that is no such conversation.
         """
         check_conversations(conversations)
         said = [json.dumps(one, sort_keys=True, default=str) for one in conversations]
@@ -253,9 +253,9 @@ class RelativeJudge:
         return _scores(stage, reasons, given, faults, usage)
 
     async def _of_stage(self, group: TrajectoryGroup, stage: Stage, seed: int) -> RelativeScores:
-        """What the runs wrote in the stage, read as if it were all of them.
+        """The runs' text in the stage, read as if it were everything they wrote.
 
-        Those that nobody has to read are in nobody's comparison.
+        Runs that need no judge are not compared with.
         """
         known = [unread(trajectory, stage) for trajectory in group.trajectories]
         alone = [
@@ -271,7 +271,7 @@ class RelativeJudge:
     async def _read(
         self, question: str, text: GroupText, seed: int
     ) -> tuple[list[Pass], list[str], Usage]:
-        """The passes that worked, the faults of those that did not, and what all cost."""
+        """The passes that worked, the faults of those that did not, and the cost of all."""
         orders = orders_of(len(text.attempts), seed, self._passes)
         shown = (GroupText(text.shared, tuple(text.attempts[i] for i in o)) for o in orders)
         tasks = [self._reader.read(question, each, seed) for each in shown]
@@ -287,10 +287,10 @@ class RelativeJudge:
 
 
 def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
-    """For each one why it cannot be held against others, or "".
+    """For each one why it cannot be compared with others, or "".
 
-    That is one cut off by others than the policy, and all of them where none holds anything. An
-    empty one among others is simply the weakest.
+    That is the case if it was cut off by others than the policy, or if none has any text. An empty
+    one among others is simply the weakest.
     """
     if not any(written(trajectory, stage) for trajectory in trajectories for stage in Stage):
         return ["nothing was written"] * len(trajectories)
@@ -304,7 +304,7 @@ def _scores(
     notes: Sequence[str],
     usage: Usage,
 ) -> RelativeScores:
-    """`passes`: the scores of each that counts, by place, in the order shown."""
+    """`passes`: the scores of each that counts, by index, in the order shown."""
     given = [[one[place] for one in passes if place in one] for place in range(len(reasons))]
     gaps = [abs(found[0][0] - found[1][0]) for found in given if len(found) == 2]
     scores = []
@@ -324,13 +324,13 @@ def _scores(
 
 
 def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
-    """A shuffled order, and its opposite for a second pass; one attempt has one order."""
+    """A shuffled order, and its opposite for a second pass; a single attempt has one order."""
     order = tuple(random.Random(seed).sample(range(count), count))
     return [order, order[::-1]][: passes if count > 1 else 1]
 
 
 def check_conversations(conversations: Sequence[Conversation]) -> None:
-    """Raises SettingsError for what is no message of such a conversation."""
+    """Raises SettingsError for anything that is no message of such a conversation."""
     for number, conversation in enumerate(conversations, start=1):
         for place, message in enumerate(conversation, start=1):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -343,10 +343,11 @@ def check_conversations(conversations: Sequence[Conversation]) -> None:
 def conversation_groups(
     rows: Sequence[Any],
 ) -> Iterator[tuple[list[int], list[Conversation], list[Mapping[str, Any]]]]:
-    """The groups in rows of {"messages", "tools", "group"}: their places, conversations, tools.
+    """The groups in rows of {"messages", "tools", "group"}: their indices, conversations, tools.
 
-    Rows that name no group belong together where they begin with the same words, up to the first
-    that is not the system's or the user's. Raises SettingsError for what is no such row.
+    Rows that name no group belong together if they begin with the same words, up to the first
+    message that is not the system's or the user's. Raises SettingsError for anything that is no
+    such row.
     """
     groups: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -370,7 +371,7 @@ def _opening(conversation: Conversation) -> list[Mapping[str, Any]]:
 
 
 def task_of(conversation: Conversation) -> str:
-    """What a conversation is about: the last that the user says before anybody answers."""
+    """The subject of a conversation: the user's last message before anybody answers."""
     opening = _opening(conversation)
     asked = [m for m in opening if m["role"] == "user"] or opening or list(conversation[:1])
     return cut(_content(asked[-1]), QUESTION_CHARACTERS) if asked else ""
@@ -379,9 +380,9 @@ def task_of(conversation: Conversation) -> str:
 def conversations_text(
     conversations: Sequence[Conversation], tools: Sequence[Mapping[str, Any]], characters: int
 ) -> GroupText:
-    """The tools and the messages that all begin with, and each one's rest, in so many characters.
+    """The tools and common messages, then each one's rest, in this many characters.
 
-    A lone conversation shares nothing. What tools returned is cut first.
+    A single conversation shares nothing. Tool output is cut first.
     """
     length = 0
     for together in zip(*conversations, strict=False) if conversations[1:] else ():
@@ -420,7 +421,7 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def _content(message: Mapping[str, Any]) -> str:
-    """What a message says; of its parts the texts, and of the others their kind."""
+    """The text of a message; of its parts the texts, and of other parts their kind."""
     content = message.get("content")
     if not isinstance(content, list):
         return "" if content is None else str(content)
@@ -429,7 +430,7 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 ONE, TEN, HUNDRED = 1.5, 10.0, 100.0
-"""the largest plain number that speaks for a scale to 1, to 10 and to 100"""
+"""the largest plain number that indicates a scale to 1, to 10 and to 100"""
 _NUMBER = r"([+-]?\d+(?:\.\d+)?|[+-]?\.\d+)"
 _FRACTION = re.compile(rf"{_NUMBER}\s*(?:/|out of|of)\s*{_NUMBER}", re.I)
 _PERCENT = re.compile(rf"{_NUMBER}\s*%")
@@ -445,7 +446,7 @@ class Raw:
 
 
 def raw_score(value: Any) -> Raw:
-    """Raises ValueError for what is no finite number."""
+    """Raises ValueError unless it is a finite number."""
     if isinstance(value, Raw):
         return value
     if isinstance(value, str):
@@ -456,7 +457,7 @@ def raw_score(value: Any) -> Raw:
 
 
 def in_unit_range(scores: Sequence[Raw]) -> list[float]:
-    """Scores of one group in [0, 1]. Raises ValueError where their scale cannot be told."""
+    """Scores of one group in [0, 1]. Raises ValueError if their scale cannot be inferred."""
     plain = [score.value for score in scores if not score.scaled]
     most = max(plain, default=0.0)
     if most > HUNDRED:
@@ -468,7 +469,7 @@ def in_unit_range(scores: Sequence[Raw]) -> list[float]:
 
 
 def plain_id(value: Any) -> str:
-    """An attempt's number however it was written; what holds none stays as it is."""
+    """An attempt's number however it was written; text without a number stays as it is."""
     match = _ID.fullmatch(str(value))
     # Thousands of digits are refused by `int`, and no attempt's number.
     return str(int(match[1])) if match and len(match[1]) < 100 else str(value)
@@ -525,7 +526,7 @@ def _finite(value: float) -> float:
 DIGITS = tuple("0123456789")
 CHARACTERS_A_TOKEN = 3
 ASKED_TOKENS = 200
-"""left free for the question about one attempt"""
+"""reserved for the question about one attempt"""
 
 
 class ChatAttemptReader:
@@ -590,7 +591,7 @@ class ChoiceAttemptReader:
         return Read(tuple(scores), bill.usage)
 
     async def _fitted(self, question: str, whole: GroupText) -> str:
-        """All attempts, cut alike until they leave room. Raises JudgeError if they never do."""
+        """All attempts, cut equally until they leave room. Raises JudgeError if they never do."""
 
         def text(longest: int) -> str:
             attempts = tuple(cut(attempt, longest) for attempt in whole.attempts)
@@ -610,12 +611,12 @@ class ChoiceAttemptReader:
 
 
 def version_of(rubric: str) -> str:
-    """Names a text of standards, as it is kept and looked up."""
+    """Identifies a text of standards, as stored and looked up."""
     return f"relative-{digest_of(rubric, 8)}"
 
 
 def shown_attempts(question: str, text: GroupText) -> str:
-    """The task, what is shared, then the attempts under their numbers."""
+    """The task, the common beginning, then the attempts under their numbers."""
     parts = [fenced({"task": question})]
     if text.shared:
         parts.append(f"What all attempts have in common:\n{text.shared}")
