@@ -138,7 +138,7 @@ async def research(
     from rubricem.agent.research.setup import ask_once
     from rubricem.agent.settings import load_settings
     from rubricem.agent.settings.door import setup_of, with_default_source
-    from rubricem.agent.transcript.question import checked
+    from rubricem.agent.transcript.question import check_question
 
     setup = setup_of(with_default_source(load_settings(settings)))
     thread = thread or new_thread()
@@ -149,7 +149,7 @@ async def research(
         begun.set()
         yield stop
 
-    asked = ask_once(setup, checked(question), thread, on_event, stopping())
+    asked = ask_once(setup, check_question(question), thread, on_event, stopping())
     trajectory = await asked if stop is None else await _unless_stopped(asked, stop, begun)
     report = report_of(trajectory)
     if setup.memory == "on":

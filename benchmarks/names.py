@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.report import Value, emit
 from rubricem.agent.sources.index import LexicalIndex
-from rubricem.agent.sources.libraries import PythonDocs, Shelf, installed
+from rubricem.agent.sources.libraries import PythonDocs, Shelf, find_distributions
 
 NAMES = Path(__file__).parent / "names.txt"
 FIRST = 3
@@ -45,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     sought = read_names(NAMES.read_text("utf-8"))
     libraries = {one.library for one in sought}
-    there = {"python", *(distribution.name.lower() for distribution in installed())}
+    there = {"python", *(distribution.name.lower() for distribution in find_distributions())}
     missing_libraries = sorted(libraries - there)
     sought = [one for one in sought if one.library in there]
     only = frozenset(name.replace("-", "_") for name in libraries) if args.quick else None

@@ -21,7 +21,7 @@ from rubricem.agent.reports.report import facts, markdown, recalled_lines, where
 from rubricem.agent.settings import BUDGETS
 from rubricem.agent.settings.door import offered_models
 from rubricem.agent.settings.trust import BUILT_IN
-from rubricem.agent.transcript.question import ShownPlan, checked
+from rubricem.agent.transcript.question import ShownPlan, check_question
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError
@@ -396,7 +396,7 @@ async def quit_(talk: Talk, argument: str) -> None:
 
 
 async def ask(talk: Talk, question: str) -> None:
-    question = checked(question)
+    question = check_question(question)
     with talk.terminal.watching(question) as watch:
         ended = await talk.ask(question, watch)
     show(talk, ended)

@@ -191,7 +191,7 @@ def ask(
     from rubricem.agent.research.researcher import new_thread
     from rubricem.agent.settings import load_settings
     from rubricem.agent.settings.door import setup_of, with_default_source
-    from rubricem.agent.transcript.question import checked
+    from rubricem.agent.transcript.question import check_question
 
     if out is not None:
         from rubricem.agent.reports.page import check_report_path
@@ -206,7 +206,7 @@ def ask(
         thread, settings, asked = resumed(resume, asked, flags)
     else:
         thread, settings = thread or new_thread(), load_settings(flags)
-    asked = checked(asked)
+    asked = check_question(asked)
     setup = setup_of(with_default_source(settings))
     try:
         trajectory = asyncio.run(_ask(setup, asked, thread, quiet, best_of, announced))

@@ -45,7 +45,7 @@ from rubricem.agent.cli.options import (
 from rubricem.agent.cli.terminal import Interrupts, edited_in_place, shown_doing
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
-from rubricem.agent.transcript.question import checked
+from rubricem.agent.transcript.question import check_question
 from rubricem.memory.bank import NEVER, BankItem, BankStats, Imported, Record, Released, RubricBank
 from rubricem.memory.bank.events import kind_of
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -746,7 +746,7 @@ def _screened(file: Path, number: int, read: Record) -> Record:
     if not all(text.strip() for text in words.values()):
         raise _damaged(file, f"line {number}: its rubrics or takeaways are empty")
     try:
-        question = checked(read.question)
+        question = check_question(read.question)
     except SettingsError as error:
         raise _damaged(file, f"line {number}: {str(error).rstrip('.')}") from error
     written = read.written_at

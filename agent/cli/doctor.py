@@ -457,7 +457,7 @@ def shown(value: object) -> object:
     if isinstance(value, tuple):
         return tuple(map(shown, value))
     if isinstance(value, ToolServer):
-        value = value.told()
+        value = value.describe()
     if isinstance(value, Mapping):
         return {name: shown(held) for name, held in value.items()}
     for prefix in (SEARXNG, GIT):

@@ -158,7 +158,9 @@ def checker_of(settings: "Settings", name: str) -> "PolicyChoice | EntailmentCho
     """A classifier (MiniCheck or the like) if the name is one's, else a model."""
     from rubricem.agent.reports.entailment import EntailmentChoice
 
-    found = EntailmentChoice.named(name, settings.weights_dir) if not settings.base_url else None
+    found = (
+        EntailmentChoice.from_name(name, settings.weights_dir) if not settings.base_url else None
+    )
     return found or judge_model_of(settings, name, settings.base_url)
 
 
@@ -218,7 +220,7 @@ def _naming_its_model(settings: "Settings") -> "Settings":
     choice = model_of(settings)
     if not isinstance(choice, ServerChoice) or choice.model:
         return settings
-    return settings.model_copy(update={"model": asyncio.run(choice.served())})
+    return settings.model_copy(update={"model": asyncio.run(choice.resolve_model())})
 
 
 def chosen_format(name: str | None) -> str | None:

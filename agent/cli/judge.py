@@ -34,7 +34,7 @@ from rubricem.agent.learning.scoring import Judgeable, find_run, open_group_judg
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of
-from rubricem.agent.transcript.question import checked
+from rubricem.agent.transcript.question import check_question
 from rubricem.judge.build import Kind, Wanted, checklist_judge, stage_judge
 from rubricem.judge.checklist import Made, with_items
 from rubricem.judge.evaluation.data import (
@@ -132,10 +132,10 @@ def evaluate(
     else:
         raise SettingsError("No judge is named.", "Add --judge pairwise, or --recorded FILE.")
     if plot is not None:
-        from rubricem.agent.reports.page import filled
+        from rubricem.agent.reports.page import fill_template
 
         told = {"title": f"{report.judge} on {report.data}", "rows": shares_of(report)}
-        write_atomically(plot, filled("rubricem.agent.reports", "share_figure.svg", **told))
+        write_atomically(plot, fill_template("rubricem.agent.reports", "share_figure.svg", **told))
     if as_json:
         click.echo(report.model_dump_json())
         return
@@ -373,7 +373,7 @@ def rubrics() -> None:
 @setting_flags("source", "model", "base_url")
 def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> None:
     """Make criteria for each stage of QUESTION from what a search finds; they are kept for good."""
-    settings, asked = load_settings(flags), checked(" ".join(question))
+    settings, asked = load_settings(flags), check_question(" ".join(question))
     store, setup = _store(settings), setup_of(settings)
 
     async def make_them() -> FirstRubrics:

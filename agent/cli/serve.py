@@ -124,9 +124,9 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     setup.sources.check()
     serving = None
     if http:
-        from rubricem.agent.serve.app import served_here
+        from rubricem.agent.serve.app import prepare_serving
 
-        serving = served_here(setup.stores.data_dir, port, PATH, with_token)
+        serving = prepare_serving(setup.stores.data_dir, port, PATH, with_token)
     asyncio.run(run(setup, serving))
 
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from rubricem.agent.transcript.question import checked
+from rubricem.agent.transcript.question import check_question
 from rubricem.judge.buffers import json_rows
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.evaluation.data import HealthBenchRow, conversation_text
@@ -359,7 +359,7 @@ def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
     """The row's question with an id; raises StoreError if it cannot be asked."""
     try:
         question = row.asked()
-        text = checked(question.question)
+        text = check_question(question.question)
     except (SettingsError, ValueError, LookupError, TypeError) as error:
         raise StoreError(
             f"row {place} of {path} cannot be asked: {error}", "Fix the row, or leave it out."

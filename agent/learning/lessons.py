@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
 from rubricem.agent.learning.scoring import find_run
-from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journaled
+from rubricem.agent.models.policy import JournaledCalls, Policy, call_scope, journal_calls
 from rubricem.agent.research.conversations import (
     Background,
     background_in,
@@ -370,7 +370,7 @@ class _LearningWork:
             scores = {stage.stage: stage.score for stage in judgement.stages}
             await note_lessons(learner.bank, self.ended, scores)
         reflector = Reflector(
-            journaled(learner.policy, self.calls),
+            journal_calls(learner.policy, self.calls),
             reflection_judge(self._model()),
             learner.setup.reflection_tokens,
             EMBEDDED_CANDIDATES if learner.policy.reader else CANDIDATES,
@@ -435,7 +435,7 @@ class _LearningWork:
         return found
 
     def _model(self) -> Any:
-        return journaled(self.learner.model, self.calls)
+        return journal_calls(self.learner.model, self.calls)
 
 
 MOST = 200

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, founded, harmless
 from rubricem.agent.transcript.scaffold import template
-from rubricem.agent.transcript.words import folded
+from rubricem.agent.transcript.words import fold
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import RubricemError
@@ -298,7 +298,7 @@ def _middle_cut(text: str, characters: int) -> str:
 def _bases_of(run: Trajectory) -> list[str]:
     """All that a lesson on a run can rest on, by its names."""
     queries = dict.fromkeys([*(s.query for s in run.sources), *(u.asked for u in run.searched)])
-    alike = {folded(query): query for query in reversed(queries)}
+    alike = {fold(query): query for query in reversed(queries)}
     return [*(stage.value for stage in Stage), *(s.id for s in run.sources), *alike.values()]
 
 

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.models.policy import KeptCalls, journaled
+from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.research.conversations import background_in, in_conversation
 from rubricem.agent.research.setup import Setup, Stores
@@ -123,7 +123,7 @@ async def open_group_judge(
     """
     async with choice.open_judge(shared=shared) as model:
         if replies:
-            model = journaled(model, KeptCalls(ReplyStore(replies)))
+            model = journal_calls(model, KeptCalls(ReplyStore(replies)))
         judge = group_judge(model, replace(wanted, chain=choice.chain))
         yield ComposedJudge(judge, gated()) if gate else judge
 

@@ -9,7 +9,7 @@ from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import Setup, open_researcher, reserve
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.events import Tell
-from rubricem.agent.transcript.question import checked
+from rubricem.agent.transcript.question import check_question
 from rubricem.agent.transcript.words import nearest
 from rubricem.memory.bank import BankItem
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -55,7 +55,7 @@ class Workbench:
         template = replace(
             self._setup.template, answer_format=answer_format, approve_plan=False, clarify=False
         )
-        setup, question = replace(self._setup, template=template), checked(question)
+        setup, question = replace(self._setup, template=template), check_question(question)
         async with self._places:
             async with self._lock:
                 if self._researcher is None:

@@ -115,7 +115,7 @@ BYTES_A_TOKEN = 3
 """of UTF-8; most texts have more"""
 
 
-def reckoned(read: Iterable[str], written: str) -> Usage:
+def estimate_usage(read: Iterable[str], written: str) -> Usage:
     """What a call must have used that its server says nothing of; rather too much."""
     prompt, completion = (
         math.ceil(len(text.encode(errors="replace")) / BYTES_A_TOKEN)
@@ -227,7 +227,7 @@ class OpenAIChat:
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""
         if reading.finish == "content_filter" and not reading.ended:
-            raise self._server.filtered()
+            raise self._server.filtered_reply()
         if reading.text.strip() or reading.ended == "stop":
             return
         if reading.reason == "length":
@@ -243,5 +243,5 @@ class OpenAIChat:
         if not reading.usage:
             if self.price is None:
                 return used
-            used = reckoned((m.content for m in messages), reading.reasoning + reading.raw)
+            used = estimate_usage((m.content for m in messages), reading.reasoning + reading.raw)
         return used.model_copy(update={"cost": cost(used, self.price)})

@@ -143,7 +143,7 @@ def note_spent(failed: BaseException, usage: Usage) -> None:
     failed.usage = usage  # type: ignore[attr-defined]
 
 
-def spent_by(failed: BaseException) -> Usage:
+def usage_of_failure(failed: BaseException) -> Usage:
     """The cost of a call that this exception ended, as far as it was recorded."""
     usage = getattr(failed, "usage", None)
     return usage if isinstance(usage, Usage) else NO_USAGE
@@ -153,7 +153,7 @@ def is_transient(status: int) -> bool:
     return status in RETRIED_STATUSES or status >= 500
 
 
-def asked_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+def parse_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Seconds that the response's headers ask to wait, or None if they say nothing usable.
 
     A time of day is compared with the server's own clock if it is given, else with `now`.
@@ -203,7 +203,7 @@ class Allowance:
     def __post_init__(self) -> None:
         self.now = self.most
 
-    def failed(self, began: float) -> None:
+    def record_failure(self, began: float) -> None:
         """A call that began then was refused for lack of capacity, or never answered.
 
         Many calls in flight get the same refusal; only one that began after the last cut counts.
@@ -213,7 +213,7 @@ class Allowance:
             self._cut_at = time.monotonic()
             self._seconds.clear()
 
-    def succeeded(self, began: float, seconds: float) -> None:
+    def record_success(self, began: float, seconds: float) -> None:
         """A call succeeded; a full window of them may allow one more."""
         if began <= self._cut_at:
             return
@@ -251,9 +251,9 @@ class Limiter:
                 yield
             except AttemptError as failed:
                 if failed.crowded or failed.silent:
-                    self.allowance.failed(began)
+                    self.allowance.record_failure(began)
                 raise
-            self.allowance.succeeded(began, time.monotonic() - began)
+            self.allowance.record_success(began, time.monotonic() - began)
         finally:
             self._in_flight -= 1
             self._let_in()
@@ -307,7 +307,7 @@ _KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, tuple[Any, AsyncGe
 _KEPT = WeakKeyDictionary()
 
 
-async def shared_client(name: str, opened: Callable[[], C]) -> C:
+async def shared_client(name: str, opening: Callable[[], C]) -> C:
     """A service's client, for the running event loop: its connections outlive a question.
 
     The first caller opens it. It is closed when the loop's asynchronous generators end, as by
@@ -315,7 +315,7 @@ async def shared_client(name: str, opened: Callable[[], C]) -> C:
     """
     held = _KEPT.setdefault(asyncio.get_running_loop(), {})
     if name not in held:
-        client = opened()
+        client = opening()
 
         async def until_the_end() -> AsyncGenerator[None]:
             try:
@@ -425,7 +425,7 @@ class Tries:
                 await asyncio.sleep(wait)
                 waited += wait
         except asyncio.CancelledError as cut:
-            note_spent(cut, spent + spent_by(cut))
+            note_spent(cut, spent + usage_of_failure(cut))
             raise
 
     def _wait(self, failed: AttemptError, tried: int, waited: float, spent: Usage) -> float:
@@ -501,14 +501,14 @@ class Server:
             again=True,
         )
 
-    def garbled(self) -> AttemptError:
+    def garbled_reply(self) -> AttemptError:
         return AttemptError(
             f"what {self.endpoint.url} sent is not an OpenAI-compatible chat completion",
             "Correct the address (base_url); for most servers it ends in /v1.",
             again=True,
         )
 
-    def unexpected(self, fault: Exception) -> AttemptError:
+    def unexpected_reply(self, fault: Exception) -> AttemptError:
         return AttemptError(
             f"what {self.endpoint.url} sent is not what its kind of server sends "
             f"({type(fault).__name__}: {self.quote(str(fault))})",
@@ -519,7 +519,7 @@ class Server:
     def refused(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""
         if status in (401, 403):
-            return self._locked(status)
+            return self._key_refusal(status)
         if _CONTEXT.search(complaint):
             return self.too_long()
         if status == 429 and _QUOTA.search(complaint):
@@ -528,14 +528,14 @@ class Server:
                 "Add credit there, use another key, or use another model.",
             )
         if is_transient(status):
-            return self._busy(status, complaint, asked_wait(headers))
+            return self._busy(status, complaint, parse_wait(headers))
         return AttemptError(
             f"the model server at {self.endpoint.url} rejected the request ({status}): "
             f"{self.quote(complaint)}",
             "Correct what it names, or use another model or server.",
         )
 
-    def filtered(self) -> AttemptError:
+    def filtered_reply(self) -> AttemptError:
         return AttemptError(
             f"the content filter of {self.endpoint.url} withheld the reply",
             "Word the question differently, or use another model.",
@@ -572,7 +572,7 @@ class Server:
             "Allow fewer tool calls or shorter passages, or use a model with a longer context.",
         )
 
-    def _locked(self, status: int) -> AttemptError:
+    def _key_refusal(self, status: int) -> AttemptError:
         if self.key:
             what = f"refused the API key from {self.key_variable}"
             remedy = f"Set {self.key_variable} to a key that is valid for this server and model."

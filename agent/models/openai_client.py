@@ -91,7 +91,7 @@ class ModelServer:
         """The reply to a call under the root that writes nothing."""
         value = await self.get(f"{self.root}{path}", body)
         if not isinstance(value, dict):
-            raise self.server.garbled()
+            raise self.server.garbled_reply()
         return value
 
     async def models(self) -> list[Mapping[str, Any]]:
@@ -100,7 +100,7 @@ class ModelServer:
         try:
             return [dict(model) for model in listed["data"] if model["id"]]
         except UNREADABLE:
-            raise self.server.garbled() from None
+            raise self.server.garbled_reply() from None
 
     async def model_names(self) -> list[str]:
         return [str(model["id"]) for model in await self.models()]
@@ -201,7 +201,7 @@ class ModelServer:
             causes = (error, error.__cause__, error.__cause__ and error.__cause__.__cause__)
             away = any(isinstance(cause, _UNCONNECTED) for cause in causes)
             return self.server.unreachable() if away else self.server.cut(broke_off)
-        return self.server.garbled()
+        return self.server.garbled_reply()
 
     def _broken_by(self, event: Mapping[str, Any]) -> AttemptError:
         """An error that came as an event of a stream which had begun well."""
@@ -222,7 +222,7 @@ class ModelServer:
         """The service's, whoever asks it: what differs stands in the headers of each call."""
         url, loopback = self.server.endpoint.url, self.server.endpoint.loopback
 
-        def opened() -> _Client:
+        def open_client() -> _Client:
             return _Client(
                 base_url=url,
                 api_key="in the headers of each request",
@@ -231,14 +231,14 @@ class ModelServer:
                     limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
                     # A proxy meant for the network cannot reach this machine's own servers.
                     trust_env=not loopback,
-                    verify=_trusted(trust_env=not loopback),
+                    verify=_ssl_context(trust_env=not loopback),
                     # What nobody asked for packed cannot hold a thousand times its size.
                     headers={"Accept-Encoding": "identity"},
-                    event_hooks={"response": [_bound]},
+                    event_hooks={"response": [_bound_whole]},
                 ),
             )
 
-        return await shared_client(f"model {url}", opened)
+        return await shared_client(f"model {url}", open_client)
 
 
 @cache
@@ -332,12 +332,12 @@ class _Http(DefaultAioHttpClient):
 
 def network(most: float) -> httpx2.AsyncBaseTransport:
     """A way to servers, past proxies, of whose replies so many bytes are read at most."""
-    http = _Http(most, trust_env=False, verify=_trusted(trust_env=False))
+    http = _Http(most, trust_env=False, verify=_ssl_context(trust_env=False))
     return http._transport
 
 
 @cache
-def _trusted(trust_env: bool) -> ssl.SSLContext:
+def _ssl_context(trust_env: bool) -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 20 ms of CPU."""
     return httpx2.create_ssl_context(trust_env=trust_env)
 
@@ -380,7 +380,7 @@ def _marks(piece: bytes) -> int:
     return 4 * ends + sum(map(piece.count, (b",", b"[", b"{")))
 
 
-def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
+def bound_reply(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
     """The response, whose body breaks off beyond its limits.
 
     Raises httpx2.DecodingError where it is packed, which was not requested.
@@ -393,12 +393,12 @@ def bounded(response: httpx2.Response, limits: ReplyLimits) -> httpx2.Response:
     return response
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _bound_whole(response: httpx2.Response) -> None:
     """Bound what is read whole: all but a reply that is being written."""
     # Whatever type a server declares: what is written is asked for without a time for each read.
     written = response.request.extensions["timeout"]["read"] is None
     if not (response.is_success and written):
-        bounded(response, ReplyLimits(MOST_BYTES))
+        bound_reply(response, ReplyLimits(MOST_BYTES))
 
 
 def _arriving(response: httpx2.Response) -> Callable[[], Awaitable[bytes]]:

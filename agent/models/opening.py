@@ -27,7 +27,7 @@ from rubricem.agent.models.limits import (
     shared_limiter,
 )
 from rubricem.agent.models.policy import ChatWriter, Policy, TokenWriter
-from rubricem.agent.models.tracing import traced_model
+from rubricem.agent.models.tracing import trace_model
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
@@ -105,7 +105,7 @@ class EmbeddedChoice:
         config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter, states)
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:
-            yield traced_model(model, self.tracing)
+            yield trace_model(model, self.tracing)
         finally:
             await model.aclose()
 
@@ -168,7 +168,7 @@ class ServerChoice:
         from rubricem.agent.models.chat_server import OpenAIChat
 
         chat = OpenAIChat(
-            await self.served(),
+            await self.resolve_model(),
             self.base_url,
             self.api_key,
             limiter=shared_limiter(self.base_url, self.concurrency),
@@ -176,7 +176,7 @@ class ServerChoice:
             timeout=self.timeout,
             think_is_reasoning=think_is_reasoning,
         )
-        yield traced_model(chat, self.tracing)
+        yield trace_model(chat, self.tracing)
 
     @asynccontextmanager
     async def open_judge(
@@ -220,23 +220,23 @@ class ServerChoice:
             yield None
         elif not self.more:
             served = await self.token_server(tell)
-            yield None if served is None else traced_model(served, self.tracing)
+            yield None if served is None else trace_model(served, self.tracing)
         else:
             addresses = dict.fromkeys((self.base_url, *self.more))
             patience = Retry(tries=2, first=0.2)
             seats = {url: replace(self, base_url=url, more=()) for url in addresses}
 
-            def opened(choice: ServerChoice) -> Awaitable[Any]:
+            def open_server(choice: ServerChoice) -> Awaitable[Any]:
                 return choice.token_server(hush, patience)
 
-            async with TokenPool.open(seats, opened, tell) as pool:
-                yield traced_model(pool, self.tracing)
+            async with TokenPool.open(seats, open_server, tell) as pool:
+                yield trace_model(pool, self.tracing)
 
     async def token_server(self, tell: Tell, retry: Retry | None = None) -> Any:
         """The one `TokenServer`, or None where it gives no token ids."""
         from rubricem.agent.models.tokens import KINDS, open_tokens
 
-        model = await self.served()
+        model = await self.resolve_model()
         http, host = self._http(model), Endpoint.parse(self.base_url).host
         return await open_tokens(
             http,
@@ -249,7 +249,7 @@ class ServerChoice:
             retry=retry,
         )
 
-    async def served(self) -> str:
+    async def resolve_model(self) -> str:
         """The model, or the only one that the server lists.
 
         Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
@@ -306,7 +306,7 @@ class _Seat:
     def url(self) -> str:
         return Endpoint.parse(self.choice.base_url).url
 
-    def shared(self, beginnings: Sequence[int]) -> int:
+    def count_shared(self, beginnings: Sequence[int]) -> int:
         """How many blocks of a prefix it has read."""
         return next(
             (n for n, key in enumerate(beginnings) if key not in self.read), len(beginnings)
@@ -332,12 +332,12 @@ class TokenPool:
     def __init__(
         self,
         seats: Sequence[_Seat],
-        opened: Callable[[ServerChoice], Awaitable[Any]],
+        open_one: Callable[[ServerChoice], Awaitable[Any]],
         tell: Tell,
     ) -> None:
         """Of `seats` one at least is open; the first that is says the version."""
         first = next(seat.served for seat in seats if seat.served is not None)
-        self._seats, self._opened, self._tell = seats, opened, tell
+        self._seats, self._open_one, self._tell = seats, open_one, tell
         self.version: str = first.version
         # Not of one host: a run goes on with whichever of its servers are there.
         self.name, self.price = first.name.rpartition("@")[0], first.price
@@ -347,7 +347,7 @@ class TokenPool:
     async def open(
         cls,
         choices: Mapping[str, ServerChoice],
-        opened: Callable[[ServerChoice], Awaitable[Any]],
+        open_one: Callable[[ServerChoice], Awaitable[Any]],
         tell: Tell,
     ) -> AsyncIterator["TokenPool"]:
         """The pool of all servers, of which those that cannot be used now are left out.
@@ -356,7 +356,7 @@ class TokenPool:
         """
         seats = [_Seat(choice) for choice in choices.values()]
         tries = await asyncio.gather(
-            *(opened(seat.choice) for seat in seats), return_exceptions=True
+            *(open_one(seat.choice) for seat in seats), return_exceptions=True
         )
         for seat, found in zip(seats, tries, strict=True):
             if isinstance(found, BaseException):
@@ -374,7 +374,7 @@ class TokenPool:
                     "Name servers of vLLM, SGLang or llama.cpp.",
                 )
             )
-        pool = cls(seats, opened, tell)
+        pool = cls(seats, open_one, tell)
         for seat, found in zip(seats, tries, strict=True):
             if seat.served is None:
                 pool._leave(seat, str(found) if found else "it takes no token ids")
@@ -420,7 +420,7 @@ class TokenPool:
         """What one server answers; each is asked once, and the last one's error is raised."""
         asked = set[_Seat]()
         while True:
-            seat = self._chosen(beginnings, asked)
+            seat = self._choose_seat(beginnings, asked)
             served = seat.served
             asked.add(seat)
             seat.calls += 1
@@ -428,7 +428,7 @@ class TokenPool:
                 return await ask(served)
             except PolicyError as error:
                 # One that limits its callers is not gone.
-                gone = await self._changed(seat, served)
+                gone = await self._has_changed(seat, served)
                 if (error.away or gone) and not asked.issuperset(self._live):
                     if gone:
                         self._leave(seat, str(error), served)
@@ -437,14 +437,14 @@ class TokenPool:
             finally:
                 seat.calls -= 1
 
-    def _chosen(self, beginnings: Sequence[int], asked: Collection[_Seat] = ()) -> _Seat:
+    def _choose_seat(self, beginnings: Sequence[int], asked: Collection[_Seat] = ()) -> _Seat:
         live = [seat for seat in self._live if seat not in asked]
         least = min(seat.calls for seat in live)
         near = [seat for seat in live if seat.calls <= least + max(SLACK, least // 8)]
         # A call that waits for a place there waits for as long as another one is written.
         near = [seat for seat in near if seat.calls < seat.served.places] or near
         # Of those that have read as much, the one with the least to do.
-        seat = max(near, key=lambda seat: (seat.shared(beginnings), -seat.calls))
+        seat = max(near, key=lambda seat: (seat.count_shared(beginnings), -seat.calls))
         seat.remember(beginnings)
         return seat
 
@@ -455,7 +455,7 @@ class TokenPool:
             seat.read.clear()
             self._tell(f"{seat.url} is left out: {why}")
 
-    async def _changed(self, seat: _Seat, served: Any) -> bool:
+    async def _has_changed(self, seat: _Seat, served: Any) -> bool:
         """Whether the server cannot say that it serves the pool's version."""
         try:
             return bool(await served.serves() != self.version)
@@ -471,11 +471,11 @@ class TokenPool:
         """Leave a server out that serves something else, and take one back that serves this."""
         if (served := seat.served) is not None:
             # The last one stays: its own calls fail, and are waited with.
-            if await self._changed(seat, served) and len(self._live) > 1:
+            if await self._has_changed(seat, served) and len(self._live) > 1:
                 self._leave(seat, f"it does not serve {self.version} any more", served)
             return
         try:
-            served = await self._opened(seat.choice)
+            served = await self._open_one(seat.choice)
         except (PolicyError, SettingsError):
             return
         if served is not None and served.version == self.version:

@@ -304,7 +304,7 @@ class JournaledCalls:
         key = CallKey(scope, 0, asked[digest], digest)
         asked[digest] += 1
 
-        async def kept() -> dict[str, Any]:
+        async def ask_and_store() -> dict[str, Any]:
             reply = await ask()
             await self._journal.append(key, reply)
             return reply
@@ -312,21 +312,21 @@ class JournaledCalls:
         if (reply := self._journal.find(key)) is not None:
             self._found(reply)
             return reply
-        return await self._gate(kept)
+        return await self._gate(ask_and_store)
 
     async def completion(self, call: ModelCall, ask: Ask) -> Completion:
-        async def asked() -> dict[str, Any]:
+        async def dump_reply() -> dict[str, Any]:
             dumped: dict[str, Any] = _COMPLETION.dump_python(await ask(), mode="json")
             return dumped
 
-        return _COMPLETION.validate_python(await self.once(str(call), asked))
+        return _COMPLETION.validate_python(await self.once(str(call), dump_reply))
 
     async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
-        async def asked() -> dict[str, Any]:
+        async def dump_reply() -> dict[str, Any]:
             used = read_usage(call.asked[-1])
             return {"weights": await read(), "usage": used.model_dump(mode="json")}
 
-        return tuple((await self.once(str(call), asked))["weights"])
+        return tuple((await self.once(str(call), dump_reply))["weights"])
 
     async def drop(self, call: ModelCall) -> None:
         """Do nothing: asking the same again is another call with its own key."""
@@ -344,7 +344,7 @@ class KeptCalls:
     async def completion(self, call: ModelCall, ask: Ask) -> Completion:
         if call.kind != "chat" or call.heard:
             return await ask()
-        asked = self._named(call)
+        asked = self._key_of(call)
         kept = await asyncio.to_thread(self._store.load, asked)
         if kept and isinstance(kept.get("text"), str):
             return Completion(kept["text"], "eos", reasoning=str(kept.get("reasoning", "")))
@@ -356,7 +356,7 @@ class KeptCalls:
         return reply
 
     async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
-        asked = self._named(call)
+        asked = self._key_of(call)
         kept = await asyncio.to_thread(self._store.load, asked)
         if kept and _are_chances(kept.get("chances"), len(asked["options"])):
             return tuple(kept["chances"])
@@ -365,9 +365,9 @@ class KeptCalls:
         return given
 
     async def drop(self, call: ModelCall) -> None:
-        await asyncio.to_thread(self._store.forget, self._named(call))
+        await asyncio.to_thread(self._store.forget, self._key_of(call))
 
-    def _named(self, call: ModelCall) -> dict[str, Any]:
+    def _key_of(self, call: ModelCall) -> dict[str, Any]:
         if call.kind == "chat":
             sampling, messages = call.asked
             said = [asdict(message) for message in messages]
@@ -467,7 +467,7 @@ class JournaledReader:
         )
 
 
-def journaled(model: Any, calls: ModelCalls) -> Any:
+def journal_calls(model: Any, calls: ModelCalls) -> Any:
     """The same policy, chat model or model in this process, with its calls stored."""
     if hasattr(model, "write"):
         return JournaledPolicy(model, calls)

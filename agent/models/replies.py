@@ -78,7 +78,7 @@ class Reading:
         if not piece:
             return
         self.raw += piece
-        self.text = self.said()
+        self.text = self.extract_text()
         # Text that was shown may turn out to be thinking.
         self._shown = min(self._shown, len(self.text))
         if self.stop and (end := self.stop(self.text)) is not None:
@@ -87,11 +87,11 @@ class Reading:
             self.on_text(self.text[self._shown :])
         self._shown = len(self.text)
 
-    def said(self) -> str:
+    def extract_text(self) -> str:
         """What of `raw` is the reply."""
         return self.raw
 
-    def _admitted(self, piece: str) -> str:
+    def _admit(self, piece: str) -> str:
         """As much of a piece as a turn of so many tokens may hold."""
         room = LONGEST_TOKENS * (self.most_tokens + SLACK) - self.progress
         self.progress += len(piece)
@@ -136,12 +136,12 @@ class ReplyReading(Reading):
             self.after_end += bool(delta.content or delta.reasoning)
             return
         if delta.reasoning:
-            self.reasoning += self._admitted(delta.reasoning)
+            self.reasoning += self._admit(delta.reasoning)
         if delta.content:
-            self._write(self._admitted(delta.content))
+            self._write(self._admit(delta.content))
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 
-    def said(self) -> str:
+    def extract_text(self) -> str:
         if not self.think_is_reasoning:
             return self.raw
         self._thought, text = split_thinking(self.raw)
@@ -213,7 +213,7 @@ class TokenReading(Reading):
             self.after_end += bool(piece.ids)
             return
         before = len(self.raw)
-        self._write(self._admitted(piece.text))
+        self._write(self._admit(piece.text))
         if count := len(piece.ids):
             self.progress += count
             self.ids += piece.ids
@@ -223,16 +223,16 @@ class TokenReading(Reading):
             self.parts = _more(self.parts, piece.parts, count)
         self._watch(self.raw, len(piece.text))
 
-    def told_ends(self) -> list[int] | None:
+    def locate_ends(self) -> list[int] | None:
         """The offset in `raw` after each token, by what the server said that each of them wrote."""
-        return None if self.parts is None else aligned(self.parts, self.raw)
+        return None if self.parts is None else align_parts(self.parts, self.raw)
 
     def completion(self, usage: Usage) -> Completion:
         """The text, and the tokens that begin before it ends.
 
         The id of the end of the turn is none of them: it has no text.
         """
-        told, length = self.told_ends(), len(self.text)
+        told, length = self.locate_ends(), len(self.text)
         ends = self.arrived if told is None else told
         kept = sum(start < length for start in [0, *ends][: len(ends)])
         return Completion(
@@ -253,7 +253,7 @@ def _more(known: list[Any] | None, told: Sequence[Any] | None, count: int) -> li
     return known
 
 
-def aligned(parts: Sequence[str], text: str) -> list[int] | None:
+def align_parts(parts: Sequence[str], text: str) -> list[int] | None:
     """The offset in the text after each part; None where they did not write the text.
 
     Parts of characters are found by what follows them. A tokeniser that drops a leading space

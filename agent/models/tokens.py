@@ -459,7 +459,7 @@ class TokenServer:
                 try:
                     return read(event)
                 except UNREADABLE as error:
-                    raise self._http.server.unexpected(error) from None
+                    raise self._http.server.unexpected_reply(error) from None
 
             try:
                 stream = self._http.stream(self._dialect.path, body)
@@ -473,7 +473,7 @@ class TokenServer:
         reading, spent = await self._tries.call(attempt)
         usage = spent + self._usage(len(prefix), reading)
         try:
-            return await self._checked(reading, usage)
+            return await self._check_reply(reading, usage)
         except (PolicyError, asyncio.CancelledError) as error:
             note_spent(error, usage)  # what tells ids and text costs nothing, the reply was paid
             raise
@@ -487,7 +487,7 @@ class TokenServer:
         )
         return used.model_copy(update={"cost": cost(used, self.price)})
 
-    async def _checked(self, reading: TokenReading, usage: Usage) -> Completion:
+    async def _check_reply(self, reading: TokenReading, usage: Usage) -> Completion:
         """The reply, with ids that certainly belong to its text."""
         reply = reading.completion(usage)
         if reading.text and not await self._decodes(reply.token_ids or (), reading):
@@ -510,7 +510,7 @@ class TokenServer:
             except PolicyError as error:
                 if error.away:
                     raise
-                return reading.told_ends() is not None
+                return reading.locate_ends() is not None
             self._texts.learn(ids, parts, decoded)
         # A tokeniser may drop the space that its first token begins with.
         plain, text = (
@@ -542,7 +542,7 @@ class TokenServer:
             except TimeoutError:
                 raise self._http.server.silent(self._timeout) from None
             except UNREADABLE as error:
-                raise self._http.server.unexpected(error) from None
+                raise self._http.server.unexpected_reply(error) from None
 
         return (await self._beside.call(attempt))[0]
 
@@ -612,7 +612,7 @@ async def open_tokens(
                 await learn_markers(await dialect.decode(asked), dialect.encode)
             version, length = await dialect.facts()
         except UNREADABLE as error:
-            raise http.server.unexpected(error) from None
+            raise http.server.unexpected_reply(error) from None
     except AttemptError as failed:
         if kind is not None or failed.away:
             raise PolicyError(str(failed), failed.remedy) from None

@@ -45,7 +45,7 @@ def _is_on(chosen: bool) -> bool:
     return chosen or any(value not in ("", "none") for value in named)
 
 
-def traced_model(model: Any, chosen: bool) -> Any:
+def trace_model(model: Any, chosen: bool) -> Any:
     """The same model; if spans are wanted, each of its calls is one from now on."""
     if _is_on(chosen):
         tracer = _tracer()
@@ -55,7 +55,7 @@ def traced_model(model: Any, chosen: bool) -> Any:
     return model
 
 
-async def traced(
+async def trace_run(
     answer: Callable[[Listener], Awaitable[Trajectory]],
     policy: str,
     question: str,
@@ -72,7 +72,7 @@ async def traced(
 
     tracer = _tracer()
     agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": NAME}
-    asked = _told("input", [Message("user", question)])
+    asked = _message_attributes("input", [Message("user", question)])
     attributes = {**agent, **_model(policy), **asked}
     with _span(tracer, f"invoke_agent {NAME}", SpanKind.INTERNAL, attributes) as span:
         tools = _ToolSpans(tracer, span, listener)
@@ -87,8 +87,8 @@ async def traced(
                 "rubricem.status": status.value,
                 "rubricem.ended_by": trajectory.ended_by,
                 "rubricem.tool_calls": trajectory.tool_calls,
-                **_used(trajectory.usage),
-                **_told("output", [said], status.value),
+                **_usage_attributes(trajectory.usage),
+                **_message_attributes("output", [said], status.value),
             }
         )
         if status is Status.FAILED:
@@ -161,14 +161,16 @@ def _chat_spans(
     told = _model(name)
     kind = SpanKind.CLIENT if "server.address" in told else SpanKind.INTERNAL
 
-    async def traced(asked: Sequence[Any], sampling: Sampling, *more: Any) -> Completion:
+    async def call_in_span(asked: Sequence[Any], sampling: Sampling, *more: Any) -> Completion:
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.max_tokens": sampling.max_tokens,
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.request.top_p": sampling.top_p,
             **told,
-            **_told("input", [message for message in asked if isinstance(message, Message)]),
+            **_message_attributes(
+                "input", [message for message in asked if isinstance(message, Message)]
+            ),
         }
         if sampling.seed is not None:
             attributes["gen_ai.request.seed"] = sampling.seed
@@ -176,11 +178,13 @@ def _chat_spans(
             completion = await call(asked, sampling, *more)
             reason = _FINISHED[completion.stop_reason]
             span.set_attribute("gen_ai.response.finish_reasons", [reason])
-            span.set_attributes(_used(completion.usage))
-            span.set_attributes(_told("output", [Message("assistant", completion.text)], reason))
+            span.set_attributes(_usage_attributes(completion.usage))
+            span.set_attributes(
+                _message_attributes("output", [Message("assistant", completion.text)], reason)
+            )
             return completion
 
-    return traced
+    return call_in_span
 
 
 def _model(name: str) -> dict[str, str]:
@@ -196,7 +200,7 @@ def _model(name: str) -> dict[str, str]:
     }
 
 
-def _used(usage: Usage) -> dict[str, int]:
+def _usage_attributes(usage: Usage) -> dict[str, int]:
     return {
         "gen_ai.usage.input_tokens": usage.prompt_tokens,
         "gen_ai.usage.output_tokens": usage.completion_tokens,
@@ -208,7 +212,9 @@ def _captures() -> bool:
     return os.environ.get(CAPTURE, "").lower() in _CAPTURING
 
 
-def _told(side: str, messages: Sequence[Message], finished: str = "") -> dict[str, str]:
+def _message_attributes(
+    side: str, messages: Sequence[Message], finished: str = ""
+) -> dict[str, str]:
     """Messages that went in or came out, if they may be recorded; token ids are no text."""
     if not messages or not _captures():
         return {}

@@ -26,7 +26,7 @@ from functools import lru_cache
 
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.agent.transcript.words import closest_sentence, overlap, rested_on
+from rubricem.agent.transcript.words import closest_sentence, find_support, overlap
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import AnswerFormat, CitationCheck, CitationSupport, Source, Trajectory
 from rubricem.memory.text import one_line, printable
@@ -111,7 +111,7 @@ class Citation:
     @property
     def shown(self) -> tuple[str, ...]:
         """The quotes for reading out of context, with adjacent text if needed to hold the claim."""
-        return rested_on(self.claim, self.source.text, beside=True)
+        return find_support(self.claim, self.source.text, beside=True)
 
     @property
     def id(self) -> str:
@@ -150,7 +150,7 @@ Piece = Text | Uncited | Cited
 Mark = Callable[[Cited | Uncited], str]
 
 
-def bracketed(piece: Cited | Uncited) -> str:
+def bracket_marks(piece: Cited | Uncited) -> str:
     """The marks as plain text: [1][2], or [1: not supported]."""
     if isinstance(piece, Uncited):
         return NO_SOURCE
@@ -198,31 +198,31 @@ class CitedAnswer:
             await asyncio.sleep(0)
             _grounds(citation.claim, citation.passage)
 
-    def text(self, mark: Mark = bracketed) -> str:
+    def text(self, mark: Mark = bracket_marks) -> str:
         """The answer with its marks; in the format `exact` the last line is the bare answer."""
         return "\n\n".join(filter(None, (self.body(mark), self.bare)))
 
-    def body(self, mark: Mark = bracketed) -> str:
+    def body(self, mark: Mark = bracket_marks) -> str:
         """The answer with its marks, without a last line that is only the bare answer."""
-        text = joined(self.pieces, mark)
+        text = join_pieces(self.pieces, mark)
         if not self.bare:
             return text
         lines = unbox(text).splitlines()
         return "\n".join(lines[:-1] if bare_answer(lines[-1]) == self.bare else lines).strip()
 
 
-def joined(pieces: Sequence[Piece], mark: Mark) -> str:
+def join_pieces(pieces: Sequence[Piece], mark: Mark) -> str:
     """The text of the pieces, each claim with its mark; a mark may be empty."""
     text, after_mark = "", False
     for piece in pieces:
         if after_mark and piece.text[:1].isalnum():
             text += " "
-        text += piece.text if isinstance(piece, Text) else _marked(piece.text, mark(piece))
+        text += piece.text if isinstance(piece, Text) else _place_mark(piece.text, mark(piece))
         after_mark = not isinstance(piece, Text)
     return text.strip()
 
 
-def _marked(claim: str, mark: str) -> str:
+def _place_mark(claim: str, mark: str) -> str:
     """The claim with its mark before closing punctuation: `It evicts the oldest [1].`"""
     if not mark:
         return claim
@@ -253,11 +253,11 @@ def terms(*texts: str) -> frozenset[str]:
     Also `[S1]` marks of a text with the word before them: quoting such a text cites nothing.
     """
     plain = (term for text in texts for term in _TERM.findall(text))
-    marked = (_led(text, m.start(), m[0]) for text in texts for m in _MARKED.finditer(text))
+    marked = (_with_lead(text, m.start(), m[0]) for text in texts for m in _MARKED.finditer(text))
     return frozenset((*plain, *marked))
 
 
-def _led(text: str, at: int, mark: str) -> str:
+def _with_lead(text: str, at: int, mark: str) -> str:
     return " ".join([*text[max(0, at - LEAD) : at].split()[-1:], mark])
 
 
@@ -270,7 +270,7 @@ class CitationMarks:
     """what looks like a mark in the question or a passage, as given by `terms`"""
     dropped: int = 0
 
-    def known(self, written: Sequence[str]) -> list[str]:
+    def resolve_ids(self, written: Sequence[str]) -> list[str]:
         """The ids of the sources meant, in order; names of no source are counted as dropped."""
         found: list[str] = []
         for name in written:
@@ -291,7 +291,7 @@ class CitationMarks:
             while code and code[0][1] <= stray.start():
                 code.pop(0)
             plain = stray[2] or stray[3]
-            term = (plain or _led(text, stray.start(), stray[0])) in self.terms
+            term = (plain or _with_lead(text, stray.start(), stray[0])) in self.terms
             if not term and not (code and code[0][0] <= stray.start()):
                 yield text[at : stray.start()], None
                 yield "", tuple(re.split(r"[\s,;&]+", stray[1] or stray[2] or stray[3]))
@@ -333,7 +333,7 @@ class Verdicts:
         unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
         return self.checks.get((source, claim), unchecked)
 
-    def repaired(self, pieces: Iterable[Written]) -> Iterator[Written]:
+    def apply_repairs(self, pieces: Iterable[Written]) -> Iterator[Written]:
         """The pieces as they are shown after repair."""
         if not self.repairing:
             yield from pieces
@@ -386,11 +386,11 @@ class _Reading:
     pieces: list[Written] = field(default_factory=list)
 
     def cite(self, ids: tuple[str, ...], claim: str) -> None:
-        known = self.marks.known(ids)
+        known = self.marks.resolve_ids(ids)
         text = ""
         for part, written in self.marks.split(claim):
             text = text.rstrip(" ") + part if written is None else text
-            known += self.marks.known(written or ())
+            known += self.marks.resolve_ids(written or ())
         if text.strip():
             self.pieces.append((text.strip(), list(dict.fromkeys(known))))
         else:
@@ -401,7 +401,7 @@ class _Reading:
             if written is None:
                 self.pieces.append((part, None))
             else:
-                self.mark(self.marks.known(written))
+                self.mark(self.marks.resolve_ids(written))
 
     def mark(self, known: list[str]) -> None:
         """Attach ids to what precedes them: the cite, or the last sentence of the text."""
@@ -423,9 +423,9 @@ class _Reading:
             self.pieces[-1] = (self.pieces[-1][0].rstrip(" "), None)
         self.pieces.append((blank.rstrip(" "), None))
 
-    def numbered(self) -> Iterator[Piece]:
+    def number_citations(self) -> Iterator[Piece]:
         numbers, before = dict[str, int](), ""
-        for text, ids in self.verdicts.repaired(self.pieces):
+        for text, ids in self.verdicts.apply_repairs(self.pieces):
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
@@ -446,7 +446,7 @@ class _Reading:
 @lru_cache(1024)  # used while an answer is checked, and by each report
 def _grounds(claim: str, passage: str) -> tuple[float, str, tuple[str, ...]]:
     """Overlap with a passage, its closest sentence, and all parts on which the claim rests."""
-    return overlap(claim, passage), closest_sentence(claim, passage), rested_on(claim, passage)
+    return overlap(claim, passage), closest_sentence(claim, passage), find_support(claim, passage)
 
 
 _READ = deque[tuple[Trajectory, CitedAnswer]](maxlen=8)
@@ -458,12 +458,12 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     # By identity: trajectories are frozen, and comparing two is slower than resolving one.
     read = next((answer for of, answer in tuple(_READ) if of is trajectory), None)
     if read is None:
-        read = _cited(trajectory)
+        read = _resolve_answer(trajectory)
         _READ.append((trajectory, read))
     return read
 
 
-def _cited(trajectory: Trajectory) -> CitedAnswer:
+def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     document = parse(printable(trajectory.transcript()))
     answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
     if not answers:
@@ -478,10 +478,10 @@ def _cited(trajectory: Trajectory) -> CitedAnswer:
         reading.cite(cite.ids, document.inner(block))
         at = block.end
     reading.plain(document.text[at : answers[-1].inner_end])
-    pieces = tuple(reading.numbered())
-    if verdicts.repairs and not joined(pieces, bracketed):
+    pieces = tuple(reading.number_citations())
+    if verdicts.repairs and not join_pieces(pieces, bracket_marks):
         pieces = (Text(NOTHING_HELD),)
     answer = CitedAnswer(pieces, reading.marks.dropped)
     if trajectory.answer_format is AnswerFormat.EXACT:
-        answer = replace(answer, bare=bare_answer(joined(answer.pieces, lambda piece: "")))
+        answer = replace(answer, bare=bare_answer(join_pieces(answer.pieces, lambda piece: "")))
     return answer

@@ -102,18 +102,18 @@ def advance(progress: StageProgress, event: events.Event) -> StageProgress:
         case events.StageStarted(stage):
             return replace(progress, stage=stage, message="")
         case events.TextWritten(stage, text):
-            return _written(progress, stage, text)
+            return _add_text(progress, stage, text)
         case events.ToolCalled(tool, query, number):
             call = Call(number, one_line(query), page=tool == OPEN_PAGE)
             return replace(progress, calls=(*progress.calls, call), message="")
         case events.ToolReturned():
-            return _returned(progress, event)
+            return _end_call(progress, event)
         case events.TurnRetried(reason):
             return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
         case events.UsageCounted(usage):
             return replace(progress, usage=usage, pieces=0)
         case events.RunFinished(trajectory):
-            return _finished(progress, trajectory)
+            return _finish(progress, trajectory)
         case _:
             return _beside(progress, event)
 
@@ -136,7 +136,7 @@ def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
             return progress
 
 
-def _written(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
+def _add_text(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
     progress = replace(progress, pieces=progress.pieces + 1)
     if stage is not Stage.PLAN or len(progress.plan) > RUBRIC_TAIL:
         return progress
@@ -151,7 +151,7 @@ def _rubric(text: str) -> tuple[str, ...]:
     return tuple(map(one_line, latest_rubric(parse(printable(text)))))
 
 
-def _returned(progress: StageProgress, event: events.ToolReturned) -> StageProgress:
+def _end_call(progress: StageProgress, event: events.ToolReturned) -> StageProgress:
     if not progress.calls:
         return progress
     ended = replace(
@@ -163,7 +163,7 @@ def _returned(progress: StageProgress, event: events.ToolReturned) -> StageProgr
     return replace(progress, calls=(*progress.calls[:-1], ended))
 
 
-def _finished(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
+def _finish(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
     return replace(
         progress,
         rubric=_rubric(trajectory.transcript()) or progress.rubric,
@@ -430,7 +430,9 @@ EVAL_WIDTH = 120
 """columns of a table in a file or a pipe"""
 
 
-def headed(title: str, facts: Iterable[str], columns: int, console: Console | None) -> Console:
+def print_heading(
+    title: str, facts: Iterable[str], columns: int, console: Console | None
+) -> Console:
     """Print the heading; the console for tables, so many columns wide in a file or a pipe."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
@@ -448,7 +450,7 @@ def print_judgement(
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     facts = f"{facts}, rubrics {judgement.rubric_version}"
     question = one_line(trajectory.question, LONGEST)
-    console = headed(question, [facts], JUDGEMENT_WIDTH, console)
+    console = print_heading(question, [facts], JUDGEMENT_WIDTH, console)
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
     for score in judgement.stages:
         spread = "" if score.spread is None else f" ±{score.spread:.2f}"
@@ -488,7 +490,7 @@ def print_judge_eval(report: Report, console: Console | None = None) -> None:
         size = f"{report.answers} answers, {report.unscored} of them without a score"
     else:
         size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
-    console = headed(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
+    console = print_heading(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
     shares = (
         (name, share.value, f"{share.low:.3f} - {share.high:.3f}", share.n)
         for name, share in shares_of(report)

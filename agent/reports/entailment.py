@@ -157,7 +157,7 @@ class EntailmentChoice:
     at_once: ClassVar[int] = 1
 
     @classmethod
-    def named(cls, name: str, weights_dir: Path | None) -> "EntailmentChoice | None":
+    def from_name(cls, name: str, weights_dir: Path | None) -> "EntailmentChoice | None":
         """None if the name is no classifier's: a GGUF, or a checkpoint of a policy."""
         folder = Path(name).expanduser()
         if folder.is_dir():

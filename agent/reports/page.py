@@ -35,7 +35,14 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 
 from rubricem.agent.reports import report
-from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, bracketed, cited_answer, doubt
+from rubricem.agent.reports.cited import (
+    Cited,
+    CitedAnswer,
+    Uncited,
+    bracket_marks,
+    cited_answer,
+    doubt,
+)
 from rubricem.agent.transcript.scaffold import Block, parse
 from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
 from rubricem.memory.language import language_of
@@ -93,7 +100,7 @@ def _drawing() -> "MarkdownIt":
     renderer.rules |= {
         "table_open": lambda *_: opened,
         "table_close": lambda *_: "</table></div>\n",
-        "fence": lambda tokens, at, *_: _fenced(tokens[at]),
+        "fence": lambda tokens, at, *_: _render_fence(tokens[at]),
         **dict.fromkeys(_FORMULAS, lambda tokens, at, options, env: _typeset(tokens[at], env)),
     }
     return markdown
@@ -101,7 +108,7 @@ def _drawing() -> "MarkdownIt":
 
 def html_of(text: str, maths: Maths) -> str:
     """The text as safe HTML: cleaned, with tables and code that can be scrolled by keyboard."""
-    return cleaned(str(_drawing().render(text, {"maths": maths})))
+    return sanitise(str(_drawing().render(text, {"maths": maths})))
 
 
 def _typeset(token: "Token", env: Any) -> str:
@@ -111,12 +118,12 @@ def _typeset(token: "Token", env: Any) -> str:
     return f'<{tag} class="maths">{made}</{tag}>{marks}'
 
 
-def _fenced(token: "Token") -> str:
+def _render_fence(token: "Token") -> str:
     language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
-    return f'<pre tabindex="0"><code>{_coloured(token.content, language)}</code></pre>\n'
+    return f'<pre tabindex="0"><code>{_highlight(token.content, language)}</code></pre>\n'
 
 
-def _coloured(code: str, language: str) -> str:
+def _highlight(code: str, language: str) -> str:
     """The code as HTML, highlighted for the named language; no language is guessed."""
     from pygments.lexers import get_lexer_by_name
     from pygments.token import Comment, Keyword, Name, Number, Operator, String
@@ -178,7 +185,7 @@ _ATTRIBUTES: dict[str, set[str]] = {
 }  # fmt: skip
 
 
-def cleaned(html: str) -> str:
+def sanitise(html: str) -> str:
     """The HTML reduced to the markup that answers consist of."""
     import nh3
 
@@ -254,14 +261,14 @@ def page_of(package: str, template: str, **values: Any) -> str:
 
     The package's page_style.html is the only style sheet that the page's policy allows.
     """
-    style = filled(package, "page_style.html").strip()
+    style = fill_template(package, "page_style.html").strip()
     sheet = _STYLE.search(style)
     assert sheet, "there is a style sheet, which the page's policy names by its hash"
     digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
-    return filled(package, template, style=style, style_hash=f"sha256-{digest}", **values)
+    return fill_template(package, template, style=style, style_hash=f"sha256-{digest}", **values)
 
 
-def filled(package: str, template: str, **values: Any) -> str:
+def fill_template(package: str, template: str, **values: Any) -> str:
     """A package's template with its values, which are escaped only in .html and .svg."""
     return _templates(package).get_template(template).render(values)
 
@@ -316,7 +323,7 @@ def answer_html(answer: CitedAnswer, maths: Maths = as_source, tag: str = "") ->
         )
         return f'<sup class="cite">{"".join(buttons)}</sup>'
 
-    body = report.marked_in(answer, partial(html_of, maths=maths), mark)
+    body = report.render_marked(answer, partial(html_of, maths=maths), mark)
     body = _TIED.sub(r'<span class="tied">\1\2</span>', body)
     return body + (f'<p class="bare">{escape(answer.bare)}</p>' if answer.bare else "")
 
@@ -418,7 +425,7 @@ def write_report(trajectory: Trajectory, path: Path) -> None:
     Raises SettingsError for another suffix, StoreError if the file cannot be written.
     """
     check_report_path(path)
-    _write(rendered(trajectory, path.suffix.lower()), path)
+    _write(render(trajectory, path.suffix.lower()), path)
 
 
 def write_page(trajectories: Sequence[Trajectory], title: str, path: Path) -> None:
@@ -436,7 +443,7 @@ def _write(content: str | bytes, path: Path) -> None:
         raise StoreError(str(error), "Choose another folder, or change its rights.") from error
 
 
-def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
+def render(trajectory: Trajectory, suffix: str) -> str | bytes:
     """The content of a file with this suffix, one of `SUFFIXES`."""
     match suffix:
         case ".md":
@@ -533,7 +540,7 @@ def docx(trajectory: Trajectory) -> bytes:
     document.add_heading(title, 0)
     for note in report.notes(trajectory, answer):
         document.add_paragraph(note, style="Intense Quote")
-    body = answer.body(bracketed) if answer.pieces else report.NO_ANSWER
+    body = answer.body(bracket_marks) if answer.pieces else report.NO_ANSWER
     _Word(document).write(report.grammar().parse(body))
     if answer.bare:
         document.add_paragraph().add_run(answer.bare).bold = True
@@ -677,7 +684,7 @@ def _tex(text: str) -> str:
     return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
 
 
-def _cited(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
+def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
     """Each cited source with its web address, its DOI, and the place of the passage in it."""
     for source in cited_answer(trajectory).sources:
         address = report.web_address(source.location) or ""
@@ -689,7 +696,7 @@ def _cited(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
 
 def _bibtex(trajectory: Trajectory) -> Iterator[str]:
     read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
-    for number, (source, address, doi, place) in enumerate(_cited(trajectory), start=1):
+    for number, (source, address, doi, place) in enumerate(_cited_sources(trajectory), start=1):
         fields = {
             "title": f"{{{_tex(one_line(source.title))}}}",
             "url": address,
@@ -703,7 +710,7 @@ def _bibtex(trajectory: Trajectory) -> Iterator[str]:
 
 def _ris(trajectory: Trajectory) -> Iterator[str]:
     read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
-    for source, address, doi, place in _cited(trajectory):
+    for source, address, doi, place in _cited_sources(trajectory):
         fields = {
             "TY": "ELEC" if address else "GEN",
             "TI": one_line(source.title),

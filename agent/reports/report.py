@@ -36,7 +36,7 @@ from rubricem.agent.reports.cited import (
     CitedAnswer,
     Mark,
     Uncited,
-    bracketed,
+    bracket_marks,
     cited_answer,
 )
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
@@ -75,10 +75,10 @@ def web_address(location: str) -> str | None:
         return None
     if parts.scheme.lower() not in ("http", "https") or not parts.hostname:
         return None
-    return _URL_UNSAFE.sub(_quoted, location.strip())
+    return _URL_UNSAFE.sub(_percent_encode, location.strip())
 
 
-def _quoted(found: re.Match[str]) -> str:
+def _percent_encode(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace"))
 
 
@@ -119,13 +119,13 @@ def _settle(state: "StateCore") -> None:
             token.attrs["class"] = aligned
         if token.type != "inline" or not token.children:
             continue
-        token.children = [kept for child in token.children for kept in _linked(child)]
+        token.children = [kept for child in token.children for kept in _link_image(child)]
         first = token.children[0]
         if before and before.type == "list_item_open" and (task := _TASK.match(first.content)):
             first.content = _BOXES[task[1].lower()] + first.content[task.end() :]
 
 
-def _linked(token: "Token") -> "Iterator[Token]":
+def _link_image(token: "Token") -> "Iterator[Token]":
     if token.type != "image":
         yield token
         return
@@ -168,11 +168,11 @@ _IN_LINK = re.compile(rf"[\[\]]|{_SPECIAL_PATTERN}")
 
 def prose(text: str) -> str:
     """A printable text with its structure kept and nothing else that a renderer would obey."""
-    light = _escaped(text, _light)
-    return _escaped(text, _strict) if alive(light) else light
+    light = _escape_lines(text, _light)
+    return _escape_lines(text, _strict) if alive(light) else light
 
 
-def _escaped(text: str, escape: Callable[[str], str]) -> str:
+def _escape_lines(text: str, escape: Callable[[str], str]) -> str:
     """Each line through `escape`; lines of code unchanged."""
     lines, fence = [], ""
     for line in text.splitlines():
@@ -234,28 +234,30 @@ QUESTION = 200
 def recalled_lines(trajectory: Trajectory) -> list[str]:
     """One printable line for each item; the ids, for runs that kept only those."""
     items = trajectory.recollections or [Recollection(id=name) for name in trajectory.recalled]
-    return [_line(item, trajectory, contributed(trajectory, item)) for item in items]
+    return [_line(item, trajectory, describe_contribution(trajectory, item)) for item in items]
 
 
-def contributed(trajectory: Trajectory, item: Recollection) -> str:
+def describe_contribution(trajectory: Trajectory, item: Recollection) -> str:
     """What a recalled episode changed in a run, in a phrase; "" for a reflection."""
     told = [c for c in trajectory.contributions if c.item == item.id]
     titles = {source.id: source.title for source in trajectory.sources}
 
-    def quoted(use: str) -> list[str]:
+    def quote_uses(use: str) -> list[str]:
         of_use = (c.what for c in told if c.use == use and c.outcome == "offered")
         return [f'"{one_line(titles.get(what, what), 80)}"' for what in dict.fromkeys(of_use)]
 
     whole = item.own or item.why == FORMED
     followed = "its plan was followed" if whole else "its look-up began the plan"
     parts = [followed] if any(c.use == "plan" for c in told) else []
-    parts += [f"led to {', '.join(led)}"] if (led := quoted("pointer")) else []
-    parts += [f"its answer still stood in {', '.join(read)}"] if (read := quoted("reading")) else []
+    parts += [f"led to {', '.join(led)}"] if (led := quote_uses("pointer")) else []
+    parts += (
+        [f"its answer still stood in {', '.join(read)}"] if (read := quote_uses("reading")) else []
+    )
     lost = Counter(_LOST[c.outcome] for c in told if c.use == "pointer" and c.outcome in _LOST)
     parts += [f"{count} of its sources {what}" for what, count in lost.items()]
-    parts += [f"tried {query}, which had worked" for query in quoted("query")]
-    parts += [f"left out {query}, which had found nothing" for query in quoted("miss")]
-    parts += [f"passed over what {query} had found in vain" for query in quoted("vain")]
+    parts += [f"tried {query}, which had worked" for query in quote_uses("query")]
+    parts += [f"left out {query}, which had found nothing" for query in quote_uses("miss")]
+    parts += [f"passed over what {query} had found in vain" for query in quote_uses("vain")]
     return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
 
 
@@ -311,7 +313,7 @@ def markdown(trajectory: Trajectory, *, titled: bool = True) -> str:
     `titled`: with the question above it, for a reader who does not see it elsewhere.
     """
     answer = cited_answer(trajectory)
-    body = marked_in(answer, prose, bracketed) if answer.pieces else NO_ANSWER
+    body = render_marked(answer, prose, bracket_marks) if answer.pieces else NO_ANSWER
     title = [f"# {literal(trajectory.question)}"] if titled else []
     parts = [*title, *map(literal, notes(trajectory, answer)), body]
     if answer.sources:
@@ -344,7 +346,7 @@ _LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on|See
 """what a decoder writes beside claims: Markdown would join such lines into one paragraph"""
 
 
-def marked_in(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
+def render_marked(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
     """The body of the answer through `escape`, with marks that `escape` did not see."""
     parts = parts_in(answer, escape)
     return "".join(part if isinstance(part, str) else mark(part) for part in parts)
@@ -380,7 +382,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
     said = []
     if trajectory.status is not Status.FINISHED:
-        reason = ended_because(trajectory) or "no reason was given."
+        reason = end_reason(trajectory) or "no reason was given."
         if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
             reason = f"{reason}; what follows rests on no source."
         how = "Not certain" if reason == NOT_CERTAIN else _ENDED[trajectory.status]
@@ -392,7 +394,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     return [*said, *doubts(trajectory, answer), *conflict_notes(trajectory, answer)]
 
 
-def ended_because(trajectory: Trajectory) -> str:
+def end_reason(trajectory: Trajectory) -> str:
     """Why a run ended as it did, for its reader; the answer itself says what was not found."""
     if trajectory.status is Status.PARTIAL and trajectory.reason.startswith("not certain: "):
         return NOT_CERTAIN
@@ -410,7 +412,7 @@ def facts(trajectory: Trajectory) -> list[str]:
         trajectory.status.value.replace("_", " "),
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
-        checked(trajectory),
+        check_summary(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{led} episode{'' if led == 1 else 's'} recalled" if led else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
@@ -474,7 +476,7 @@ def _citation(citation: Citation) -> dict[str, Any]:
 _SAID = {"supported": "supported", **DOUBTS, "unchecked": "not checked"}
 
 
-def checked(trajectory: Trajectory) -> str:
+def check_summary(trajectory: Trajectory) -> str:
     """Who checked the citations and with what result, as a short phrase; "" if nobody did."""
     found = trajectory.verification
     if found is None or not found.checks:
@@ -500,10 +502,10 @@ def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
     said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
     note = [f"{one_line(found.note)}."] if found.note else []
-    return [*said, *_repaired(found), *note]
+    return [*said, *_repair_notes(found), *note]
 
 
-def _repaired(found: Verification) -> list[str]:
+def _repair_notes(found: Verification) -> list[str]:
     became = [repair.became for repair in found.repairs]
     rewritten, removed = sum(map(bool, became)), became.count("")
     return [

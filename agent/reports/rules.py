@@ -123,7 +123,7 @@ def _is_title(quoted: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _dated(text: str) -> str:
+def _write_out_dates(text: str) -> str:
     """The text with months written out, and dates in digits followed by the same in words."""
 
     def in_words(date: re.Match[str]) -> str:
@@ -224,8 +224,8 @@ def contradiction(claim: str, sentence: str) -> str:
     """How an English claim reverses the sentence, in a phrase; "" if it does not."""
     if is_foreign(claim, sentence):
         return ""
-    denied_there, said_there = _denied(sentence)
-    denied_here, said_here = _denied(claim)
+    denied_there, said_there = _split_by_negation(sentence)
+    denied_here, said_here = _split_by_negation(claim)
     if turned := denied_here & said_there:
         return f"it is denied of what the source asserts ({', '.join(sorted(turned))})"
     if turned := denied_there & said_here:
@@ -256,12 +256,12 @@ def _outlives(claim: str, sentence: str) -> bool:
     if bool(_UNLESS.search(claim)) != bool(_UNLESS.search(sentence)):
         return False
     mine, theirs = ({*_words(_UNLESS.split(text)[0])} for text in (claim, sentence))
-    kept = {stem(word) for word in mine & _KEPT} & _denied(claim)[1]
-    ended = {stem(word) for word in theirs & _ENDED} & _denied(sentence)[1]
+    kept = {stem(word) for word in mine & _KEPT} & _split_by_negation(claim)[1]
+    ended = {stem(word) for word in theirs & _ENDED} & _split_by_negation(sentence)[1]
     return bool(kept and ended) and not (theirs & _KEPT or mine & _ENDED)
 
 
-def _denied(text: str) -> tuple[set[str], set[str]]:
+def _split_by_negation(text: str) -> tuple[set[str], set[str]]:
     """Stems of the content words that only occur negated, and of those that never do."""
     denied: set[str] = set()
     said: set[str] = set()
@@ -289,7 +289,7 @@ def shares(claim: str, sentence: str) -> float:
     """
     language = language_with(claim, sentence)
     words = content_words(claim, language) - NEGATIONS
-    denied = {prefix + word for word in _denied(sentence)[0] for prefix in _PREFIXES}
+    denied = {prefix + word for word in _split_by_negation(sentence)[0] for prefix in _PREFIXES}
     return len(words & (content_words(sentence, language) | denied)) / len(words) if words else 0.0
 
 
@@ -323,7 +323,7 @@ def bids(sentence: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def stated_in(text: str) -> str:
+def statements_in(text: str) -> str:
     """A text without the sentences that tell its reader what to say."""
     kept, at, end = list[str](), 0, 0
     for said in sentences(text):
@@ -335,9 +335,9 @@ def stated_in(text: str) -> str:
     return "".join([*kept, text[at:]])
 
 
-def stated(source: Source) -> Source:
+def statements_of(source: Source) -> Source:
     """The source with only its statements, as `stated_in` finds them."""
-    text = stated_in(source.text)
+    text = statements_in(source.text)
     return source if text == source.text else source.model_copy(update={"text": text})
 
 
@@ -385,7 +385,7 @@ class Pair:
 
     def missing(self, source: Source) -> list[tuple[str, str]]:
         """What of the claim the source lacks, by kind; numbers must be near a word of it."""
-        claim, text = _dated(self.claim), _dated(source.text)
+        claim, text = _write_out_dates(self.claim), _write_out_dates(source.text)
         everywhere = "\n".join((source.title, source.place, source.location, text))
         counted = _NUMBER.search(claim) is not None
         near = "\n".join((source.title, *_beside_words(claim, text))) if counted else ""
@@ -512,7 +512,7 @@ def figures_of(pair: Pair) -> tuple[float, float, float, float]:
     Shares, 0 to 1, of the claim's words in the best sentence and of the worst clause's words in
     all; the logarithm of one plus the number of missing words; the number of missing names.
     """
-    claim, parts = _dated(pair.claim), _read(pair)
+    claim, parts = _write_out_dates(pair.claim), _read(pair)
     near = "\n".join(parts)
     language = language_with(claim, near)
     words = content_words(claim, language) - NEGATIONS
@@ -527,12 +527,12 @@ def figures_of(pair: Pair) -> tuple[float, float, float, float]:
 def shares_of_clauses(pair: Pair) -> list[float]:
     """For each clause the share of its words that title and evidence have."""
     near = "\n".join(_read(pair))
-    return [shares(clause, near) for clause in clauses(_dated(pair.claim))]
+    return [shares(clause, near) for clause in clauses(_write_out_dates(pair.claim))]
 
 
 def _read(pair: Pair) -> list[str]:
     """The sentences of the evidence, each with the title before it."""
-    found = evidence(_dated(pair.claim), _dated(pair.source.text))
+    found = evidence(_write_out_dates(pair.claim), _write_out_dates(pair.source.text))
     return [f"{pair.source.title}\n{sentence}" for sentence in found]
 
 

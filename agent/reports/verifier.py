@@ -41,7 +41,7 @@ from rubricem.agent.reports.rules import (
     lexical_finding,
     log_odds,
     shares_of_clauses,
-    stated,
+    statements_of,
 )
 from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import neutralise, template
@@ -117,10 +117,10 @@ class ChoiceChecker:
             usage += used
             return yes
 
-        return await held_by(pair, ask), usage
+        return await judge_support(pair, ask), usage
 
 
-async def held_by(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float]]) -> float:
+async def judge_support(pair: Pair, ask: Callable[[Sequence[Message]], Awaitable[float]]) -> float:
     """The probability in [0, 1] that the passage says the claim, by rules and model together.
 
     On some texts a small model is biased to Yes, whatever it is asked. It is therefore asked the
@@ -203,7 +203,7 @@ class ChatChecker:
         return self._model.name
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        messages = [Message("system", template("verify")), Message("user", listed(pairs))]
+        messages = [Message("system", template("verify")), Message("user", list_pairs(pairs))]
         reading = asyncio.create_task(_must_occur(pairs))  # while the call waits
         try:
             reply, usage = await ask_json(
@@ -234,7 +234,7 @@ async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
     return faults
 
 
-def listed(pairs: Sequence[Pair]) -> str:
+def list_pairs(pairs: Sequence[Pair]) -> str:
     """The passages, each once, then the numbered claims."""
     shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
     passages = [fenced({f"passage {source}": text}) for source, text in shown]
@@ -366,17 +366,19 @@ class AnswerVerifier:
         try:
             with call_scope(trajectory.thread):
                 await work.check(pairs)
-                repairs = await self._repaired(trajectory, work)
+                repairs = await self._repair(trajectory, work)
         finally:
             reading.cancel()
         checker = work.checker.name
-        return self._outcome(checker, work.note, _held(work.found, answer), repairs), work.usage
+        return self._outcome(
+            checker, work.note, _lower_doubted(work.found, answer), repairs
+        ), work.usage
 
     def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
         """Check by lexical rules, without any call; repair removes claims, as it cannot rewrite."""
         answer = cited_answer(trajectory)
-        found = _held({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
-        failed = _failed(trajectory, found) if self._repairing(trajectory) else ()
+        found = _lower_doubted({pair: lexical_finding(pair) for pair in pairs_of(answer)}, answer)
+        failed = _find_unsupported(trajectory, found) if self._repairing(trajectory) else ()
         repairs = tuple(Repair(claim=pairs[0].claim) for pairs in failed)
         return self._outcome(NAME, why, found, repairs)
 
@@ -394,11 +396,11 @@ class AnswerVerifier:
     def _repairing(self, trajectory: Trajectory) -> bool:
         return self._mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
 
-    async def _repaired(self, trajectory: Trajectory, work: _Work) -> tuple[Repair, ...]:
+    async def _repair(self, trajectory: Trajectory, work: _Work) -> tuple[Repair, ...]:
         """The repairs of the claims that none of their sources supports."""
         if not self._repairing(trajectory):
             return ()
-        failed = list(_failed(trajectory, work.found))
+        failed = list(_find_unsupported(trajectory, work.found))
         texts = await asyncio.gather(*(work.rewrite(pairs[0]) for pairs in failed))
         anew = [
             [Pair(text, pair.source, pair.beside) for pair in pairs]
@@ -414,7 +416,7 @@ class AnswerVerifier:
 DOUBTED = "the model that wrote it is not certain of it"
 
 
-def _held(found: Found, answer: CitedAnswer) -> Found:
+def _lower_doubted(found: Found, answer: CitedAnswer) -> Found:
     """The findings, with claims that their own model doubts at most partially supported."""
     doubted = ClaimFinding("partial", DOUBTED)
     held = (pair for pair, one in found.items() if one.verdict == "supported")
@@ -430,7 +432,7 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
     for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
         for citation in piece.citations:
             quoted = bids(citation.claim)
-            held = [c.source if quoted else stated(c.source) for c in piece.citations]
+            held = [c.source if quoted else statements_of(c.source) for c in piece.citations]
             own = held.pop(piece.citations.index(citation))
             pairs[Pair(citation.claim, own, tuple(held))] = None
     return tuple(pairs)
@@ -447,7 +449,7 @@ def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
     return _Work(LexicalChecker(), None)
 
 
-def _failed(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
+def _find_unsupported(trajectory: Trajectory, found: Found) -> Iterator[list[Pair]]:
     """The pairs of each claim that no source supports even partially; each claim once."""
     verdicts = {(pair.source.id, pair.claim): (pair, f.verdict) for pair, f in found.items()}
     seen: set[str] = set()

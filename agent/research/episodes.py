@@ -34,7 +34,7 @@ from rubricem.agent.sources.choice import is_beyond
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import missing_items, neutralise, parse
-from rubricem.agent.transcript.words import NAME, content_words, folded, names, overlap, phrase
+from rubricem.agent.transcript.words import NAME, content_words, fold, names, overlap, phrase
 from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import SourceError
 from rubricem.memory.language import stands
@@ -130,7 +130,7 @@ def _pointers(run: Trajectory, tools: Collection[str]) -> tuple[Pointer, ...]:
 
 def _searches(run: Trajectory, cited: Collection[str]) -> tuple[PastSearch, ...]:
     written = [q for look in run.lookups for q in look.queries] + [s.query for s in run.sources]
-    as_asked = {folded(query): query for query in reversed(written)}
+    as_asked = {fold(query): query for query in reversed(written)}
     texts = {source.id: source.text for source in run.sources}
     known: set[str] = set()
     searches = []
@@ -159,12 +159,12 @@ def _failures(
     for search in searches:
         if search.hit:
             continue
-        asked = folded(search.query)
-        look = next((x for x in lookups if asked in map(folded, x.queries)), None)
+        asked = fold(search.query)
+        look = next((x for x in lookups if asked in map(fold, x.queries)), None)
         said = f"{search.query!r} brought {'nothing of use' if search.passages else 'nothing'}"
         other = look.queries[-1] if look and look.source in titles else ""
         found = f"; {other!r} found {titles[look.source]}" if look and other else ""
-        yield said + (found if folded(other) != asked else "")
+        yield said + (found if fold(other) != asked else "")
 
 
 def _names(texts: Iterable[str]) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def plan_for(question: str, match: EpisodeMatch) -> list[str]:
             text = answer.sub(f"[{number}]", text)
         plan.append(text)
     own = all(covered(REFERENCE.sub("", text), [theirs, RELATIONS]) for text in plan)
-    if not own or folded(plan[0]) == folded(theirs):
+    if not own or fold(plan[0]) == fold(theirs):
         return []
     return plan if match.own else carried(plan, theirs, question)
 
@@ -346,10 +346,10 @@ class Remembered:
             digests = {pointer.source: pointer.digest for pointer in episode.pointers}
             for look in episode.lookups if episode.origin == "run" else ():
                 source = unchanged.get(digests.get(look.source, ""))
-                if source is None or not look.answer or folded(look.asked) != folded(asked):
+                if source is None or not look.answer or fold(look.asked) != fold(asked):
                     continue
                 if stands(look.answer, neutralise(f"{source.title}. {source.text}")):
-                    found[folded(look.answer)] = episode.id, source.id, look.answer
+                    found[fold(look.answer)] = episode.id, source.id, look.answer
         if len(found) != 1:
             return {}
         item, source_id, answer = next(iter(found.values()))
@@ -362,13 +362,13 @@ class Remembered:
         What is searched on this machine is searched again where it brought pages: they count as
         found, and are not read again.
         """
-        asked, beyond = folded(query), any(map(is_beyond, tool.split("+")))
+        asked, beyond = fold(query), any(map(is_beyond, tool.split("+")))
         return next(
             (
                 match.episode.id
                 for match in self.matches.values()
                 for search in match.episode.searches
-                if match.own and not search.hit and folded(search.query) == asked
+                if match.own and not search.hit and fold(search.query) == asked
                 and (beyond or not search.passages)
             ),
             "",
@@ -378,12 +378,12 @@ class Remembered:
         """Beginnings of the hashes of what the query brought in vain for this very question, each
         with its episode.
         """
-        asked = folded(query)
+        asked = fold(query)
         return {
             mark: match.episode.id
             for match in self.matches.values()
             for search in match.episode.searches
-            if match.own and folded(search.query) == asked
+            if match.own and fold(search.query) == asked
             for mark in search.vain
         }
 
@@ -401,10 +401,10 @@ class Remembered:
 
     def instead(self, asked: str, tried: Collection[str]) -> tuple[str, str] | None:
         """A query that found what is asked, and its episode; None where none is left to try."""
-        before = set(map(folded, tried))
+        before = set(map(fold, tried))
         for match in self.matches.values():
             for pointer in match.episode.pointers:
-                new = folded(pointer.query) not in before and pointer.tool != OPEN_PAGE
+                new = fold(pointer.query) not in before and pointer.tool != OPEN_PAGE
                 if pointer.query and new and _fit(asked, match, pointer):
                     return pointer.query, match.episode.id
         return None

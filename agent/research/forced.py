@@ -70,7 +70,7 @@ from rubricem.agent.transcript.words import (
     CUT,
     content_words,
     cut_words,
-    folded,
+    fold,
     names,
     overlap,
     phrase,
@@ -617,9 +617,9 @@ def _rewords(step: Lookup, question: str) -> bool:
 
 def _own_items(rubric: str, about: frozenset[str]) -> str:
     """A rubric's items without those of the worked examples that share no word with `about`."""
-    shown = {folded(line.partition(" [met")[0].strip("- ")) for line in _examples()}
+    shown = {fold(line.partition(" [met")[0].strip("- ")) for line in _examples()}
     items = (item.strip("- ") for item in rubric.splitlines())
-    own = (i for i in items if folded(i) not in shown or content_words(i) & about)
+    own = (i for i in items if fold(i) not in shown or content_words(i) & about)
     return "\n- ".join(dict.fromkeys(own))
 
 

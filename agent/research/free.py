@@ -20,16 +20,16 @@ from rubricem.agent.transcript.scaffold import (
     ScaffoldDocument,
     ToolCall,
     answer_text,
+    is_sent_back,
     missing_items,
     neutralise,
     parse,
-    sent_back,
     stage_spans,
     template,
     tool_call,
     turn_faults,
 )
-from rubricem.agent.transcript.words import narrowed
+from rubricem.agent.transcript.words import narrow_query
 from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Stage
 from rubricem.memory.text import fill
 
@@ -153,7 +153,7 @@ class FreeDecoder:
             await run.prompt(Stage.REVIEW, _REVIEW)
             await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
         elif (
-            sent_back(document)
+            is_sent_back(document)
             and run.returns < run.ask.review_returns
             and not await self._spent(run)
         ):
@@ -251,7 +251,7 @@ def _returns(text: str) -> bool:
     """Whether a turn ends with a review that marks something as missing."""
     document = parse(text)
     last = document.blocks[-1] if document.blocks else None
-    return last is not None and last.tag == "review" and last.closed and sent_back(document)
+    return last is not None and last.tag == "review" and last.closed and is_sent_back(document)
 
 
 def _action(run: Run, call: ToolCall) -> str:
@@ -261,7 +261,7 @@ def _action(run: Run, call: ToolCall) -> str:
         return f"{OPEN_PAGE} {call.query}"
     if run.equipped and name in run.equipped.allowed:
         return f"{name} {' '.join(call.query.split())}"
-    return narrowed(call.query, call.attributes)
+    return narrow_query(call.query, call.attributes)
 
 
 def _faults(written: Completion, faults_of: Faults) -> list[str]:
@@ -276,7 +276,7 @@ def _faults(written: Completion, faults_of: Faults) -> list[str]:
 
 def _lacking(text: str, *tags: str) -> list[str]:
     document = parse(text)
-    return document.malformed() + document.lacks(*tags)
+    return document.find_unpaired() + document.lacks(*tags)
 
 
 def _answered(run: Run) -> bool:

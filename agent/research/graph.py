@@ -291,7 +291,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
         began, beside = run.spending.seconds, CallsBeside(run.spending)
         calls = JournaledCalls(run.journal, beside, beside.found)
         try:
-            run.verification, _ = await run.spending.bounded(
+            run.verification, _ = await run.spending.limit_time(
                 run.verifier.verify(trajectory, calls, run.listener)
             )
         except OutOfTime as end:

@@ -23,9 +23,9 @@ from rubricem.agent.research.plans import (
     two_sides,
 )
 from rubricem.agent.transcript.words import (
-    folded,
+    exact_names,
+    fold,
     main_clause,
-    named,
     overlap,
     phrase,
 )
@@ -263,8 +263,8 @@ class Lookups:
         """
         chance -= SWAYED * bool(_WHY.match(main_clause(question)))
         other = self.doubted.get(self.at)
-        mine = named(draft.text, question)
-        theirs = named(other[0].text, question) if other and other[0].worded else frozenset()
+        mine = exact_names(draft.text, question)
+        theirs = exact_names(other[0].text, question) if other and other[0].worded else frozenset()
         if other and mine and theirs:
             share = len(mine & theirs) / len(mine | theirs)
             agrees = share >= ALIKE and other[0].source != draft.source
@@ -307,10 +307,10 @@ class Lookups:
         and where it is the question, what of it the model put in other words.
         """
         resolved = self.resolved(step) or step.text
-        asked = set(map(folded, self.queries.get(step.number, ())))
+        asked = set(map(fold, self.queries.get(step.number, ())))
         named, whole = " ".join(subjects(resolved)), " ".join(question.split())
         queries = [named, whole] if step.refers else [whole, named]
-        if folded(whole) in asked:
+        if fold(whole) in asked:
             queries = [*sorted(self.others, key=lambda q: -overlap(whole, q)), *queries]
         queries = [self.named.get(step.number, ""), *queries]
-        return next((query for query in queries if query and folded(query) not in asked), None)
+        return next((query for query in queries if query and fold(query) not in asked), None)

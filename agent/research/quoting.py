@@ -29,8 +29,8 @@ from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
     dotted_names,
+    exact_names,
     main_clause,
-    named,
     overlap,
     worded_defaults,
 )
@@ -560,7 +560,7 @@ class Inquiry:
         stand = all(stands(w, there) or stands(w, self.question) for w in _exact_words(text))
         stand = stand and options_stand(text, there, self.question)
         # To drop duplicates `drop_duplicates` says something, though no word of it is new.
-        says = bool(new or named(text, self.question))
+        says = bool(new or exact_names(text, self.question))
         return says and stand and len(new & self._words(there)) >= STATED * len(new)
 
     def basis(self, ranked: Sequence[tuple[Source, str]], drafted: str) -> tuple[Source, str]:
@@ -665,7 +665,7 @@ class Inquiry:
         more = new - self._words(shown)
         tells = length(said) >= LEAST_WHOLE and len(new) >= LEAST_SAID
         tells = tells and neutralise(" ".join(said.split())) not in " ".join(shown.split())
-        return tells and (len(more) > (1 - REPEATED) * len(new) or bool(named(said, shown)))
+        return tells and (len(more) > (1 - REPEATED) * len(new) or bool(exact_names(said, shown)))
 
     def only_signature(self, text: str) -> bool:
         """Whether a text is how something is called, and that is not what is asked."""

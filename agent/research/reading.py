@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from rubricem.agent.reports.rules import Pair, bids, contradiction, stated, stated_in
-from rubricem.agent.reports.verifier import SUPPORTED, held_by
+from rubricem.agent.reports.rules import Pair, bids, contradiction, statements_in, statements_of
+from rubricem.agent.reports.verifier import SUPPORTED, judge_support
 from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
@@ -287,12 +287,12 @@ class AnswerReader:
 
         What tells its reader to say something is no answer, and the model is not shown it here.
         """
-        about, asked = [stated(source) for source in about], asks_for(question)
+        about, asked = [statements_of(source) for source in about], asks_for(question)
         begun = run.lookups.begun
         if about and asked == "words":
             guess = run.lookups.guesses.get(run.lookups.at, "")
             return await self._read_words(run, about, Inquiry(question, guess))
-        read = {s.id: f"{s.title}. {stated_in(begun.get(s.id, s.text))}" for s in about}
+        read = {s.id: f"{s.title}. {statements_in(begun.get(s.id, s.text))}" for s in about}
         read = {i: text for i, text in read.items() if may_tell(text, question)}
         fit = {i: candidates(text, asked, question) for i, text in read.items()}
         sure = run.lookups.told
@@ -346,7 +346,7 @@ class AnswerReader:
         if step.compares or told or asks_for(asked) != "words":
             return []
         read = lookups.read.get(number, set()) - lookups.untold
-        about = [stated(source) for i, source in run.sources.items() if i in read]
+        about = [statements_of(source) for i, source in run.sources.items() if i in read]
         drafted = found or lookups.doubted.get(number, (None,))[0]
         for source, entry in _entries(about, inquiry, drafted.text if drafted else ""):
             # A short one says enough by what it is the entry of.
@@ -520,7 +520,7 @@ class AnswerReader:
         """
         for number, finding in run.lookups.unsure().items():
             known = number in run.lookups.settled or not finding.worded
-            pair = Pair(finding.text, stated(run.sources[finding.source]))
+            pair = Pair(finding.text, statements_of(run.sources[finding.source]))
             if known or await self._held(run, pair) >= SUPPORTED:
                 continue
             _, chance = run.lookups.doubted.pop(number)
@@ -538,7 +538,7 @@ class AnswerReader:
 
         if pair.fault():
             return 0.0
-        return 1.0 if pair.verbatim() else await held_by(pair, ask)
+        return 1.0 if pair.verbatim() else await judge_support(pair, ask)
 
     async def _nearest_of(
         self,

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from rubricem.agent.research.episodes import episode_of, plan_for, supported
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.agent.transcript.words import folded
+from rubricem.agent.transcript.words import fold
 from rubricem.memory.bank import FLOOR, NEAREST, EpisodeMatch, ItemUse, RubricBank
 from rubricem.memory.bank.events import RecalledEpisodes, RecalledReflections
 from rubricem.memory.errors import RubricemError
@@ -338,11 +338,11 @@ def founded(takeaways: str, run: Trajectory) -> tuple[str, tuple[Basis, ...], st
 
 def basis_in(run: Trajectory, named: str) -> Basis | None:
     """The first thing named that there is in a run; of several they stand between commas."""
-    cited = {folded(source.query) for source in _cited(run)}
-    asked = {*(use.asked for use in run.searched), *(folded(s.query) for s in run.sources)}
+    cited = {fold(source.query) for source in _cited(run)}
+    asked = {*(use.asked for use in run.searched), *(fold(s.query) for s in run.sources)}
     sources = {source.id.casefold(): source for source in run.sources}
     for each in (named, *re.split(r"[,;]", named)):
-        name = folded(each.strip("\"'` \u201c\u201d"))
+        name = fold(each.strip("\"'` \u201c\u201d"))
         if name in asked:
             return Basis(kind="query", name=name, mark="hit" if name in cited else "miss")
         if source := sources.get(name):
@@ -373,7 +373,7 @@ def _holds(basis: Basis, run: Trajectory, before: StageScores, now: StageScores)
     if basis.kind == "source":
         return any(digest_of(source.text) == basis.mark for source in _cited(run))
     if basis.kind == "query":
-        hit = any(folded(source.query) == basis.name for source in _cited(run))
+        hit = any(fold(source.query) == basis.name for source in _cited(run))
         asked = any(use.asked == basis.name for use in run.searched)
         return hit == (basis.mark == "hit") if asked or hit else None
     was, score = before.get(Stage(basis.name)), now.get(Stage(basis.name))

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from pydantic import TypeAdapter, ValidationError
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.models.tracing import traced
+from rubricem.agent.models.tracing import trace_run
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, background_in
 from rubricem.agent.research.graph import (
@@ -45,7 +45,7 @@ from rubricem.agent.transcript.question import (
     Budgets,
     Nobody,
     Person,
-    checked,
+    check_question,
 )
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError, needed
 from rubricem.memory.runs import CallJournal, Runs, RunStore
@@ -118,7 +118,7 @@ class Researcher:
         def answer(listener: Listener) -> Awaitable[Trajectory]:
             return self._answer(ask, thread or new_thread(), listener, stop, person)
 
-        return await traced(answer, self.policy.name, ask.question, listener, self.tracing)
+        return await trace_run(answer, self.policy.name, ask.question, listener, self.tracing)
 
     async def _answer(
         self,
@@ -207,7 +207,7 @@ class Researcher:
 
         `earlier`: the earlier runs of its conversation.
         """
-        ask = replace(self.template, question=checked(question), answer_format=answer_format)
+        ask = replace(self.template, question=check_question(question), answer_format=answer_format)
         ask = replace(_limited(ask, limits), earlier=tuple(earlier))
         thread = new_thread()
         await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))

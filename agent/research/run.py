@@ -53,7 +53,7 @@ from rubricem.agent.transcript.question import (
     Spending,
     reason_of,
 )
-from rubricem.agent.transcript.words import folded, phrase
+from rubricem.agent.transcript.words import fold, phrase
 from rubricem.memory.asking import chance_of_yes, spent
 from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
@@ -153,7 +153,7 @@ class Evidence:
 
     def known(self, tool: str, asked: str) -> Found | None:
         """What the same request found earlier in the run or its conversation; None: it is new."""
-        call = (tool, folded(asked))
+        call = (tool, fold(asked))
         ids = self.answered.get(call, self.background.answered.get(call))
         if ids is None:
             return None
@@ -174,7 +174,7 @@ class Evidence:
         elif page := reply.get("page"):
             self._pages.setdefault(page, (reply["sketch"], ids))
         if not reply["error"]:
-            self.answered[tool, folded(asked)] = ids
+            self.answered[tool, fold(asked)] = ids
         new = frozenset(ids) - known
         return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
 
@@ -473,19 +473,19 @@ class Run:
         of the policy. `heard` grows while the policy writes.
         """
         if (kept := self.journal.find(key)) is not None:
-            self.spending.replayed(kept.get("at", 0.0))
+            self.spending.replay_to(kept.get("at", 0.0))
             return kept
         cut = self.key("cut")
         ended = self.journal.find(cut)
         if of_policy and ended is None and (by := self.spending.out()) not in (None, "seconds"):
             raise RunCut(by, stage)
         if ended is not None and self.spending.holds(ended):
-            self.spending.replayed(ended["at"])
+            self.spending.replay_to(ended["at"])
             raise RunCut(ended["by"], stage, ended["text"])
         self.spending.live()
         began = self.spending.seconds
         try:
-            reply = await self.spending.bounded(make())
+            reply = await self.spending.limit_time(make())
         except OutOfTime as end:
             text = storable("".join(heard))
             if end.by == "seconds":

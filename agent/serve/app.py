@@ -163,7 +163,7 @@ class UserApps:
     async def _keep(self, name: str, begun: "asyncio.Future[FastAPI]") -> None:
         # A task of its own: what it opens is closed by whoever opened it.
         try:
-            app = self._made(name)
+            app = self._make_app(name)
             async with app.router.lifespan_context(app):
                 begun.set_result(app)
                 await self._ending.wait()
@@ -173,7 +173,7 @@ class UserApps:
             del self._begun[name]
             begun.set_exception(error)
 
-    def _made(self, name: str) -> FastAPI:
+    def _make_app(self, name: str) -> FastAPI:
         main, users = self.desks[OWNER], self._security.users
         assert users is not None, "only users have names"
         keep_private(users.folder(name))
@@ -259,7 +259,7 @@ def _tell_errors(app: FastAPI) -> None:
         return JSONResponse(*reply_of(error, request.url.path))
 
     @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def answer_malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         first, path = error.errors()[0], request.url.path
         place = ".".join(str(part) for part in first["loc"][1:])
         no_json = first["type"] == "json_invalid"
@@ -277,7 +277,7 @@ def _tell_errors(app: FastAPI) -> None:
         return await ours(request, refused)
 
     @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+    async def answer_refused(request: Request, error: HTTPException) -> JSONResponse:
         phrase = HTTPStatus(error.status_code).phrase
         body = {"error": f"{phrase}.", "remedy": "See the list of addresses in the documentation."}
         return JSONResponse(body, error.status_code, headers=error.headers)
@@ -323,7 +323,7 @@ class Machine:
     """IP addresses, the one that is used most first"""
 
     @classmethod
-    def found(cls) -> "Machine":
+    def detect(cls) -> "Machine":
         """Found from the source address of packets to other networks, for each family."""
         name, named, routed = socket.gethostname(), list[str](), list[str]()
         for family, elsewhere in ELSEWHERE:
@@ -476,7 +476,7 @@ async def run_server(
     port = listening.getsockname()[1]
     with sole_server(settings.data_dir):
         everywhere = listens_everywhere(host)
-        machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
+        machine = await asyncio.to_thread(Machine.detect) if everywhere else Machine()
         names = (machine.name,) if machine.name and everywhere else ()
         users = Users(settings.data_dir)
         wanted = Security(host, names=names, port=port, proxies=proxies, users=users)
@@ -505,7 +505,7 @@ async def run_server(
         await PageServer(config, desk).serve([listening])
 
 
-def served_here(
+def prepare_serving(
     data_dir: Path, port: int, path: str, with_token: bool
 ) -> Callable[[ASGIApp], Awaitable[None]]:
     """Serve another application under a path on loopback, behind the same guard, until ^C."""

@@ -46,16 +46,16 @@ from rubricem.agent.serve.requests import (
     Granted,
     RunAsked,
     UserBudget,
-    asked_before,
     check_known,
     conflict,
+    read_request,
     refuse_as,
     too_many,
 )
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
-from rubricem.agent.transcript.question import Ask, ShownPlan, checked
+from rubricem.agent.transcript.question import Ask, ShownPlan, check_question
 from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.schema import LocalModel, Status, Trajectory
 from rubricem.memory.text import one_line
@@ -162,7 +162,7 @@ class Work:
                 "Reload the run to see what happened since.",
             )
         _, kind, answer = self._asked
-        answer.set_result(answered.decided(kind))
+        answer.set_result(answered.resume_value(kind))
         self._pacer.put("answered", {"id": answered.id, "decision": answered.decision})
 
     async def conclude(self, said: list[feed.SaidEvent]) -> None:
@@ -171,13 +171,13 @@ class Work:
         for name, data in said:
             self._pacer.put(name, data)
         self._pacer.finish()
-        await self.log.written()
+        await self.log.drain()
 
     async def end(self) -> None:
         """Send the end; returns once it is in the file."""
         self.state = "ended"
         self._tell(feed.END, {})
-        await self.log.written()
+        await self.log.drain()
 
     def _hear(self, event: Event) -> None:
         for said in self.telling.of(event):
@@ -226,12 +226,12 @@ class Researchers:
     @property
     def policy(self) -> Policy | None:
         """The server's own model, once it is open."""
-        return self.opened_before(self._model)
+        return self.find_open(self._model)
 
-    def opened_before(self, model: PolicyChoice) -> Policy | None:
+    def find_open(self, model: PolicyChoice) -> Policy | None:
         """The model of a choice if it is open."""
         if self._shared is not None:
-            return self._shared.opened_before(model)
+            return self._shared.find_open(model)
         return self._open.get((model.embedded, model.name))
 
     @property
@@ -473,7 +473,7 @@ class RunDesk:
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
-        question, settings = checked(asked.question), asked.change(self.settings)
+        question, settings = check_question(asked.question), asked.change(self.settings)
         async with self._granting:
             return await self._start(asked, question, await self._within(settings))
 
@@ -491,7 +491,7 @@ class RunDesk:
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
         """Continue a run that was interrupted, stopped, failed, or ran out of a budget."""
-        await self.known(run)
+        await self.check_run(run)
         if run in self.live:
             raise conflict("The run is in progress already.", "Watch its events.")
         self._see_room()
@@ -500,7 +500,7 @@ class RunDesk:
         if await asyncio.to_thread(self.store.running, run):
             raise conflict("Another process is working on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
-        setup, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
+        setup, ask = await asyncio.to_thread(read_request, self.settings, request, budgets)
         follows = await asyncio.to_thread(self.conversations.of_run, run)
         async with self._granting:
             wanted = {each: getattr(ask.budgets, name) or 0 for name, each in BUDGETS.items()}
@@ -539,21 +539,21 @@ class RunDesk:
             yield told
             if log.ended and after >= log.last:
                 return
-            await log.changed(after)
+            await log.wait_for_news(after)
 
     async def log(self, run: str) -> feed.EventLog:
         """The events of a run; Refused (404) if there is none."""
-        await self.known(run)
+        await self.check_run(run)
         return await self.logs.of(run)
 
     async def at_work(self, run: str) -> Work:
         """A run that this process works on; Refused if it does not."""
-        await self.known(run)
+        await self.check_run(run)
         if run not in self.live:
             raise conflict("The run is not in progress.", "Look at its report, or resume it.")
         return self.live[run]
 
-    async def known(self, run: str) -> None:
+    async def check_run(self, run: str) -> None:
         """Raise Refused (404) if no run has this key."""
         if run not in self.live:
             await asyncio.to_thread(check_known, self.store, run)
@@ -571,7 +571,7 @@ class RunDesk:
             )
 
     async def _take_up(self) -> None:
-        for run in await asyncio.to_thread(self.logs.unfinished):
+        for run in await asyncio.to_thread(self.logs.find_unfinished):
             try:
                 if await asyncio.to_thread(self.store.running, run):
                     # `rubricem ask --resume` goes on with it, and keeps its end.
@@ -579,14 +579,14 @@ class RunDesk:
                 if not await asyncio.to_thread(self.store.whole, run):
                     await self.resume(run)
                     continue
-                said = feed.ended(await asyncio.to_thread(self.store.load, run))
+                said = feed.last_events(await asyncio.to_thread(self.store.load, run))
             except RubricemError as error:
                 # It stays as it is, and can be resumed by whoever wants it.
-                said = [feed.finished(Status.FAILED.value, error.told())]
+                said = [feed.end_event(Status.FAILED.value, error.told())]
             log = await self.logs.of(run)
             for name, data in [*said, (feed.END, {})]:
                 log.append(name, data)
-            await log.written()
+            await log.drain()
 
     async def _begin(
         self, run: str, ask: Ask, setup: Setup, conversation: str | None, again: bool = False
@@ -605,7 +605,7 @@ class RunDesk:
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
         # Acknowledged only once a server that comes after this one would find it.
-        await log.written()
+        await log.drain()
         return work
 
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
@@ -616,13 +616,13 @@ class RunDesk:
             if not work.stop.is_set():
                 self.live.pop(work.run)
                 raise
-            said = [feed.finished(Status.PARTIAL.value, STOPPED)]
+            said = [feed.end_event(Status.PARTIAL.value, STOPPED)]
         except RubricemError as error:
-            said = [feed.finished(Status.FAILED.value, error.told())]
+            said = [feed.end_event(Status.FAILED.value, error.told())]
         except Exception as error:
             # Nobody awaits this task: a fault that is not told here is told nowhere.
             logging.getLogger(__name__).error("run %s", work.run, exc_info=error)
-            said = [feed.finished(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
+            said = [feed.end_event(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.leave()
         await work.conclude(said)
@@ -642,4 +642,4 @@ class RunDesk:
             await asyncio.to_thread(self.store.discard, work.run)
             raise StoreError(DELETED, "Ask the question again.")
         work.trajectory = trajectory
-        return await asyncio.to_thread(feed.ended, trajectory)
+        return await asyncio.to_thread(feed.last_events, trajectory)

@@ -52,18 +52,18 @@ def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
     return told | {"tool_calls": calls}
 
 
-def ended(trajectory: Trajectory) -> list[SaidEvent]:
+def last_events(trajectory: Trajectory) -> list[SaidEvent]:
     """The last events of a run: checklist, counts, verdicts, and outcome. Takes a while."""
     rubric = checklist(trajectory.transcript())
     return [
         *([("rubric", {"items": rubric})] if rubric else []),
         ("usage", usage_of(trajectory.usage, trajectory.tool_calls)),
         ("verdicts", {"citations": citations_of(trajectory)}),
-        finished(trajectory.status.value, trajectory.reason),
+        end_event(trajectory.status.value, trajectory.reason),
     ]
 
 
-def finished(status: str, reason: str) -> SaidEvent:
+def end_event(status: str, reason: str) -> SaidEvent:
     return "finished", {"status": status, "reason": one_line(reason)}
 
 
@@ -208,9 +208,9 @@ class Telling:
             self.plan, self.review, self.answer, self.spans = "", "", "", StageSpans()
             return [("retry", {"reason": event.reason})]
         rest = [said for part in self.spans.rest() for said in self._write(*part)]
-        return [*rest, *self._told(event)]
+        return [*rest, *self._report(event)]
 
-    def _told(self, event: events.Event) -> list[SaidEvent]:
+    def _report(self, event: events.Event) -> list[SaidEvent]:
         """What reports an event that ends a turn, or comes between two."""
         match event:
             case events.StageStarted(stage):
@@ -218,7 +218,7 @@ class Telling:
             case events.ToolCalled(name, query, number):
                 self.calls = number
                 tool = {"number": number, "name": name, "query": query}
-                return [*self._planned(query), ("tool", tool)]
+                return [*self._report_plan(query), ("tool", tool)]
             case events.ToolReturned(sources, seconds, error):
                 found = [
                     {"id": s.id, "title": one_line(s.title), "url": one_line(s.location)}
@@ -235,12 +235,12 @@ class Telling:
                 self.usage = usage_of(usage, self.calls)
                 return [("usage", self.usage)]
             case events.PersonAsked(waiting=True) | events.RunFinished():
-                return self._planned()
+                return self._report_plan()
             case _:
                 return []
 
     def _begin(self, stage: Stage) -> list[SaidEvent]:
-        told = self._planned()
+        told = self._report_plan()
         if stage is Stage.PLAN:
             self.plan, self.plan_told = "", False
         # A turn that went on into review and answer has had them told by its text.
@@ -268,22 +268,22 @@ class Telling:
             return said
         whole = self.review if stage is Stage.REVIEW else self.plan
         ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
-        return [*said, *(self._checked() if ends else [])]
+        return [*said, *(self._report_checklist() if ends else [])]
 
-    def _checked(self) -> list[SaidEvent]:
+    def _report_checklist(self) -> list[SaidEvent]:
         rubric = checklist(self.plan + self.review)
         if not rubric or rubric == self.rubric:
             return []
         self.rubric = rubric
         return [("rubric", {"items": rubric})]
 
-    def _planned(self, query: str = "") -> list[SaidEvent]:
+    def _report_plan(self, query: str = "") -> list[SaidEvent]:
         """The plan, once what follows it begins."""
         if self.plan_told or not self.plan:
             return []
         self.plan_told = True
         plan = ShownPlan.of(self.plan, query)
-        return [*self._checked(), ("plan", {"text": plan.research_plan})]
+        return [*self._report_checklist(), ("plan", {"text": plan.research_plan})]
 
 
 MOST_EVENTS, SECOND = 5, 1.02
@@ -478,7 +478,7 @@ class EventLog(News):
             return list(islice(self._tail, after + 1 - self._tail[0].id, None))
         return await asyncio.to_thread(self._read, after, min(after + BATCH, self.told))
 
-    async def changed(self, after: int) -> None:
+    async def wait_for_news(self, after: int) -> None:
         """Return when there is an event after the number, or at the next `wake`."""
         if self.told > after:
             return
@@ -488,7 +488,7 @@ class EventLog(News):
         finally:
             self.watchers -= 1
 
-    async def written(self) -> None:
+    async def drain(self) -> None:
         """Return once all appended events are in the file."""
         if self._flushing is not None:
             await asyncio.wait([self._flushing])
@@ -538,7 +538,7 @@ class EventLog(News):
                 if not line.endswith(b"\n"):
                     os.truncate(self.path, self._size)
                     break
-                self._add(_parsed(self.told + 1, line).name, len(line))
+                self._add(_parse_line(self.told + 1, line).name, len(line))
         self.last = self.told
 
     def _read(self, after: int, last: int) -> list[LoggedEvent]:
@@ -546,7 +546,7 @@ class EventLog(News):
         try:
             with opened_plain(self.path) as file:
                 file.seek(self._offsets[after])
-                return [_parsed(number, file.readline()) for number in numbers]
+                return [_parse_line(number, file.readline()) for number in numbers]
         except OSError:
             return [LoggedEvent.of(number, "note", {"message": GONE}) for number in numbers]
 
@@ -555,7 +555,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _parsed(number: int, line: bytes) -> LoggedEvent:
+def _parse_line(number: int, line: bytes) -> LoggedEvent:
     """A line as its event; an unreadable one becomes a note, so that no number is missing."""
     try:
         value = json.loads(line)
@@ -602,7 +602,7 @@ class Logs:
         for log in list(self._held.values()):
             log.wake()
 
-    def unfinished(self) -> list[str]:
+    def find_unfinished(self) -> list[str]:
         """Runs that were begun here and have not ended; reads files."""
         with suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             paths = [f"{entry.path}/{FILE_NAME}" for entry in entries]

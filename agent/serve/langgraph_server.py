@@ -49,7 +49,7 @@ class ServedResearcher:
         self._stack = AsyncExitStack()
         self._researcher: Researcher | None = None
 
-    async def opened(self) -> Researcher:
+    async def obtain(self) -> Researcher:
         async with self._lock:
             if self._researcher is None:
                 setup = await asyncio.to_thread(
@@ -61,4 +61,4 @@ class ServedResearcher:
         return self._researcher
 
 
-graph = build_graph(ServedResearcher().opened, state=Conversing, sent=Said, received=Heard)
+graph = build_graph(ServedResearcher().obtain, state=Conversing, sent=Said, received=Heard)

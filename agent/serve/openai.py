@@ -31,7 +31,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.reports.cited import Cited, CitedAnswer, bracketed, cited_answer
+from rubricem.agent.reports.cited import Cited, CitedAnswer, bracket_marks, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import BEAT, event_stream
@@ -240,7 +240,7 @@ class Answer:
         """Whether nothing cut it short."""
         return Status(self.status).whole
 
-    def told(self) -> dict[str, Any]:
+    def outcome_fields(self) -> dict[str, Any]:
         """What no other field says: which run it was, and its outcome."""
         told = {"run": self.run, "thread": self.conversation, "status": self.status}
         return {**told, "reason": self.reason}
@@ -266,7 +266,7 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dic
     content = "".join(f"{literal(note)}\n\n" for note in notes(trajectory, cited))
     annotations: list[dict[str, Any]] = []
     for part in parts_in(cited, prose) if cited.pieces else [NO_ANSWER]:
-        text = part if isinstance(part, str) else bracketed(part)
+        text = part if isinstance(part, str) else bracket_marks(part)
         if isinstance(part, Cited):
             span = {"start_index": len(content), "end_index": len(content) + len(text)}
             told = [(c.source.title, c.source.location) for c in part.citations]
@@ -321,17 +321,17 @@ async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Res
 class ReplyForm(Protocol):
     """How one kind of interface represents a run: as events, or as a whole."""
 
-    def begun(self) -> Iterator[bytes]: ...
+    def begin_reply(self) -> Iterator[bytes]: ...
 
-    def thought(self, line: str) -> bytes:
+    def add_progress(self, line: str) -> bytes:
         """A line of progress, which is also kept for the whole response."""
 
     def failure(self, error: RubricemError) -> Iterator[bytes]: ...
 
-    def written(self, answer: Answer) -> Iterator[bytes]:
+    def finish_reply(self, answer: Answer) -> Iterator[bytes]:
         """The events of a run that ended with a report."""
 
-    def ended(self, answer: Answer) -> dict[str, Any]:
+    def render_reply(self, answer: Answer) -> dict[str, Any]:
         """The same as one response."""
 
 
@@ -355,7 +355,7 @@ class OpenAIRuns:
         return await self._desk.start(asked.run(said.question, conversation.id))
 
     @asynccontextmanager
-    async def held(self, work: Work) -> AsyncIterator[None]:
+    async def stop_on_leave(self, work: Work) -> AsyncIterator[None]:
         """While a client waits for it; if it is in progress when this ends, the run is stopped.
 
         If the server ends, the run is left to the next one.
@@ -374,26 +374,26 @@ class OpenAIRuns:
             return event_stream(self._frames(work, form))
 
         async def whole() -> dict[str, Any]:
-            async with self.held(work):
+            async with self.stop_on_leave(work):
                 async for line in self.progress(work):
-                    form.thought(line)
-            return form.ended(await self.answer(work.run, work.conversation))
+                    form.add_progress(line)
+            return form.render_reply(await self.answer(work.run, work.conversation))
 
         return await _unless_gone(request, whole())
 
     async def _frames(self, work: Work, form: ReplyForm) -> AsyncIterator[bytes]:
-        async with self.held(work):
-            for event in form.begun():
+        async with self.stop_on_leave(work):
+            for event in form.begin_reply():
                 yield event
             async for line in self.progress(work):
-                yield form.thought(line) if line else BEAT
+                yield form.add_progress(line) if line else BEAT
         try:
             answer = await self.answer(work.run, work.conversation)
         except RubricemError as error:
             for event in form.failure(error):
                 yield event
             return
-        for event in form.written(answer):
+        for event in form.finish_reply(answer):
             yield event
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
@@ -414,12 +414,12 @@ class OpenAIRuns:
             if trajectory.status is Status.FAILED:
                 raise PolicyError(trajectory.reason)
             return await asyncio.to_thread(answer_of, trajectory, conversation)
-        status, reason = await self._finished(run)
+        status, reason = await self._read_outcome(run)
         if status == Status.FAILED.value:
             raise PolicyError(reason)
         return Answer(run, conversation, status, reason)
 
-    async def _finished(self, run: str) -> tuple[str, str]:
+    async def _read_outcome(self, run: str) -> tuple[str, str]:
         """From its events, how a run without a stored trajectory ended."""
         work = self._desk.live.get(run)
         if work is not None and not work.heard.over:
@@ -509,9 +509,9 @@ def router(desk: RunDesk) -> APIRouter:
         if run in desk.live and not desk.live[run].heard.over:
             return events.response("in_progress")
         try:
-            return events.ended(await runs.answer(run, None))
+            return events.render_reply(await runs.answer(run, None))
         except RubricemError as error:
-            return events.failed(error)
+            return events.render_failure(error)
 
     return routes
 
@@ -521,7 +521,7 @@ async def _run_of(desk: RunDesk, identifier: str, status: int) -> str:
     run = identifier.removeprefix(RESPONSE)
     with suppress(RequestRefused):
         if run != identifier:
-            await desk.known(run)
+            await desk.check_run(run)
             return run
     previous = status == 400
     raise unfit(
@@ -546,10 +546,10 @@ class ChatEvents:
             **({"usage": None} if asked.stream and self._counted else {}),
         }
 
-    def begun(self) -> Iterator[bytes]:
+    def begin_reply(self) -> Iterator[bytes]:
         yield self._chunk({"role": "assistant", "content": ""})
 
-    def thought(self, line: str) -> bytes:
+    def add_progress(self, line: str) -> bytes:
         self._reasoning += line
         return self._chunk({"reasoning_content": line})
 
@@ -557,16 +557,16 @@ class ChatEvents:
         yield _frame(reply_of(error, OPENAI)[0])
         yield DONE
 
-    def written(self, answer: Answer) -> Iterator[bytes]:
+    def finish_reply(self, answer: Answer) -> Iterator[bytes]:
         for piece in _pieces(answer.content):
             yield self._chunk({"content": piece})
-        last = {"citations": list(answer.citations), "rubricem": answer.told()}
+        last = {"citations": list(answer.citations), "rubricem": answer.outcome_fields()}
         yield self._chunk({"annotations": _annotations(answer)}, _reason(answer), **last)
         if self._counted:
             yield _frame({**self._head, "choices": [], "usage": _usage_of(answer.usage)})
         yield DONE
 
-    def ended(self, answer: Answer) -> dict[str, Any]:
+    def render_reply(self, answer: Answer) -> dict[str, Any]:
         message = {
             "role": "assistant",
             "content": answer.content,
@@ -580,7 +580,7 @@ class ChatEvents:
             "choices": [{"index": 0, **whole}],
             "usage": _usage_of(answer.usage),
             "citations": list(answer.citations),
-            "rubricem": answer.told(),
+            "rubricem": answer.outcome_fields(),
         }
 
     def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
@@ -648,7 +648,7 @@ class ResponseEvents:
             **more,
         }
 
-    def ended(self, answer: Answer) -> dict[str, Any]:
+    def render_reply(self, answer: Answer) -> dict[str, Any]:
         """The response of a run that ended with a report."""
         more = {} if answer.whole else {"incomplete_details": {"reason": "max_output_tokens"}}
         read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
@@ -664,15 +664,15 @@ class ResponseEvents:
             "completed" if answer.whole else "incomplete",
             output=[self._thoughts(), self._message(answer)],
             usage=usage,
-            rubricem=answer.told(),
+            rubricem=answer.outcome_fields(),
             **more,
         )
 
-    def failed(self, error: RubricemError) -> dict[str, Any]:
+    def render_failure(self, error: RubricemError) -> dict[str, Any]:
         told = {"code": "server_error", "message": error.told()}
         return self.response("failed", error=told)
 
-    def begun(self) -> Iterator[bytes]:
+    def begin_reply(self) -> Iterator[bytes]:
         waiting = self.response("in_progress")
         yield self._event("response.created", response=waiting)
         yield self._event("response.in_progress", response=waiting)
@@ -680,14 +680,14 @@ class ResponseEvents:
         yield self._event("response.output_item.added", output_index=REASONING, item=item)
         yield self._summary("part.added", part={"type": "summary_text", "text": ""})
 
-    def thought(self, line: str) -> bytes:
+    def add_progress(self, line: str) -> bytes:
         self._reasoning += line
         return self._summary("text.delta", delta=line)
 
     def failure(self, error: RubricemError) -> Iterator[bytes]:
-        yield self._event("response.failed", response=self.failed(error))
+        yield self._event("response.failed", response=self.render_failure(error))
 
-    def written(self, answer: Answer) -> Iterator[bytes]:
+    def finish_reply(self, answer: Answer) -> Iterator[bytes]:
         """The end of the reasoning, the message, and the whole response."""
         yield self._summary("text.done", text=self._reasoning)
         yield self._summary("part.done", part={"type": "summary_text", "text": self._reasoning})
@@ -707,7 +707,7 @@ class ResponseEvents:
         yield self._content("output_text.done", text=answer.content, logprobs=[])
         yield self._content("content_part.done", part=part)
         yield self._done(MESSAGE, whole)
-        response = self.ended(answer)
+        response = self.render_reply(answer)
         yield self._event(f"response.{response['status']}", response=response)
 
     def _thoughts(self) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class Observed:
             return
         began, status, sent = time.perf_counter(), 0, 0
 
-        async def told(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -213,7 +213,7 @@ class Observed:
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_counted)
         finally:
             # A method that nobody knows would be a label of its own for each who makes one up.
             method = scope["method"] if scope["method"] in METHODS else "OTHER"

@@ -209,7 +209,7 @@ class Answered(RequestBody):
     plan: dict[str, Any] | None = None
     """an edited plan by its parts, instead of its text"""
 
-    def decided(self, kind: str) -> dict[str, Any]:
+    def resume_value(self, kind: str) -> dict[str, Any]:
         """What the graph receives; `kind`: it asked to `clarify`, or about its `plan`."""
         match kind, self.decision:
             case "clarify", "answer":
@@ -224,14 +224,14 @@ class Answered(RequestBody):
             case _, "reject":
                 return {"verdict": "reject", "reason": storable(self.text)}
             case _, "edit":
-                return {"verdict": "edit", "plan": self._edited().model_dump(mode="json")}
+                return {"verdict": "edit", "plan": self._read_plan().model_dump(mode="json")}
             case _:
                 raise SettingsError(
                     "A plan is not a question to be answered.",
                     'Send the decision "approve", "reject" or "edit".',
                 )
 
-    def _edited(self) -> ShownPlan:
+    def _read_plan(self) -> ShownPlan:
         try:
             plan = ShownPlan.model_validate(self.plan) if self.plan else ShownPlan.read(self.text)
         except ValidationError as error:
@@ -266,7 +266,7 @@ def shown_name(name: str) -> str:
 _OF_THE_MODEL = ("model", "base_url")
 
 
-def asked_before(
+def read_request(
     settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
 ) -> tuple[Setup, Ask]:
     """A run's question, and the setup with which it continues.

@@ -209,7 +209,7 @@ class _BankDesk:
     async def _change(self, item: BankItem, change: Change) -> dict[str, Any]:
         warnings: list[str] = []
         if change.words:
-            item, warnings = await self._edited(item, change)
+            item, warnings = await self._edit_words(item, change)
         identifier = item.record.id
         if change.pinned is not None:
             await self._bank.pin(identifier, change.pinned)
@@ -217,7 +217,7 @@ class _BankDesk:
             await self._bank.disable(identifier, change.disabled)
         return item_json(await self._item(identifier)) | {"warnings": warnings}
 
-    async def _edited(self, item: BankItem, change: Change) -> tuple[BankItem, list[str]]:
+    async def _edit_words(self, item: BankItem, change: Change) -> tuple[BankItem, list[str]]:
         """The new version in the bank, and notes for the person on their words."""
         if item.kind == "episode":
             raise conflict("What a run did is not reworded.", "Disable or remove it instead.")

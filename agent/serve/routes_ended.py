@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from rubricem.agent.learning.lessons import keep_rating
 from rubricem.agent.learning.scoring import FILE
-from rubricem.agent.reports.page import rendered
+from rubricem.agent.reports.page import render
 from rubricem.agent.serve.requests import RequestBody, check_known, conflict, missing, too_many
 from rubricem.agent.settings import Settings
 from rubricem.agent.sources.choice import SEARXNG
@@ -88,15 +88,15 @@ class _EndedRuns:
         self._turn = asyncio.Semaphore(1)
 
     async def export(self, run: str, kind: Kind) -> Response:
-        trajectory = await asyncio.to_thread(self._ended, run)
+        trajectory = await asyncio.to_thread(self._load_ended, run)
         async with self._turn:
             shown = await asyncio.to_thread(for_others, trajectory, self._settings)
-            content = await asyncio.to_thread(rendered, shown, f".{kind}")
+            content = await asyncio.to_thread(render, shown, f".{kind}")
         named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
         return Response(content, media_type=TYPES[kind], headers=named)
 
     def judgement(self, run: str) -> dict[str, Any]:
-        trajectory, folder = self._ended(run), self._store.folder / run
+        trajectory, folder = self._load_ended(run), self._store.folder / run
         what = "The judgement of this run"
         found = value_in(folder / FILE, Judgement, "Have the run judged again.", what)
         if found is None:
@@ -111,19 +111,19 @@ class _EndedRuns:
         }
 
     async def judge(self, run: str) -> dict[str, Any]:
-        await asyncio.to_thread(self._ended, run)
+        await asyncio.to_thread(self._load_ended, run)
         return asdict(self.jobs.start(run))
 
     async def state(self, run: str) -> dict[str, Any]:
-        await asyncio.to_thread(self._ended, run)
+        await asyncio.to_thread(self._load_ended, run)
         return asdict(self.jobs.of(run))
 
     def rate(self, run: str, given: Rated) -> dict[str, Any]:
-        self._ended(run)
+        self._load_ended(run)
         said = keep_rating(self._store, run, given.rating, given.note)
         return {"rating": given.rating, "said": said}
 
-    def _ended(self, run: str) -> Trajectory:
+    def _load_ended(self, run: str) -> Trajectory:
         """The run of this key. Refused (404) if there is none, (409) if it has not ended."""
         check_known(self._store, run)
         if not self._store.ended(run):
@@ -220,7 +220,7 @@ def file_name(run: str, kind: Kind) -> str:
 
 def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
     """The run with this machine's folders and the settings' keys removed from all texts."""
-    hidden = _hidden(settings)
+    hidden = _replacements_of(settings)
     if not hidden:
         return trajectory
     pattern = re.compile("|".join(re.escape(text) for text in sorted(hidden, key=len)[::-1]))
@@ -233,7 +233,7 @@ def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
     return Trajectory.model_validate(with_leaves(trajectory.model_dump(mode="json"), without))
 
 
-def _hidden(settings: Settings) -> dict[str, str]:
+def _replacements_of(settings: Settings) -> dict[str, str]:
     """Text that must not leave -> its replacement."""
     folders = {
         settings.data_dir: "DATA",
@@ -248,11 +248,12 @@ def _hidden(settings: Settings) -> dict[str, str]:
 
 def secrets_in(settings: Settings) -> set[str]:
     """Every key and password in the settings, except ones so short that any text has them."""
-    found = (secret for name in Settings.model_fields for secret in _held(getattr(settings, name)))
+    values = (getattr(settings, name) for name in Settings.model_fields)
+    found = (secret for value in values for secret in _secrets_within(value))
     return {secret for secret in found if len(secret) >= _SHORTEST_KEY}
 
 
-def _held(value: object) -> Iterator[str]:
+def _secrets_within(value: object) -> Iterator[str]:
     """The secrets in a setting's value: keys, headers and variables of programs, passwords."""
     match value:
         case SecretStr():
@@ -261,13 +262,13 @@ def _held(value: object) -> Iterator[str]:
             yield from dict.fromkeys((whole, whole.rpartition(" ")[2]))
         case BaseModel():
             for name in type(value).model_fields:
-                yield from _held(getattr(value, name))
+                yield from _secrets_within(getattr(value, name))
         case Mapping():
             for held in value.values():
-                yield from _held(held)
+                yield from _secrets_within(held)
         case tuple():
             for held in value:
-                yield from _held(held)
+                yield from _secrets_within(held)
         case str() if "://" in value:
             # Its password, and its query, in which hosted servers want their keys.
             parts = urlsplit(value.removeprefix(SEARXNG))

@@ -58,7 +58,7 @@ class Tools:
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = await self._opened()
+        app = await self._open_app()
         await app(scope, receive, send)
 
     async def aclose(self) -> None:
@@ -66,7 +66,7 @@ class Tools:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _opened(self) -> ASGIApp:
+    async def _open_app(self) -> ASGIApp:
         if find_spec(self._package) is None:
             raise RequestRefused(
                 HTTPStatus.NOT_IMPLEMENTED,
@@ -132,7 +132,7 @@ class DeskBench(Workbench):
     async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         asked = RunAsked(question=question, format=answer_format, approve_plan=False, clarify=False)
         work = await self._desk.start(asked)
-        async with self._runs.held(work):
+        async with self._runs.stop_on_leave(work):
             async for line in self._runs.progress(work):
                 tell(line)
         answer = await self._runs.answer(work.run, work.conversation)

@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import (
-    contributed,
-    ended_because,
+    describe_contribution,
+    end_reason,
     markdown,
     notes,
     quotes,
@@ -38,8 +38,8 @@ from rubricem.agent.serve.feed import (
     LoggedEvent,
     checklist,
     citations_of,
-    ended,
     event_stream,
+    last_events,
     usage_of,
 )
 from rubricem.agent.serve.requests import (
@@ -150,19 +150,19 @@ class _Runs:
         past, desk = self.desk.history, self.desk
         counts: dict[str, Any] = {"reading": await self._look()}
 
-        def looked() -> list[tuple[PastRun, dict[str, Any], Trajectory | None]]:
+        def read_page() -> list[tuple[PastRun, dict[str, Any], Trajectory | None]]:
             if before is None:
                 counts.update({"found": past.count(q, tag), "tags": past.tags()})
             told, rows = conversations(desk), []
             for run in past.page(q, tag, before, limit):
                 # One that is deleted meanwhile is not listed.
                 with suppress(RequestRefused):
-                    rows.append((run, *_kept(desk, run.thread, told)))
+                    rows.append((run, *_read_run(desk, run.thread, told)))
             return rows
 
         found = [
             await _summary(desk, head, trajectory) | {"preview": run.preview(q)}
-            for run, head, trajectory in await asyncio.to_thread(looked)
+            for run, head, trajectory in await asyncio.to_thread(read_page)
         ]
         return {"runs": found, **counts}
 
@@ -190,13 +190,13 @@ class _Runs:
 
     async def dependents(self, run: str) -> dict[str, Any]:
         """What depends on a run, to be read before it is deleted."""
-        await self.desk.known(run)
+        await self.desk.check_run(run)
         found = await dependents(self.desk.setup.stores, run)
         return {**asdict(found), "said": found.told()}
 
     async def delete(self, run: str) -> Response:
         """Delete a run permanently. Refused (409) while it is in progress."""
-        await self.desk.known(run)
+        await self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run goes on.", "Stop it first.")
         with refuse_as(HTTPStatus.CONFLICT):
@@ -205,11 +205,11 @@ class _Runs:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def one(self, run: str) -> dict[str, Any]:
-        await self.desk.known(run)
+        await self.desk.check_run(run)
         return await summary(self.desk, run, await asyncio.to_thread(conversations, self.desk))
 
     async def report(self, run: str) -> dict[str, Any]:
-        await self.desk.known(run)
+        await self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run has not ended.", "Watch its events, or stop it.")
         if await asyncio.to_thread(self.desk.store.ended, run):
@@ -224,7 +224,7 @@ class _Runs:
 
     async def draft(self, run: str) -> dict[str, str]:
         """The answer as far as it is written."""
-        await self.desk.known(run)
+        await self.desk.check_run(run)
         work = self.desk.live.get(run)
         written = work.telling.answer if work else None
         return {"html": await asyncio.to_thread(self._draft, run, written)}
@@ -259,7 +259,7 @@ class _Runs:
         if self.streams >= MOST_OPEN:
             raise too_many("Too many event streams are open.", "Close some pages.")
 
-        async def told() -> AsyncIterator[bytes]:
+        async def frame_events() -> AsyncIterator[bytes]:
             try:
                 async for events in self.desk.follow(run, number):
                     yield b"".join(event.frame for event in events) or BEAT
@@ -267,7 +267,7 @@ class _Runs:
                 self.streams -= 1
 
         self.streams += 1
-        return event_stream(told())
+        return event_stream(frame_events())
 
     async def stop(self, run: str) -> dict[str, Any]:
         await self.desk.stop(run)
@@ -286,7 +286,7 @@ class _Runs:
         if not self.desk.store.ended(run):
             raise conflict("This run has no events here.", "Resume it to continue it here.")
         trajectory = self.desk.store.load(run)
-        told = [*ended(trajectory), (END, {})]
+        told = [*last_events(trajectory), (END, {})]
         return b"".join(
             LoggedEvent.of(number, name, {"t": trajectory.seconds, **held}).frame
             for number, (name, held) in enumerate(told, start=1)
@@ -304,7 +304,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "question": trajectory.question,
         "status": trajectory.status.value,
-        "reason": ended_because(trajectory),
+        "reason": end_reason(trajectory),
         "notes": notes(trajectory, answer),
         "html": answer_html(answer),
         "markdown": markdown(trajectory),
@@ -312,7 +312,7 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "citations": citations_of(trajectory),
         "verified": checks.model_dump(mode="json") if checks else None,
         "recalled": [
-            item.model_dump(mode="json") | {"changed": contributed(trajectory, item)}
+            item.model_dump(mode="json") | {"changed": describe_contribution(trajectory, item)}
             for item in trajectory.recollections
         ],
         "stages": [
@@ -350,7 +350,7 @@ async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, An
 
     Raises Refused (404) if its folder is gone and it is not in progress.
     """
-    return await _summary(desk, *await asyncio.to_thread(_kept, desk, run, told))
+    return await _summary(desk, *await asyncio.to_thread(_read_run, desk, run, told))
 
 
 async def _summary(
@@ -360,7 +360,7 @@ async def _summary(
     if (work := desk.live.get(run)) is not None:
         return head | _at_work(desk, work)
     if trajectory is not None:
-        return head | _ended(trajectory)
+        return head | _outcome_of(trajectory)
     if await asyncio.to_thread(desk.store.running, run):
         reason = "another process is working on it"
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
@@ -372,7 +372,7 @@ async def _summary(
     return head | {"state": "ended", **said}
 
 
-def _kept(
+def _read_run(
     desk: RunDesk, run: str, told: Mapping[str, str]
 ) -> tuple[dict[str, Any], Trajectory | None]:
     """The question, and the outcome if it has ended; reads files."""
@@ -405,7 +405,7 @@ def _kept(
 
 
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
-    policy = desk.researchers.opened_before(work.model) if work.model else None
+    policy = desk.researchers.find_open(work.model) if work.model else None
     return {
         "state": work.state,
         "seconds": round(work.seconds, 1),
@@ -417,7 +417,7 @@ def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
     }
 
 
-def _ended(trajectory: Trajectory) -> dict[str, Any]:
+def _outcome_of(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "state": "ended",
         "status": trajectory.status.value,
@@ -457,29 +457,29 @@ class _Conversations:
 
     def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
         listing = self.desk.conversations.listed()
-        told = [self._told(each) for each in listing.conversations[:limit]]
+        told = [self._describe(each) for each in listing.conversations[:limit]]
         return {"threads": told, "problems": listing.problems}
 
     async def create(self, begun: Begun) -> dict[str, Any]:
         if begun.run is None:
             made = await asyncio.to_thread(self.desk.conversations.create, begun.title)
         else:
-            await self.desk.known(begun.run)
+            await self.desk.check_run(begun.run)
             made = await asyncio.to_thread(self.desk.conversations.after, begun.run)
-        return await asyncio.to_thread(self._told, made)
+        return await asyncio.to_thread(self._describe, made)
 
     async def one(self, thread: str) -> dict[str, Any]:
         found = await asyncio.to_thread(self.desk.conversation, thread)
         runs = []
         for run in found.runs:
             try:
-                await self.desk.known(run)
+                await self.desk.check_run(run)
                 runs.append(await summary(self.desk, run, {run: thread}))
             except RubricemError as error:
                 # Its folder is gone.
                 gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
                 runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
-        return {**await asyncio.to_thread(self._told, found), "runs": runs}
+        return {**await asyncio.to_thread(self._describe, found), "runs": runs}
 
     async def export(self, thread: str) -> Response:
         """The answered questions of a thread as one page, without this machine's paths and keys.
@@ -500,22 +500,22 @@ class _Conversations:
                     told.append(for_others(self.desk.store.load(run), self.desk.settings))
         if not told:
             raise conflict("Nothing in this thread is answered yet.", "Wait for its first report.")
-        return page(*told, title=self._told(conversation)["title"])
+        return page(*told, title=self._describe(conversation)["title"])
 
     def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
         self.desk.conversation(thread)
-        return self._told(self.desk.conversations.branch(thread, branched.run))
+        return self._describe(self.desk.conversations.branch(thread, branched.run))
 
     def rename(self, thread: str, titled: Titled) -> dict[str, Any]:
         self.desk.conversation(thread)
-        return self._told(self.desk.conversations.rename(thread, titled.title))
+        return self._describe(self.desk.conversations.rename(thread, titled.title))
 
     def delete(self, thread: str) -> Response:
         with refuse_as(HTTPStatus.NOT_FOUND):
             self.desk.conversations.delete(thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    def _told(self, conversation: Conversation) -> dict[str, Any]:
+    def _describe(self, conversation: Conversation) -> dict[str, Any]:
         """A conversation by its title, or by its first question; reads files."""
         first = self.desk.store.question(conversation.runs[0]) if conversation.runs else ""
         return {
@@ -553,12 +553,12 @@ def _origin(settings: Settings, name: str) -> str:
     return "" if found == DEFAULT_ORIGIN and name in settings.model_fields_set else found
 
 
-def _shown_value(value: object, hidden: set[str]) -> str:
+def _render_value(value: object, hidden: set[str]) -> str:
     """A setting's value in a line, without secrets."""
     if isinstance(value, SecretStr):
         return SET
     if isinstance(value, tuple):
-        return ", ".join(_shown_value(each, hidden) for each in value)
+        return ", ".join(_render_value(each, hidden) for each in value)
     if isinstance(value, Mapping):
         return ", ".join(str(name) for name in value)
     if value is None or isinstance(value, bool):
@@ -611,7 +611,7 @@ class _Server:
             "settings": [
                 {
                     "name": name,
-                    "value": _shown_value(getattr(settings, name), hidden),
+                    "value": _render_value(getattr(settings, name), hidden),
                     "origin": "" if user else _origin(settings, name),
                     "set": name in settings.model_fields_set,
                     "meaning": meanings()[name],

@@ -50,7 +50,7 @@ def folder_name(name: str) -> str:
     for form in (named, unicodedata.normalize("NFKC", named)):
         if wrong := _wrong(form):
             raise SettingsError(
-                f"{_said(name)} cannot name anything here: {wrong}.",
+                f"{_printable(name)} cannot name anything here: {wrong}.",
                 "Use letters, digits, spaces, dots, dashes and underscores.",
             )
     return named
@@ -61,7 +61,7 @@ def document_name(name: str) -> str:
     named = folder_name(name)
     if PurePath(named).suffix.lower() not in READERS:
         raise SettingsError(
-            f"{_said(name)} is of an unsupported kind.",
+            f"{_printable(name)} is of an unsupported kind.",
             f"Upload documents of these kinds: {', '.join(KINDS)}.",
         )
     return named
@@ -81,7 +81,7 @@ def _wrong(name: str) -> str:
     return next((fault for fault, found in faults.items() if found), "")
 
 
-def _said(name: str) -> str:
+def _printable(name: str) -> str:
     """The name in a printable form."""
     return ascii(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")
 
@@ -128,7 +128,7 @@ class Uploads:
             "request_bytes": REQUEST_BYTES,
             "kinds": KINDS,
         }
-        uploads = [self._shown(folder) for folder in self._folders()]
+        uploads = [self._describe(folder) for folder in self._folders()]
         return JSONResponse({"uploads": uploads, "limits": limits})
 
     async def upload(self, request: Request) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Uploads:
 
     def remove(self, name: str) -> dict[str, Any]:
         """Remove a folder: it disappears at once, its documents are deleted soon after."""
-        held = self._held(name)
+        held = self._find_folder(name)
         with writable(held):
             gone = self.folder / f"{_NEW}{uuid.uuid4().hex}"
             held.rename(gone)
@@ -157,7 +157,7 @@ class Uploads:
         return {"removed": name}
 
     def remove_document(self, name: str, document: str) -> dict[str, Any]:
-        folder = self._held(name)
+        folder = self._find_folder(name)
         if document not in _documents(folder):
             raise _unknown("document")
         with writable(folder / document):
@@ -178,7 +178,7 @@ class Uploads:
         finally:
             self._reserved -= share
 
-    def _shown(self, folder: Path) -> dict[str, Any]:
+    def _describe(self, folder: Path) -> dict[str, Any]:
         """A folder and its documents."""
         documents = []
         for name, state in _documents(folder).items():
@@ -199,7 +199,7 @@ class Uploads:
 
     def _take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
         """Add documents to a folder; existing ones of the same name are replaced."""
-        folder, named = folder_name(name), _named(documents)
+        folder, named = folder_name(name), _name_documents(documents)
         self._see_room(folder, named)
         with writable(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -221,7 +221,7 @@ class Uploads:
                 self._put(new, self.folder / folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-        return self._shown(self._held(folder))
+        return self._describe(self._find_folder(folder))
 
     def _folders(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -232,7 +232,7 @@ class Uploads:
             )
         return [path for path in sorted(self.folder.iterdir()) if _is_own_folder(path)]
 
-    def _held(self, name: str) -> Path:
+    def _find_folder(self, name: str) -> Path:
         """The existing folder of a name."""
         for path in self._folders():
             if path.name == name:
@@ -270,7 +270,7 @@ class Uploads:
         sync(self.folder)
 
 
-def _named(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
+def _name_documents(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
     named: dict[str, BinaryIO] = {}
     for name, file in documents:
         checked = document_name(name)
@@ -341,7 +341,7 @@ def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
 
 async def _form(request: Request, wanted: int, most: int) -> FormData:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise _malformed("it is not multipart/form-data")
+        raise _malformed_upload("it is not multipart/form-data")
     if most < wanted and "content-length" in request.headers:
         raise _too_large(most)
 
@@ -361,10 +361,10 @@ async def _form(request: Request, wanted: int, most: int) -> FormData:
     except _TooLarge:
         raise _too_large(most) from None
     except MultiPartException as error:
-        raise _malformed(error.message.rstrip(".")) from error
+        raise _malformed_upload(error.message.rstrip(".")) from error
     except ValueError as error:
         # What the parser itself cannot read.
-        raise _malformed("its parts cannot be told apart") from error
+        raise _malformed_upload("its parts cannot be told apart") from error
 
 
 def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
@@ -376,9 +376,9 @@ def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
         elif field == "documents" and isinstance(value, UploadFile):
             documents.append((value.filename or "", value.file))
         else:
-            raise _malformed("it holds other fields than one `folder` and `documents`")
+            raise _malformed_upload("it holds other fields than one `folder` and `documents`")
     if len(folders) > 2:
-        raise _malformed("it names several folders")
+        raise _malformed_upload("it names several folders")
     return folders[-1], documents
 
 
@@ -389,7 +389,7 @@ def _too_large(most: int) -> RequestRefused:
     )
 
 
-def _malformed(what: str) -> RequestRefused:
+def _malformed_upload(what: str) -> RequestRefused:
     return RequestRefused(
         HTTPStatus.BAD_REQUEST,
         f"The upload cannot be read: {what}.",

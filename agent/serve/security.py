@@ -202,7 +202,7 @@ class Security:
             )
         if path.startswith((*OWNERS, *OPEN)):
             return OWNER
-        return self._acted(headers) if who == OWNER else who or OWNER
+        return self._resolve_user(headers) if who == OWNER else who or OWNER
 
     def _check_host(self, host: str) -> None:
         name = host.strip().casefold()
@@ -264,7 +264,7 @@ class Security:
             return OWNER
         return self.users.by_cookie(shown) if self.users else None
 
-    def _acted(self, headers: Mapping[str, str]) -> str:
+    def _resolve_user(self, headers: Mapping[str, str]) -> str:
         """The user whose data the owner wants: by a header, or the page's choice."""
         users = self.users.all() if self.users else {}
         name = headers.get(AS_HEADER.casefold(), "")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from rubricem.agent.sources.documents import Folder, checked_out
+from rubricem.agent.sources.documents import Folder, fetch_repository
 from rubricem.agent.sources.fetch import WebPages
 from rubricem.agent.sources.index import (
     EMBEDDING,
@@ -237,7 +237,7 @@ def _repository(address: str, cache_dir: Path, on_progress: OnProgress | None) -
     _check_address(address)
     if on_progress is not None:
         on_progress(0, 0, "fetching the repository")
-    return checked_out(address, cache_dir.parent / "repositories")
+    return fetch_repository(address, cache_dir.parent / "repositories")
 
 
 def _check_address(address: str) -> None:
@@ -451,13 +451,13 @@ class Combined:
         return await self.search_any([query], limit)
 
     async def search_any(self, queries: Sequence[str], limit: int) -> list[Passage]:
-        async def tried(tool: SearchTool) -> list[Passage] | SourceError:
+        async def try_tool(tool: SearchTool) -> list[Passage] | SourceError:
             try:
                 return await search_any(tool, queries, limit)
             except SourceError as error:
                 return error
 
-        answers = await asyncio.gather(*map(tried, self._tools))
+        answers = await asyncio.gather(*map(try_tool, self._tools))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         passages = _in_turn(found, limit)

@@ -62,7 +62,7 @@ _MOST_SAID = 100_000
 """bytes of git's error output"""
 
 
-def checked_out(
+def fetch_repository(
     address: str,
     cache: Path,
     seconds: float = GIT_SECONDS,
@@ -115,13 +115,13 @@ class _Git:
 
     def run(self, *arguments: str) -> None:
         """Raises SubprocessError with git's error output."""
-        with self._begun(*arguments):
+        with self._start(*arguments):
             pass
 
     def check_out(self, what: str, url: str, most_bytes: int) -> None:
         """Check the files out, once it is known that they are not too many."""
         files, size = 0, 0
-        with self._begun("ls-tree", "-r", "-l", "-z", "--full-tree", what) as listing:
+        with self._start("ls-tree", "-r", "-l", "-z", "--full-tree", what) as listing:
             rest = b""
             while piece := listing.read(1 << 16):
                 *lines, rest = (rest + piece).split(b"\0")
@@ -138,7 +138,7 @@ class _Git:
         self.run("checkout", "--force", "--detach", what)
 
     @contextmanager
-    def _begun(self, *arguments: str) -> Iterator[IO[bytes]]:
+    def _start(self, *arguments: str) -> Iterator[IO[bytes]]:
         """Run git; yields its output while it is written."""
         known = (self.place / ".git").is_dir()
         command = [*_GIT, *(("-C", str(self.place)) if known else ()), *arguments]
@@ -206,7 +206,7 @@ class FoundFile:
     """time of its last change, in nanoseconds"""
 
 
-def found_files(root: Path) -> tuple[list[FoundFile], str]:
+def find_files(root: Path) -> tuple[list[FoundFile], str]:
     """Readable files under `root`, by path, without hidden ones and links that lead out of it.
 
     And what is to be said of those that were skipped (folders that cannot be listed, names that are
@@ -286,7 +286,7 @@ class DocumentCache:
             for file, known in batch.files:
                 if on_progress:
                     on_progress(done, len(files), f"reading {file.location}")
-                problem = self._kept(file, next(replies)) if known is None else known
+                problem = self._store(file, next(replies)) if known is None else known
                 if problem:
                     failed[file.location] = problem
                 done += 1
@@ -308,7 +308,7 @@ class DocumentCache:
                 sections = tuple(Section(**section) for section in known["sections"])
                 return Document(known["title"], sections, known["note"])
             path.unlink(missing_ok=True)
-            self._kept(file, *readers().submit([_job(file)]).result())
+            self._store(file, *readers().submit([_job(file)]).result())
         return None
 
     def digest(self, file: FoundFile) -> str:
@@ -328,7 +328,7 @@ class DocumentCache:
         jobs: list[Job] = []
         size = 0
         for file in islice(files, BATCH_FILES):
-            found.append((file, known := self._known(file)))
+            found.append((file, known := self._look_up(file)))
             if known is None:
                 size += file.size
                 jobs.append(_job(file))
@@ -336,7 +336,7 @@ class DocumentCache:
                 break
         return _Batch(found, readers().submit(jobs) if jobs else None)
 
-    def _known(self, file: FoundFile) -> str | None:
+    def _look_up(self, file: FoundFile) -> str | None:
         """Why a file cannot be read, "" for one that was read before, None for a new one."""
         if file.size > MOST_BYTES:
             return f"{file.location} is larger than {MOST_BYTES // 1_000_000} MB. Split it."
@@ -345,7 +345,7 @@ class DocumentCache:
         except OSError as cause:
             return f"{file.location} could not be opened: {cause.strerror}."
 
-    def _kept(self, file: FoundFile, reply: Reply) -> str:
+    def _store(self, file: FoundFile, reply: Reply) -> str:
         """Cache what was read of a file; returns why it could not be read, or ""."""
         if isinstance(reply, SourceError):
             # Not cached: the remedy may lie outside the file, such as a missing library.
@@ -410,7 +410,7 @@ class Folder(Indexed):
     def _open(self) -> LexicalIndex | HybridIndex:
         if not self._root.is_dir():
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
-        files, left = found_files(self._root)
+        files, left = find_files(self._root)
         if self._index is None or files != self._files:
             failed = self._documents.read(files, self._on_progress)
             lexical = self._lexical(files, failed)

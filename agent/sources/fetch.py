@@ -66,7 +66,7 @@ class Target:
     numbers: tuple[str, ...]
 
 
-def _parsed(address: str) -> httpx.URL:
+def _parse(address: str) -> httpx.URL:
     """The address in its normal form, without fragment.
 
     Raises SourceError unless it is an http or https address of a host, without a password.
@@ -88,7 +88,7 @@ def _parsed(address: str) -> httpx.URL:
 def normal(address: str) -> str:
     """A form that two spellings of one address share; "" if it is no web address."""
     try:
-        return str(_parsed(address))
+        return str(_parse(address))
     except SourceError:
         return ""
 
@@ -105,7 +105,7 @@ def addresses_in(text: str) -> list[str]:
     return list(filter(None, found))
 
 
-async def resolved(host: str, port: int) -> Sequence[str]:
+async def resolve_host(host: str, port: int) -> Sequence[str]:
     """The system's resolver, a `Resolve`."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -115,7 +115,7 @@ async def resolved(host: str, port: int) -> Sequence[str]:
 class AddressGuard:
     """Resolves an address, or refuses it."""
 
-    def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolved) -> None:
+    def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolve_host) -> None:
         """`allowed`: hosts, or host:port, that may be private."""
         self._allowed = frozenset(entry.lower().rstrip(".") for entry in allowed)
         self._resolve = resolve
@@ -123,12 +123,12 @@ class AddressGuard:
     @classmethod
     def of(cls, address: str) -> Self:
         """A guard that allows the host and port of an address to be private."""
-        url = _parsed(address)
+        url = _parse(address)
         return cls((f"{url.host}:{url.port or PORTS[url.scheme]}",))
 
     async def target(self, address: str) -> Target:
         """The address with the numbers to connect to. Raises SourceError if none is allowed."""
-        url = _parsed(address)
+        url = _parse(address)
         port = url.port or PORTS[url.scheme]
         try:
             texts = await self._resolve(url.raw_host.decode("ascii"), port)
@@ -148,11 +148,11 @@ class AddressGuard:
         number = _number(text)
         if number is None:
             return False
-        if all(_public(each) for each in _meant(number)):
+        if all(_public(each) for each in _numbers_within(number)):
             return True
         named = {host.lower().rstrip("."), f"{host.lower().rstrip('.')}:{port}"} & self._allowed
         # Not even an allowed name may lead to these.
-        own = any(each.is_link_local or each in _METADATA for each in _meant(number))
+        own = any(each.is_link_local or each in _METADATA for each in _numbers_within(number))
         return bool(named) and (not own or _number(host) == number)
 
 
@@ -163,7 +163,7 @@ def _number(text: str) -> Address | None:
         return None
 
 
-def _meant(number: Address) -> Iterator[Address]:
+def _numbers_within(number: Address) -> Iterator[Address]:
     """The number, and the IPv4 ones embedded in it."""
     yield number
     if isinstance(number, IPv6Address):
@@ -305,7 +305,7 @@ class Fetcher:
             async with self._response(target) as response:
                 if not response.has_redirect_location:
                     return await self._read(target, response)
-                address = str(_parsed(str(target.url.join(response.headers["location"]))))
+                address = str(_parse(str(target.url.join(response.headers["location"]))))
         raise SourceError(f"{_host(address)} redirects without end.")
 
     @asynccontextmanager
@@ -390,7 +390,7 @@ def packing_of(headers: Mapping[str, str]) -> str:
 
 
 def _host(address: str) -> str:
-    return _parsed(address).host
+    return _parse(address).host
 
 
 KEPT_SECONDS = 24 * 3600.0

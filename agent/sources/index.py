@@ -200,16 +200,16 @@ class IndexSegment:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.rows: NDArray[np.void] = _mapped(folder / "rows.npy")
+        self.rows: NDArray[np.void] = _map_array(folder / "rows.npy")
         whole = int(self.rows["end"][-1]) if len(self.rows) else 0
         if (folder / "passages.jsonl").stat().st_size != whole:
             raise ValueError("the passages are cut short")
         self._bytes: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
         if whole:
             self._bytes = np.memmap(folder / "passages.jsonl", dtype=np.uint8, mode="r")
-        self._words: NDArray[np.uint64] = _mapped(folder / "words.npy")
-        self._starts: NDArray[np.int64] = _mapped(folder / "starts.npy")
-        self._postings: NDArray[np.uint32] = _mapped(folder / "postings.npy")
+        self._words: NDArray[np.uint64] = _map_array(folder / "words.npy")
+        self._starts: NDArray[np.int64] = _map_array(folder / "starts.npy")
+        self._postings: NDArray[np.uint32] = _map_array(folder / "postings.npy")
         told = json.loads((folder / "notes.json").read_text("utf-8"))
         self.notes: tuple[str, ...] = tuple(told)
         """what the maker of the index reports about it"""
@@ -232,7 +232,7 @@ class IndexSegment:
         return found
 
 
-def _mapped(path: Path) -> NDArray[Any]:
+def _map_array(path: Path) -> NDArray[Any]:
     # A plain array over the map: numpy's class for maps makes each small step three times as long.
     return np.asarray(np.load(path, mmap_mode="r"))
 
@@ -258,7 +258,7 @@ class LexicalIndex:
         """At most `limit` rows that share a word with the query, with their scores, best first."""
         languages = self._languages(query)
         names = _exact_names(_raw(query))
-        known = [found for name in names for found in self._known_names(name)]
+        known = [found for name in names for found in self._indexed_names(name)]
         # A passage has a word in one of its forms.
         said = reduce(or_, (Counter(words(query, code)) for code in languages)).elements()
         headings = reduce(or_, (_headings_in(query, code) for code in languages))
@@ -321,7 +321,7 @@ class LexicalIndex:
         each = zip(self.passages.firsts, self.segments, strict=True)
         return [(first, p) for first, segment in each if len(p := segment.postings(key))]
 
-    def _known_names(self, name: str, hops: int = 0) -> list[str]:
+    def _indexed_names(self, name: str, hops: int = 0) -> list[str]:
         """The words under which passages of this name are indexed: its own, and its aliases'."""
         found = [name] if self._postings(name) else []
         parts = name.removeprefix("=").split(".")
@@ -329,7 +329,7 @@ class LexicalIndex:
             whole = ".".join(parts[:cut])
             above = self._see.get(f"{whole}.", ()) if cut < len(parts) and not found else ()
             for other in (*self._see.get(whole, ()), *above):
-                if more := self._known_names("=" + ".".join([other, *parts[cut:]]), hops + 1):
+                if more := self._indexed_names("=" + ".".join([other, *parts[cut:]]), hops + 1):
                     return [*found, *more]
         return found
 

@@ -110,7 +110,7 @@ class Library:
     def read(self) -> Documentation:
         """Its documentation; if reading it failed, it says so."""
         try:
-            with _uncollected():
+            with _pause_collector():
                 if self.distribution is None:
                     return Documentation.of_library()
                 return Documentation.of_distribution(self.distribution)
@@ -125,7 +125,7 @@ def _key(*parts: str) -> str:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     """Syntax trees have no cycles, but keep the garbage collector busy (a fifth of the time)."""
     running = gc.isenabled()
     gc.disable()
@@ -145,7 +145,7 @@ class LibrariesIndex(LexicalIndex):
         self._sizes = [len(segment.rows) for _, segment in found]
 
     def weights(self, query: str) -> NDArray[np.float32]:
-        said = _said(query)
+        said = _words_of(query)
         named = [bool(library.names & said) for library in self._libraries]
         standard = [library.distribution is None for library in self._libraries]
         beside, others = (_BESIDE_WEIGHT, _OTHER_WEIGHT) if any(named) else (1.0, _OUTSIDE_WEIGHT)
@@ -153,7 +153,7 @@ class LibrariesIndex(LexicalIndex):
         return self._weights * np.repeat(share, self._sizes)
 
 
-def _said(query: str) -> set[str]:
+def _words_of(query: str) -> set[str]:
     """The words of a query that may name libraries."""
     said = {word.replace("-", "_") for word in re.findall(r"[\w.-]+", query.lower())}
     said |= {word.partition(".")[0] for word in said}
@@ -167,7 +167,7 @@ class Shelf:
         """`path`: where distributions are searched; None: where this process imports from."""
         self._cache_dir = cache_dir
         self._folder = cache_dir / f"python-{INDEX_VERSION}.{WORDS_VERSION}"
-        self.libraries = [Library.standard(), *map(Library.of, installed(path))]
+        self.libraries = [Library.standard(), *map(Library.of, find_distributions(path))]
 
     def place(self, library: Library) -> Path:
         name = re.sub(r"[^\w.-]", "_", library.name)
@@ -219,7 +219,7 @@ class Shelf:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-def installed(path: Sequence[str] | None = None) -> list[Distribution]:
+def find_distributions(path: Sequence[str] | None = None) -> list[Distribution]:
     """The installed distributions by name; of two with one name the first on the path.
 
     `path`: where to search for them; None: where this process imports from. This program itself is
@@ -263,14 +263,14 @@ class PythonDocs(Indexed):
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         await self._ready()
-        if named := self._named(query):
+        if named := self._find_named(query):
             async with self._opening:
                 await asyncio.to_thread(self._read, named)
         return await super().search(query, limit)
 
-    def _named(self, query: str) -> list[Library]:
+    def _find_named(self, query: str) -> list[Library]:
         """The libraries that a query names and that are not read yet, small ones first."""
-        said = _said(query)
+        said = _words_of(query)
         return [one for one in self._unread if one.names & said][:_MOST_NAMED]
 
     def _read(self, named: Sequence[Library]) -> None:

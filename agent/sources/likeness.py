@@ -39,7 +39,7 @@ def shingles(text: str) -> Shingles:
     return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
 
 
-def contained(left: Shingles, right: Shingles) -> bool:
+def is_contained(left: Shingles, right: Shingles) -> bool:
     """Whether most of the smaller text is in the larger one."""
     least = min(len(left), len(right))
     return least >= LEAST and len(left & right) >= CONTAINED * least
@@ -72,8 +72,8 @@ class Excerpts:
         if not address:
             return ""
         found = shingles(passage.text)
-        others = (i for i, where, seen in self._seen if where != address and contained(seen, found))
-        return next(others, "")
+        others = (entry for entry in self._seen if entry[1] != address)
+        return next((i for i, _, seen in others if is_contained(seen, found)), "")
 
     def add(self, identifier: str, passage: Passage) -> None:
         if address := normal(passage.location):

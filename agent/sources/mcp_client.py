@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
+async def open_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
     """A client connected to the server. Raises whatever error occurred."""
     # It takes 0.6 s of a core, and other runs have the event loop.
     await asyncio.to_thread(needed, "mcp", "mcp", f"The MCP server {name}")
@@ -60,11 +60,11 @@ async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]
     async with Client(transport, client_info=told, cache=None) as client:
         # Held against the server's own schema, whose patterns may take time without end, a reply
         # would stop the event loop; what is read of it here needs no schema.
-        client.session.validate_tool_result = _taken  # type: ignore[method-assign]
+        client.session.validate_tool_result = _accept  # type: ignore[method-assign]
         yield client
 
 
-async def _taken(name: str, result: Any) -> None:
+async def _accept(name: str, result: Any) -> None:
     """Validate nothing: the result is taken as it is."""
 
 
@@ -153,9 +153,9 @@ class Connection:
 
     async def offers(self) -> list[Offer]:
         """The allowed tools of the server. Raises SourceError."""
-        client = await self._connected()
+        client = await self._connect()
         found: list[Offer] = []
-        async with self._bounded("list its tools"):
+        async with self._limit_time("list its tools"):
             cursor = None
             for _ in range(MOST_PAGES):
                 page = await client.list_tools(cursor=cursor)
@@ -170,8 +170,8 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
         """The `CallToolResult` of one call. Raises SourceError, also for an error of the tool."""
-        client = await self._connected()
-        async with self._bounded(f"answer the call of {tool}"):
+        client = await self._connect()
+        async with self._limit_time(f"answer the call of {tool}"):
             result = await client.call_tool(tool, arguments)
         if result.is_error:
             said = " ".join(b.text for b in result.content if b.type == "text")
@@ -189,11 +189,11 @@ class Connection:
             await asyncio.wait([task], timeout=LEAVING)
             task.cancel()
 
-    async def _connected(self) -> "Client":
+    async def _connect(self) -> "Client":
         async with self._lock:
             if self._client is None or self._task is None or self._task.done():
                 await self.aclose()
-                async with self._bounded("answer when it was connected to"):
+                async with self._limit_time("answer when it was connected to"):
                     self._client = await self._open()
             return self._client
 
@@ -211,7 +211,7 @@ class Connection:
 
     async def _hold(self, opened: "asyncio.Future[Client]", closing: asyncio.Event) -> None:
         try:
-            async with opened_client(self._name, self._server) as client:
+            async with open_client(self._name, self._server) as client:
                 if not opened.done():
                     opened.set_result(client)
                 await closing.wait()
@@ -221,7 +221,7 @@ class Connection:
                 opened.set_exception(error)
 
     @asynccontextmanager
-    async def _bounded(self, doing: str) -> AsyncIterator[None]:
+    async def _limit_time(self, doing: str) -> AsyncIterator[None]:
         """Run within the server's time limit; any error becomes one sentence."""
         place = f"The MCP server {self._name}"
         try:
@@ -287,7 +287,7 @@ def passages_of(
     if not texts and structured is not None:
         texts.append(json.dumps(structured, ensure_ascii=False, indent=1))
     rows = _rows(structured) or [row for text in texts for row in _rows(_json(text))]
-    found = list(_listed(rows, name))
+    found = list(_row_passages(rows, name))
     if not rows:
         pieces = _pieces("\n\n".join(texts))
         found = [Passage(name, f"mcp:{name}", place, piece) for piece in pieces]
@@ -320,7 +320,7 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
     return next((row[n] for n in names if isinstance(row.get(n), str) and row[n].strip()), "")
 
 
-def _listed(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Passage]:
+def _row_passages(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Passage]:
     left = MOST_CHARACTERS
     for row in rows[:MOST_ROWS]:
         text = _first(row, _TEXTS)[:left]
@@ -365,7 +365,7 @@ class Equipped:
 
     async def prepare(self) -> tuple[str, ...]:
         search = asyncio.ensure_future(self._search_tool.prepare())
-        problems = await asyncio.gather(*map(self._asked, self._connections))
+        problems = await asyncio.gather(*map(self._ask_offers, self._connections))
         return (*await search, *(problem for problem in problems if problem))
 
     async def look_again(self) -> list[str]:
@@ -376,7 +376,7 @@ class Equipped:
         now = self._clock()
         for name in [n for n, since in self._missing.items() if now - since >= AGAIN]:
             if name not in self._asking:
-                self._asking[name] = asyncio.create_task(self._asked(name))
+                self._asking[name] = asyncio.create_task(self._ask_offers(name))
         if self._asking:
             await asyncio.wait(self._asking.values(), timeout=PATIENCE)
         ended = [name for name, task in self._asking.items() if task.done()]
@@ -384,7 +384,7 @@ class Equipped:
         back = [name for name in said if name not in self._missing]
         return [said[n] or f"The tools of the MCP server {n} can be called now." for n in back]
 
-    async def _asked(self, name: str) -> str:
+    async def _ask_offers(self, name: str) -> str:
         """Ask a server for its tools; returns what went wrong, in a sentence, or ""."""
         try:
             offers = await self._connections[name].offers()
@@ -402,7 +402,7 @@ class Equipped:
     async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
         """A tool's result as passages, and a note. Raises SourceError of one sentence."""
         server, _, tool = name.partition(".")
-        problem = "" if name in self.offers else await self._asked(server)
+        problem = "" if name in self.offers else await self._ask_offers(server)
         if name not in self.offers:
             raise SourceError(problem)
         arguments = self.offers[name].arguments(written)
@@ -429,16 +429,16 @@ class Pinned(httpx2.AsyncBaseTransport):
         *others, last = target.numbers
         for number in others:
             with suppress(httpx2.ConnectError):
-                return await self._sent(request, target, number)
-        return await self._sent(request, target, last)
+                return await self._send(request, target, number)
+        return await self._send(request, target, last)
 
-    async def _sent(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
+    async def _send(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
         # Not above: the module takes half a second, and servers are also started as programs.
-        from rubricem.agent.models.openai_client import ReplyLimits, bounded
+        from rubricem.agent.models.openai_client import ReplyLimits, bound_reply
 
         reply = await self._network.handle_async_request(_to(request, target, number))
         try:
-            return bounded(reply, ReplyLimits(MOST_BYTES, MOST_VALUE, MOST_MARKS))
+            return bound_reply(reply, ReplyLimits(MOST_BYTES, MOST_VALUE, MOST_MARKS))
         except httpx2.DecodingError:
             await reply.aclose()
             raise

@@ -255,7 +255,7 @@ def _compiled_passages(modules: Iterable[ModuleSource]) -> list[Passage]:
     passages: list[Passage] = []
     names = {module.name for module in modules}
     for name in sorted(sys.stdlib_module_names - names - _MODULES_LEFT_OUT):
-        if not name.startswith("_") and (compiled := _compiled(name)):
+        if not name.startswith("_") and (compiled := _import_compiled(name)):
             passages += _named_passages(name, compiled, sorted(vars(compiled)))
     for module in modules:
         taken_from: dict[str, list[str]] = {origin: ["*"] for origin in module.stars}
@@ -264,12 +264,12 @@ def _compiled_passages(modules: Iterable[ModuleSource]) -> list[Passage]:
                 taken_from.setdefault(origin, []).append(name)
         for origin, taken in taken_from.items():
             internal = origin.startswith("_") or "*" in taken
-            if internal and origin not in names and (compiled := _compiled(origin)):
+            if internal and origin not in names and (compiled := _import_compiled(origin)):
                 passages += _named_passages(module.name, compiled, taken, module)
     return passages
 
 
-def _compiled(name: str) -> ModuleType | None:
+def _import_compiled(name: str) -> ModuleType | None:
     """A builtin or extension module of the library, imported; None for any other."""
     if name not in sys.stdlib_module_names or _NOT_IMPORTED.match(name):
         return None

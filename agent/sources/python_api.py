@@ -174,11 +174,11 @@ class _SourceReader:
                 self._private[node.name] = node
             return
         name = f"{outer}.{node.name}" if outer else node.name
-        doc = ast.get_docstring(node, clean=False) or self._decorated(node)
-        like = "" if doc else _copied(node)
+        doc = ast.get_docstring(node, clean=False) or self._decorator_texts(node)
+        like = "" if doc else _find_original(node)
         if isinstance(node, ast.ClassDef):
             if not outer:
-                self.module.bases[name] = tuple(filter(None, map(_dotted, node.bases)))
+                self.module.bases[name] = tuple(filter(None, map(_path_of, node.bases)))
             shown = class_signature(node)
             if not shown and not doc and node.bases:
                 shown = f": a class made of {', '.join(map(ast.unparse, node.bases))}"
@@ -191,11 +191,11 @@ class _SourceReader:
     def _note_documenting(self, node: Function) -> None:
         """Remember a function whose body documents what the function is called with."""
         for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
-            if _dotted(call.func).rpartition(".")[2] in ("add_docstr", "add_newdoc"):
+            if _path_of(call.func).rpartition(".")[2] in ("add_docstr", "add_newdoc"):
                 self._documenting[node.name] = [arg.arg for arg in node.args.args], call
                 return
 
-    def _decorated(self, node: Function | ast.ClassDef) -> str:
+    def _decorator_texts(self, node: Function | ast.ClassDef) -> str:
         """The literal texts that decorators for documentation are called with."""
         found: list[str] = []
         for call in _documenting_decorators(node):
@@ -226,9 +226,9 @@ class _SourceReader:
 
     def _call(self, call: ast.Call) -> None:
         """What `add_docstr(module.name, doc)` and `add_newdoc` change."""
-        called = _dotted(call.func)
+        called = _path_of(call.func)
         if called in self._documenting:
-            called, args = _bound(*self._documenting[called], call.args)
+            called, args = _bind(*self._documenting[called], call.args)
         else:
             args = call.args
         package = self.module.name
@@ -267,15 +267,15 @@ class _SourceReader:
                 case ast.Name("__about__"), ast.expr() as about:
                     self._add("", "", self._string(about))
                 case ast.Attribute(owner, "__doc__"), ast.Attribute(other, "__doc__"):
-                    self.module.add(Documented(_dotted(owner), "", "", like=_dotted(other)))
-                case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _dotted(owner):
-                    self._add(_dotted(owner), "", self._string(doc))
+                    self.module.add(Documented(_path_of(owner), "", "", like=_path_of(other)))
+                case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _path_of(owner):
+                    self._add(_path_of(owner), "", self._string(doc))
                 case ast.Name(name), value:
                     self.module.defined.add(name)
                     if value is not None:
-                        self._named_value(name, value)
+                        self._add_value(name, value)
 
-    def _named_value(self, name: str, value: ast.expr) -> None:
+    def _add_value(self, name: str, value: ast.expr) -> None:
         """What a module-level name stands for: a text, a function or class, an instance."""
         known = self.module.defined | self.module.imported.keys()
         match value:
@@ -292,7 +292,7 @@ class _SourceReader:
                 method = f"{self._instances[instance]}.{attribute}"
                 for item in [item for item in self.module.documented if item.name == method][:1]:
                     self._add(name, item.signature, item.text)
-            case ast.Call(func, [_, doc, *_]) if _dotted(func).endswith("add_docstr"):
+            case ast.Call(func, [_, doc, *_]) if _path_of(func).endswith("add_docstr"):
                 self._add(name, "", self._string(doc))
             case ast.Call(ast.Name(made)):
                 self._instance(name, made)
@@ -346,12 +346,12 @@ class _SourceReader:
                 return self._string(inner)
             case ast.Call(ast.Attribute(text, _)) if found := self._string(text):
                 return found
-            case ast.Call(func, [text]) if _dotted(func).endswith(("dedent", "cleandoc")):
+            case ast.Call(func, [text]) if _path_of(func).endswith(("dedent", "cleandoc")):
                 return self._string(text)
         return None
 
 
-def _bound(
+def _bind(
     parameters: Sequence[str], inner: ast.Call, given: Sequence[ast.expr]
 ) -> tuple[str, list[ast.expr]]:
     """The inner call with what the outer one was given.
@@ -367,15 +367,15 @@ def _bound(
             return given[-1] if local and given else values.get(node.id, node)
 
     args = [InPlace().visit(ast.parse(ast.unparse(arg), mode="eval").body) for arg in inner.args]
-    return _dotted(inner.func), args
+    return _path_of(inner.func), args
 
 
 def _target(value: ast.expr) -> str:
     """The dotted name of what is documented, also as `getattr(owner, "name")`."""
     match value:
         case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str() as name), *_]):
-            return f"{_dotted(owner)}.{name}" if _dotted(owner) else ""
-    return _dotted(value)
+            return f"{_path_of(owner)}.{name}" if _path_of(owner) else ""
+    return _path_of(value)
 
 
 def _without_private(name: str) -> str:
@@ -385,28 +385,28 @@ def _without_private(name: str) -> str:
 
 def _documenting_decorators(node: Function | ast.ClassDef) -> Iterator[ast.Call]:
     for call in node.decorator_list:
-        if isinstance(call, ast.Call) and "doc" in _dotted(call.func).rpartition(".")[2].lower():
+        if isinstance(call, ast.Call) and "doc" in _path_of(call.func).rpartition(".")[2].lower():
             yield call
 
 
-def _copied(node: Function | ast.ClassDef) -> str:
+def _find_original(node: Function | ast.ClassDef) -> str:
     """What a decorator says the object's documentation is that of; "" where none does."""
     for call in _documenting_decorators(node):
         for arg in call.args:
-            if found := _dotted(arg):
+            if found := _path_of(arg):
                 return found
     return ""
 
 
-def _dotted(value: ast.expr) -> str:
+def _path_of(value: ast.expr) -> str:
     """`a.b.c` of an expression that is one, without what stands in square brackets; else ""."""
     match value:
         case ast.Name(name):
             return name
         case ast.Attribute(inner, name):
-            return f"{found}.{name}" if (found := _dotted(inner)) else ""
+            return f"{found}.{name}" if (found := _path_of(inner)) else ""
         case ast.Subscript(inner):
-            return _dotted(inner)
+            return _path_of(inner)
     return ""
 
 
@@ -415,8 +415,8 @@ def class_signature(node: ast.ClassDef) -> str:
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return signature(item, method=True)
-    marks = [_dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
-    marks += map(_dotted, node.bases)
+    marks = [_path_of(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
+    marks += map(_path_of, node.bases)
     if not any(re.search(r"dataclass|\battrs?\b|define|NamedTuple|TypedDict", m) for m in marks):
         return ""
     fields = [
@@ -424,7 +424,7 @@ def class_signature(node: ast.ClassDef) -> str:
         for item in node.body
         if isinstance(item, ast.AnnAssign) and not _assigned_name(item).startswith("_")
     ]
-    return f"({_shortened(', '.join(fields))})" if fields else ""
+    return f"({_shorten(', '.join(fields))})" if fields else ""
 
 
 def signature(node: Function, method: bool) -> str:
@@ -433,19 +433,19 @@ def signature(node: Function, method: bool) -> str:
     each = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
     typed = [arg for arg in each if arg is not None and arg.annotation is not None]
     # Nobody unparses so many types for them to be lost: that took most of the time.
-    full = _unparsed(args, method) if len(typed) < _MANY_TYPED else ""
+    full = _unparse(args, method) if len(typed) < _MANY_TYPED else ""
     if not full or len(full) > _MOST_TYPED:
         for arg in typed:
             arg.annotation = None
-        full = _unparsed(args, method)
-    return f"({_shortened(full)})"
+        full = _unparse(args, method)
+    return f"({_shorten(full)})"
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MOST_SIGNATURE else text[: _MOST_SIGNATURE - 1].rstrip() + "…"
 
 
-def _unparsed(args: ast.arguments, method: bool) -> str:
+def _unparse(args: ast.arguments, method: bool) -> str:
     text = ast.unparse(args)
     if not method:
         return text
@@ -566,7 +566,7 @@ class PublicNames:
         self._find()
 
     def _find(self) -> None:
-        offered = list(self._offered())
+        offered = list(self._find_offers())
         for alias, home in offered:
             origin = self._modules[alias.rpartition(".")[0]]
             if origin.package or origin.exported or is_private(home[0]):
@@ -583,7 +583,7 @@ class PublicNames:
                     known = self.renamed.get((home, last), alias)
                     self.renamed[home, last] = min(known, alias, key=_order)
 
-    def _offered(self) -> Iterator[tuple[str, Home]]:
+    def _find_offers(self) -> Iterator[tuple[str, Home]]:
         """Each name under which a module offers what another one defines."""
         for module in self._modules.values():
             if is_private(module.name) or not (module.package or module.exported or module.stars):
@@ -716,7 +716,7 @@ class PublicApi:
             for module in modules
             for name, bases in module.bases.items()
         }
-        self._taken = self._taken_in()
+        self._taken = self._find_absorbed()
 
     def see(self) -> dict[str, list[str]]:
         """Other names of an object -> its public name; "class." -> what the class is made of."""
@@ -778,7 +778,7 @@ class PublicApi:
         """The public name of a class; "" where it has none."""
         return self.names.symbol(home[0], Documented(home[1], "", "")) or ""
 
-    def _taken_in(self) -> dict[Home, list[Home]]:
+    def _find_absorbed(self) -> dict[Home, list[Home]]:
         """Public class -> the internal classes that it is made of, and that few others are."""
         found: dict[Home, list[Home]] = {}
         heirs: dict[Home, int] = {}

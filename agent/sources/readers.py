@@ -185,7 +185,7 @@ def by_heading(lines: Iterable[Line]) -> list[Section]:
     return sections
 
 
-def _titled(path: Path, sections: list[Section], note: str, title: str = "") -> Document:
+def _make_document(path: Path, sections: list[Section], note: str, title: str = "") -> Document:
     first = next((s.heading for s in sections if s.heading), path.stem)
     title = one_line(title or first.partition(" > ")[0], LONGEST_NAME)
     return Document(title, tuple(sections), note)
@@ -203,12 +203,12 @@ LONGEST_LINE = 100_000
 _LINES_EACH = 40
 
 
-def _headed(sections_of: Callable[[str], list[Section]]) -> Callable[[Path], Document]:
+def _headings_reader(sections_of: Callable[[str], list[Section]]) -> Callable[[Path], Document]:
     """A reader of text whose headings `sections_of` finds."""
 
     def read(path: Path) -> Document:
         text, note = decode(path.read_bytes())
-        return _titled(path, sections_of(text), note)
+        return _make_document(path, sections_of(text), note)
 
     return read
 
@@ -371,7 +371,7 @@ def _gap_before(element: html.HtmlElement, usual: str) -> str:
 def _read_html(path: Path) -> Document:
     text, note = decode(path.read_bytes())
     title, lines = html_lines(html_tree(text))
-    return _titled(path, by_heading(lines), note, title)
+    return _make_document(path, by_heading(lines), note, title)
 
 
 MOST_BYTES = 100_000_000
@@ -401,12 +401,12 @@ class _Package(ZipFile):
         return super().open(*given, **named)
 
 
-def _packed(
+def _package_reader(
     read: Callable[[ZipFile, str], tuple[str, list[Section]]],
 ) -> Callable[[Path], Document]:
     """A reader of a package; `read` gives its title, or "", and its sections."""
 
-    def opened(path: Path) -> Document:
+    def read_package(path: Path) -> Document:
         kind = path.suffix.lower().removeprefix(".")
         with path.open("rb") as file:
             if file.read(4) == _OLD_OR_ENCRYPTED:
@@ -422,9 +422,9 @@ def _packed(
                 f"{path.name} is no {kind} file.",
                 f"Open it in a program that reads it, and save it as {kind}.",
             ) from cause
-        return _titled(path, sections, "", title)
+        return _make_document(path, sections, "", title)
 
-    return opened
+    return read_package
 
 
 def _of_word(package: ZipFile, name: str) -> tuple[str, list[Section]]:
@@ -452,10 +452,10 @@ def _part(package: ZipFile, part: str, name: str) -> etree._Element | None:
     if part not in package.NameToInfo:
         return None
     parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True)
-    return etree.fromstring(_unpacked(package, part, name), parser)
+    return etree.fromstring(_unpack(package, part, name), parser)
 
 
-def _unpacked(package: ZipFile, part: str, name: str) -> bytes:
+def _unpack(package: ZipFile, part: str, name: str) -> bytes:
     with package.open(part) as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -465,7 +465,7 @@ def _unpacked(package: ZipFile, part: str, name: str) -> bytes:
     return content
 
 
-def _related(package: ZipFile, part: str, name: str) -> dict[str, str]:
+def _relations_of(package: ZipFile, part: str, name: str) -> dict[str, str]:
     """The parts that a part refers to, by the ids it has for them."""
     folder, _, file = part.rpartition("/")
     rels = _part(package, f"{folder}/_rels/{file}.rels", name)
@@ -478,7 +478,7 @@ def _related(package: ZipFile, part: str, name: str) -> dict[str, str]:
 
 def _in_order(package: ZipFile, part: str, item: str, name: str) -> Iterator[tuple[str, str]]:
     """(name, part) of what a part lists as elements called `item`."""
-    related = _related(package, part, name)
+    related = _relations_of(package, part, name)
     if (root := _part(package, part, name)) is None:
         raise SourceError(f"{name} holds no document.", "Save it anew.")
     for element in root.iter(f"{{*}}{item}"):
@@ -494,12 +494,12 @@ def _of_slides(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     listed = _in_order(package, "ppt/presentation.xml", "sldId", name)
     for number, (_, part) in enumerate(listed, start=1):
         lines, title = list[str](), ""
-        notes = [p for p in _related(package, part, name).values() if "/notesSlides/" in p]
+        notes = [p for p in _relations_of(package, part, name).values() if "/notesSlides/" in p]
         for each in (part, *notes):
             root = _part(package, each, name)
             for shape in () if root is None else root.iter("{*}sp", "{*}tr"):
                 kind = next((_attribute(e, "type") for e in shape.iter("{*}ph")), "")
-                told = _shown(shape)
+                told = _paragraphs_of(shape)
                 if kind in ("title", "ctrTitle"):
                     title = title or " ".join(told)
                 elif kind not in ("sldNum", "dt", "ftr", "sldImg"):
@@ -510,7 +510,7 @@ def _of_slides(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     return _core_title(package, name), sections
 
 
-def _shown(shape: etree._Element) -> list[str]:
+def _paragraphs_of(shape: etree._Element) -> list[str]:
     """The non-empty paragraphs of a shape, or of a table's row."""
     found = ("".join(t.text or "" for t in p.iter("{*}t")) for p in shape.iter("{*}p"))
     return [text for text in found if text.strip()]
@@ -519,8 +519,8 @@ def _shown(shape: etree._Element) -> list[str]:
 def _of_sheets(package: ZipFile, name: str) -> tuple[str, list[Section]]:
     """The rows of each sheet, with its name as heading."""
     strings = _part(package, "xl/sharedStrings.xml", name)
-    shared = [] if strings is None else [_joined(e) for e in strings if _tag(e) == "si"]
-    dates = _dated(_part(package, "xl/styles.xml", name))
+    shared = [] if strings is None else [_join_texts(e) for e in strings if _tag(e) == "si"]
+    dates = _date_styles(_part(package, "xl/styles.xml", name))
     sections: list[Section] = []
     for sheet, part in _in_order(package, "xl/workbook.xml", "sheet", name):
         root = _part(package, part, name)
@@ -540,7 +540,7 @@ def _cells(row: etree._Element, shared: list[str], dates: Collection[int]) -> li
         for letter in _attribute(cell, "r").rstrip("0123456789").upper()[:3]:
             column = column * 26 + ord(letter) - 64
         cells += [""] * (min(column, MOST_COLUMNS) - 1 - len(cells))
-        text = _joined(cell) if _attribute(cell, "t") == "inlineStr" else ""
+        text = _join_texts(cell) if _attribute(cell, "t") == "inlineStr" else ""
         value = text or next((e.text or "" for e in cell if _tag(e) == "v"), "")
         if _attribute(cell, "t") == "s" and value.isdecimal() and int(value) < len(shared):
             value = shared[int(value)]
@@ -550,7 +550,7 @@ def _cells(row: etree._Element, shared: list[str], dates: Collection[int]) -> li
     return cells
 
 
-def _joined(element: etree._Element) -> str:
+def _join_texts(element: etree._Element) -> str:
     spoken = {t for sounds in element.iter("{*}rPh") for t in sounds.iter("{*}t")}
     texts = (t for t in element.iter("{*}t") if t not in spoken)
     return "".join(t.text or "" for t in texts)
@@ -561,7 +561,7 @@ _DATE_FORMATS = {*range(14, 23), *range(45, 48)}
 _QUOTED = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
 
 
-def _dated(styles: etree._Element | None) -> set[int]:
+def _date_styles(styles: etree._Element | None) -> set[int]:
     """The cell styles that show a number as a date."""
     if styles is None:
         return set()
@@ -632,7 +632,7 @@ def _of_book(package: ZipFile, name: str) -> tuple[str, list[Section]]:
         href = unquote(files.get(_attribute(each, "idref"), "").partition("#")[0])
         part = posixpath.normpath(posixpath.join(posixpath.dirname(opf), href))
         if href and part in package.NameToInfo:
-            title, lines = html_lines(html_tree(decode(_unpacked(package, part, name))[0]))
+            title, lines = html_lines(html_tree(decode(_unpack(package, part, name))[0]))
             told = by_heading(lines)
             sections += (s if s.heading else replace(s, heading=title) for s in told)
     return next((e.text or "" for e in root.iter("{*}title")), "").strip(), sections
@@ -773,17 +773,17 @@ def complaint(lines: list[str]) -> str:
 
 
 READERS: dict[str, Callable[[Path], Document]] = {
-    ".md": _headed(markdown_sections),
-    ".markdown": _headed(markdown_sections),
-    ".rst": _headed(rst_sections),
+    ".md": _headings_reader(markdown_sections),
+    ".markdown": _headings_reader(markdown_sections),
+    ".rst": _headings_reader(rst_sections),
     ".txt": _read_text,
     ".html": _read_html,
     ".htm": _read_html,
     ".pdf": Document.read,
-    ".docx": _packed(_of_word),
-    ".pptx": _packed(_of_slides),
-    ".xlsx": _packed(_of_sheets),
-    ".epub": _packed(_of_book),
+    ".docx": _package_reader(_of_word),
+    ".pptx": _package_reader(_of_slides),
+    ".xlsx": _package_reader(_of_sheets),
+    ".epub": _package_reader(_of_book),
     ".csv": _read_csv,
 }
 """The supported suffixes, in lower case."""

@@ -62,7 +62,7 @@ class ToolServer(BaseModel):
             raise ValueError("a header is one line of plain letters")
         return self
 
-    def told(self) -> dict[str, object]:
+    def describe(self) -> dict[str, object]:
         """The fields that were set, without a program's arguments, which may include a key."""
         said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
         return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})

@@ -34,9 +34,9 @@ from urllib.request import getproxies
 from rubricem.agent.models.limits import (
     Endpoint,
     Retry,
-    asked_wait,
     connector,
     is_transient,
+    parse_wait,
     shared_client,
     shared_limiter,
 )
@@ -64,7 +64,7 @@ _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
 _LATER = "Search again later, or name another source."
 
 
-def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
+def citable_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
     """Passages of the first `limit` rows that can be cited, each page and each text once."""
     seen: set[str] = set()
     kept: list[Passage] = []
@@ -115,7 +115,7 @@ class Web:
     name = "web"
 
     def __init__(self, ask: AskEngines | None = None, seconds: float = SECONDS) -> None:
-        self._ask = ask or asked_apart
+        self._ask = ask or ask_engines_apart
         self._seconds = seconds
 
     async def prepare(self) -> tuple[str, ...]:
@@ -133,10 +133,10 @@ class Web:
                 _LATER,
             ) from cause
         found = (row(r.get("title"), r.get("href"), r.get("body")) for r in rows)
-        return found_passages(found, limit)
+        return citable_passages(found, limit)
 
 
-async def asked_apart(query: str, most: int) -> Rows:
+async def ask_engines_apart(query: str, most: int) -> Rows:
     """The engines' results, requested and parsed in another process; raises SourceError."""
     asked = {"query": query, "most": most}
     job = Job("engines", "The web search", asked, megabytes=ENGINES_MEGABYTES, remedy=_LATER)
@@ -176,20 +176,20 @@ class Service:
 
         Raises SourceError, and its subclass `SearchRefused` for an HTTP error status.
         """
-        reply = await self._parsed(await self.fetch(path, params, body))
+        reply = await self._parse(await self.fetch(path, params, body))
         if reply is None:
-            raise self._garbled()
+            raise self._garbled_reply()
         return reply
 
     async def meet(self, path: str) -> None:
         """Raises SourceError if nothing answers; concurrent callers share the result."""
-        held = await self._held()
+        held = await self._session()
         if held.meeting is None and time.monotonic() > held.met + MET_SECONDS:
-            held.meeting = asyncio.create_task(self._met(path, held))
+            held.meeting = asyncio.create_task(self._meet(path, held))
         if held.meeting is not None:
             await asyncio.shield(held.meeting)
 
-    async def _met(self, path: str, held: "_Met") -> None:
+    async def _meet(self, path: str, held: "_Met") -> None:
         try:
             await self.fetch(path)
         except SearchRefused:
@@ -198,7 +198,7 @@ class Service:
             held.meeting = None
         held.met = time.monotonic()
 
-    async def _held(self) -> "_Met":
+    async def _session(self) -> "_Met":
         return await shared_client(f"search {self.url}", _Met)
 
     async def fetch(
@@ -222,7 +222,7 @@ class Service:
                 "source.",
             ) from cause
 
-    async def _parsed(self, reply: Fetched) -> dict[str, Any] | None:
+    async def _parse(self, reply: Fetched) -> dict[str, Any] | None:
         """The JSON object in a reply; None if it is none."""
         asked = {"packing": reply.packing, "most": MOST_BYTES}
         try:
@@ -240,7 +240,7 @@ class Service:
             "accept": "application/json",
             "accept-encoding": "gzip",
         }
-        http = (await self._held()).http
+        http = (await self._session()).http
         call = http.request(
             "GET" if body is None else "POST",
             self.url + path,
@@ -255,19 +255,19 @@ class Service:
             async for piece in reply.content.iter_any():
                 content += piece
                 if len(content) > MOST_BYTES:
-                    raise self._garbled()
+                    raise self._garbled_reply()
         read = Fetched(self.url, reply.headers.get("content-type", ""), bytes(content), packing)
         if not 200 <= reply.status < 300:
-            raise self._refused(reply, await self._parsed(read) or {})
+            raise self._refusal(reply, await self._parse(read) or {})
         return read
 
-    def _garbled(self) -> SourceError:
+    def _garbled_reply(self) -> SourceError:
         return SourceError(
             f"What {self.url} sent is no search result of {self.name}.",
             "Correct its address, or name another source.",
         )
 
-    def _refused(self, reply: "aiohttp.ClientResponse", told: Mapping[str, Any]) -> SearchRefused:
+    def _refusal(self, reply: "aiohttp.ClientResponse", told: Mapping[str, Any]) -> SearchRefused:
         """The error, with the service's own words if a field of a JSON reply has them."""
         status = reply.status
         own = told.get("error") or told.get("message")
@@ -286,7 +286,7 @@ class _Met:
         self.met = -math.inf
         self.meeting: asyncio.Task[None] | None = None
         self.http = aiohttp.ClientSession(
-            connector=connector(MOST_WIRE, ssl=_trusted()),
+            connector=connector(MOST_WIRE, ssl=_ssl_context()),
             # Searches of one program are nobody's session.
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -304,7 +304,7 @@ MOST_WIRE = MOST_BYTES + (1 << 20)
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """Trusted certificates, read once: that takes 30 ms of CPU, otherwise for every service."""
     from httpx import create_ssl_context
 
@@ -355,7 +355,7 @@ class SearXNG:
     async def search(self, query: str, limit: int) -> list[Passage]:
         words = read_query(query).text
         reply = await self._service.get("/search", {"q": words, "format": "json"})
-        found = found_passages(_results(reply, "content", "publishedDate"), limit)
+        found = citable_passages(_results(reply, "content", "publishedDate"), limit)
         pairs = reply.get("unresponsive_engines")
         told = [p for p in pairs if isinstance(p, list)] if isinstance(pairs, list) else []
         failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in told if len(pair) == 2)
@@ -406,7 +406,7 @@ class Scholar:
         if asked.fields:
             params["fieldsOfStudy"] = ",".join(asked.fields)
         reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
-        return found_passages(map(_paper_passage, _listed(reply, "data")), limit)
+        return citable_passages(map(_paper_passage, _objects_in(reply, "data")), limit)
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
         """Retry while the service is busy, as long as the waits stay within bounds."""
@@ -417,7 +417,7 @@ class Scholar:
                 try:
                     return await self._service.get("/paper/search", params)
                 except SearchRefused as refused:
-                    wait = self._retry.wait(tried, asked_wait(refused.headers), random.random())
+                    wait = self._retry.wait(tried, parse_wait(refused.headers), random.random())
                     waited += wait
                     last = tried == self._retry.tries or waited > self._retry.total
                     if last or not is_transient(refused.status):
@@ -432,7 +432,7 @@ def _paper_passage(paper: dict[str, Any]) -> Passage:
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
-    names = [str(author["name"]) for author in _listed(paper, "authors") if author.get("name")]
+    names = [str(author["name"]) for author in _objects_in(paper, "authors") if author.get("name")]
     who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
     parts = (who, paper.get("year"), paper.get("venue"), page if pdf else "")
     place = ", ".join(str(part) for part in parts if part)
@@ -445,22 +445,22 @@ def _inside(paper: dict[str, Any], name: str, part: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _listed(reply: Any, *path: str) -> list[dict[str, Any]]:
+def _objects_in(reply: Any, *path: str) -> list[dict[str, Any]]:
     """The objects of a list in a reply; empty if it has another shape."""
     for name in path:
         reply = reply.get(name) if isinstance(reply, dict) else None
     return [each for each in reply if isinstance(each, dict)] if isinstance(reply, list) else []
 
 
-def _published(date: object) -> str:
+def _date_note(date: object) -> str:
     return f"published {date[:10]}" if isinstance(date, str) and date else ""
 
 
 def _results(reply: Any, text: str, date: str) -> list[Passage]:
     """The pages of a reply, given its fields for text and date."""
     return [
-        row(each.get("title"), each.get("url"), each.get(text), _published(each.get(date)))
-        for each in _listed(reply, "results")
+        row(each.get("title"), each.get("url"), each.get(text), _date_note(each.get(date)))
+        for each in _objects_in(reply, "results")
     ]
 
 
@@ -499,9 +499,9 @@ class Keyed:
         words = read_query(query).text
         if not words:
             return []
-        return found_passages(await self._found(words, min(limit, self.most)), limit)
+        return citable_passages(await self._find_passages(words, min(limit, self.most)), limit)
 
-    async def _found(self, words: str, most: int) -> list[Passage]:
+    async def _find_passages(self, words: str, most: int) -> list[Passage]:
         raise NotImplementedError
 
 
@@ -511,7 +511,7 @@ class Tavily(Keyed):
     name, title, header = "tavily", "Tavily", "authorization"
     api = "https://api.tavily.com"
 
-    async def _found(self, words: str, most: int) -> list[Passage]:
+    async def _find_passages(self, words: str, most: int) -> list[Passage]:
         reply = await self._service.get("/search", body={"query": words, "max_results": most})
         return _results(reply, "content", "published_date")
 
@@ -522,7 +522,7 @@ class Exa(Keyed):
     name, title, header = "exa", "Exa", "x-api-key"
     api = "https://api.exa.ai"
 
-    async def _found(self, words: str, most: int) -> list[Passage]:
+    async def _find_passages(self, words: str, most: int) -> list[Passage]:
         contents = {"text": {"maxCharacters": LONGEST // 4}}
         asked = {"query": words, "numResults": most, "contents": contents}
         reply = await self._service.get("/search", body=asked)
@@ -535,16 +535,21 @@ class Brave(Keyed):
     name, title, header = "brave", "Brave Search", "x-subscription-token"
     api = "https://api.search.brave.com/res/v1"
 
-    async def _found(self, words: str, most: int) -> list[Passage]:
+    async def _find_passages(self, words: str, most: int) -> list[Passage]:
         asked = {"q": words[:400], "count": str(most), "text_decorations": "0"}
         reply = await self._service.get("/web/search", asked)
         found = []
-        for each in _listed(reply, "web", "results"):
+        for each in _objects_in(reply, "web", "results"):
             more = each.get("extra_snippets")
             texts = [each.get("description"), *(more if isinstance(more, list) else ())]
             text = " ".join(text for text in texts if isinstance(text, str))
             found.append(
-                row(each.get("title"), each.get("url"), text, _published(each.get("page_age")))
+                row(
+                    each.get("title"),
+                    each.get("url"),
+                    text,
+                    _date_note(each.get("page_age")),
+                )
             )
         return found
 
@@ -575,11 +580,11 @@ class Wikipedia:
             "gsrsearch": words[:300], "gsrlimit": str(min(limit, 20)), "prop": "extracts|info",
             "exintro": "1", "explaintext": "1", "exlimit": "20", "inprop": "url",
         }  # fmt: skip
-        pages = _listed(await self._service.get("/api.php", asked), "query", "pages")
+        pages = _objects_in(await self._service.get("/api.php", asked), "query", "pages")
         # Pages come in no order; each says its rank.
         ranked = sorted(pages, key=lambda page: _rank(page.get("index")))
         rows = (row(p.get("title"), p.get("fullurl"), p.get("extract")) for p in ranked)
-        return found_passages(rows, limit)
+        return citable_passages(rows, limit)
 
 
 def _rank(index: object) -> int:

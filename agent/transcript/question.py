@@ -111,7 +111,7 @@ class Spending:
         """A person is waited for: until the next call is made no time counts."""
         self._spent["seconds"], self._since = self.seconds, None
 
-    def replayed(self, at: float) -> None:
+    def replay_to(self, at: float) -> None:
         """A call was read back that had ended after so many seconds; the clock stands there."""
         self._spent["seconds"], self._since = max(at, 0.0), None
 
@@ -128,7 +128,7 @@ class Spending:
         """The budget of which only the reserve is left."""
         for name, limit in self._limits():
             reserve = min(max(RESERVE * limit, 2 * self._largest[name]), LARGEST_RESERVE * limit)
-            if self._used(name) > limit - reserve:
+            if self._amount_of(name) > limit - reserve:
                 return name
         return None
 
@@ -136,7 +136,7 @@ class Spending:
         """The budget that does not allow another call of the policy, beside those `in_flight`."""
         for name, limit in self._limits():
             coming = 0.0 if name == "seconds" else self._last[name] * (1 + in_flight)
-            if self._used(name) >= limit or self._used(name) + coming > limit:
+            if self._amount_of(name) >= limit or self._amount_of(name) + coming > limit:
                 return name
         return None
 
@@ -146,7 +146,7 @@ class Spending:
             return tokens
         return max(min(tokens, self.budgets.tokens - int(self._spent["tokens"])), 1)
 
-    async def bounded(self, call: Coroutine[Any, Any, T]) -> T:
+    async def limit_time(self, call: Coroutine[Any, Any, T]) -> T:
         """What the call gives; raises OutOfTime where it is ended before."""
         if self.stop is None and self.budgets.seconds is None:
             return await call
@@ -189,7 +189,7 @@ class Spending:
         limits = {name: getattr(self.budgets, name) for name in LIMITED}
         return [(name, limit) for name, limit in limits.items() if limit is not None]
 
-    def _used(self, name: Limited) -> float:
+    def _amount_of(self, name: Limited) -> float:
         return self.seconds if name == "seconds" else self._spent[name]
 
 
@@ -263,7 +263,7 @@ LONGEST_QUESTION = 20_000
 """characters; more is a document, and documents are sources"""
 
 
-def checked(question: str) -> str:
+def check_question(question: str) -> str:
     """The question, if it is one; raises SettingsError otherwise."""
     # A caller over the network may send what is no text.
     if not isinstance(question, str) or not question.strip():

@@ -132,7 +132,7 @@ class ScaffoldDocument:
     def inner(self, block: Block) -> str:
         return self.text[block.inner_start : block.inner_end]
 
-    def malformed(self, *, cut: bool = False) -> list[str]:
+    def find_unpaired(self, *, cut: bool = False) -> list[str]:
         """Unpaired tags. `cut`: a call may end the text, as servers drop stop strings."""
         end = len(self.text)
         return [
@@ -149,7 +149,7 @@ class ScaffoldDocument:
             if not any(self.inner(block).strip() for block in self.find(tag))
         ]
 
-    def misplaced(self, turn: int) -> list[str]:
+    def find_misplaced(self, turn: int) -> list[str]:
         """Blocks and children of a turn, counted from 1, that are out of order.
 
         The first turn has nothing to evaluate: its state evaluation may be anywhere. A search for
@@ -163,7 +163,7 @@ class ScaffoldDocument:
             for tags, blocks in rows
             for before, after in pairwise(b for b in blocks if b.tag in tags)
             if tags.index(before.tag) > tags.index(after.tag)
-            and not ((before.tag, after.tag) == ("review", "call_tool") and sent_back(self))
+            and not ((before.tag, after.tag) == ("review", "call_tool") and is_sent_back(self))
         ]
         return list(dict.fromkeys(faults))
 
@@ -195,7 +195,7 @@ class _Open:
     """index of its closing tag among all tags, or NEVER"""
     children: list[Block] = field(default_factory=list)
 
-    def ended(self, inner_end: int, end: int, closed: bool) -> Block:
+    def close(self, inner_end: int, end: int, closed: bool) -> Block:
         b, children = self.block, tuple(self.children)
         return Block(b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed)
 
@@ -213,7 +213,7 @@ def parse(text: str) -> ScaffoldDocument:
         elif not _read_closing(stack, tag, i) and stack[-1].block.tag in CHILDREN:
             orphans.append(tag.start())
     _end_above(stack, 1, len(text))
-    return ScaffoldDocument(text, stack[0].ended(len(text), len(text), True), tuple(orphans))
+    return ScaffoldDocument(text, stack[0].close(len(text), len(text), True), tuple(orphans))
 
 
 def _read_opening(stack: list[_Open], tag: re.Match[str], closer: int, i: int) -> None:
@@ -236,7 +236,7 @@ def _read_closing(stack: list[_Open], tag: re.Match[str], i: int) -> bool:
     if not depth:
         return stack[-1].block.tag == "tool_output"
     _end_above(stack, depth + 1, tag.start())
-    closed = stack.pop().ended(tag.start(), tag.end(), True)
+    closed = stack.pop().close(tag.start(), tag.end(), True)
     stack[-1].children.append(closed)
     return True
 
@@ -278,7 +278,7 @@ def _place(stack: list[_Open], name: str) -> int:
 
 def _end_above(stack: list[_Open], depth: int, at: int) -> None:
     while len(stack) > depth:
-        block = stack.pop().ended(at, at, False)
+        block = stack.pop().close(at, at, False)
         stack[-1].children.append(block)
 
 
@@ -331,7 +331,7 @@ def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]
     """
     document = parse(text)
     first = document.blocks[0] if document.blocks else None
-    faults = document.malformed(cut=True)
+    faults = document.find_unpaired(cut=True)
     if first is None or first.tag != "think" or text[: first.start].strip():
         faults.append("The turn must begin with think.")
     if document.find("tool_output"):
@@ -340,7 +340,7 @@ def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]
         faults += document.lacks("structured_plan", *CHILDREN["structured_plan"])
     else:
         faults += document.lacks("state_evaluation")
-    faults += document.misplaced(turn)
+    faults += document.find_misplaced(turn)
     return faults + _action_faults(document, turn == 1 and not must_answer, must_answer)
 
 
@@ -423,7 +423,7 @@ def missing_items(document: ScaffoldDocument) -> list[str]:
     return [mark.item for mark in document.review_marks() if mark.state == "missing"]
 
 
-def sent_back(document: ScaffoldDocument) -> bool:
+def is_sent_back(document: ScaffoldDocument) -> bool:
     """Whether a turn ends with a review that marks something missing, and without an answer."""
     return bool(missing_items(document)) and not answer_text(document)
 
@@ -501,7 +501,7 @@ class Rejection:
     sentence: str
 
 
-def rejected(
+def find_violation(
     trajectory: Trajectory,
     *,
     citations: bool = False,
@@ -543,7 +543,7 @@ def _broken(
     # The first round must search also where it is the last.
     for number, document in enumerate(documents[: max(len(documents) - 1, 1)], start=1):
         call = tool_call(document.text)
-        if call is None and number > 1 and sent_back(document):
+        if call is None and number > 1 and is_sent_back(document):
             continue
         if call is None or not call.name:
             how = "makes no tool call" if call is None else "names no tool in its call"
@@ -565,7 +565,9 @@ def _structure_faults(documents: list[ScaffoldDocument]) -> Iterator[Rejection]:
     for number, document in enumerate(documents, start=1):
         planned = ("structured_plan", "deep_analysis", "rubric")
         needed = planned if number == 1 else ("state_evaluation",)
-        faults = document.lacks(*needed) + document.malformed() + document.misplaced(number)
+        faults = (
+            document.lacks(*needed) + document.find_unpaired() + document.find_misplaced(number)
+        )
         if faults:
             yield Rejection(Rule.STRUCTURE, f"Round {number}: {faults[0]}")
     if all(document.lacks("review") for document in documents):

@@ -159,7 +159,7 @@ TYPED = re.compile(r"`([^`\n]+)`")
 """what stands between backticks"""
 
 
-def named(text: str, question: str) -> frozenset[str]:
+def exact_names(text: str, question: str) -> frozenset[str]:
     """What a text names exactly, and the question does not.
 
     That is options, numbers, identifiers, and the words of what stands between backticks.
@@ -175,7 +175,7 @@ ENOUGH_HELD = 0.6
 """of a claim's content words, below which its sentences are read with those beside them"""
 
 
-def rested_on(claim: str, passage: str, *, beside: bool = False) -> tuple[str, ...]:
+def find_support(claim: str, passage: str, *, beside: bool = False) -> tuple[str, ...]:
     """What of the passage the claim rests on, verbatim and in its order; () if nothing.
 
     The closest sentence, and others that have a number of the claim, or two of its words, which
@@ -222,7 +222,7 @@ def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator
             begun = after
 
 
-def folded(query: str) -> str:
+def fold(query: str) -> str:
     """A query as it is compared with others."""
     return " ".join(query.casefold().split())
 
@@ -417,7 +417,7 @@ def known_fields(names: str) -> tuple[str, ...]:
     return () if None in found else tuple(name for name in found if name)
 
 
-def narrowed(query: str, attributes: Mapping[str, str]) -> str:
+def narrow_query(query: str, attributes: Mapping[str, str]) -> str:
     """The query of a tool call with what its attributes narrow written into it."""
     years = attributes.get("year") or attributes.get("years") or ""
     fields = known_fields(attributes.get("field") or attributes.get("fields") or "")

@@ -11,7 +11,7 @@ from benchmarks.learns.plan import facts
 from benchmarks.report import Value
 from rubricem.agent.evaluate.results import bootstrap_mean
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.transcript.scaffold import rejected
+from rubricem.agent.transcript.scaffold import find_violation
 from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import Stage, Status, Trajectory
 from rubricem.training.collect.directory import RunDirectory
@@ -135,7 +135,7 @@ def _asked(run: RunDirectory) -> list[Asked]:
 
 
 def _valid(trajectory: Trajectory) -> bool:
-    return trajectory.status is Status.FINISHED and rejected(trajectory) is None
+    return trajectory.status is Status.FINISHED and find_violation(trajectory) is None
 
 
 def _named(folder: str) -> str:

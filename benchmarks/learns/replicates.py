@@ -23,7 +23,7 @@ from benchmarks.hops import rows_of
 from benchmarks.report import Value as Report
 from rubricem.agent.evaluate.grades import EvalGrade
 from rubricem.agent.evaluate.questions import EvalQuestion
-from rubricem.agent.transcript.scaffold import rejected
+from rubricem.agent.transcript.scaffold import find_violation
 from rubricem.memory.schema import Status, Value
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rounds.rollouts import NUMBERS
@@ -160,7 +160,7 @@ def answered(run: RunDirectory, questions: Iterable[EvalQuestion]) -> list[Answe
     for trajectory in run.trajectories() if run.exists else ():
         question = known[trajectory.question]
         found = EvalGrade.of(question, trajectory)
-        valid = trajectory.status is Status.FINISHED and rejected(trajectory) is None
+        valid = trajectory.status is Status.FINISHED and find_violation(trajectory) is None
         recall = None if found.evidence is None else round(found.evidence, 4)
         f1 = round(found.f1 or 0.0, 4)
         of_run = (f1, float(valid), float(found.refused), float(trajectory.tool_calls))

@@ -55,7 +55,7 @@ from rubricem.agent.sources.readers import (
     split_passages,
 )
 from rubricem.agent.sources.sandbox.web_text import passages_of
-from rubricem.agent.sources.sandbox.worker import Unread, pruned, unpacked
+from rubricem.agent.sources.sandbox.worker import Unread, decompress, prune
 from rubricem.agent.sources.web import Brave, Exa, SearXNG, Tavily, Wikipedia, row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
@@ -222,11 +222,11 @@ def of_run(each: str) -> None:
 
 def of_pair(each: str) -> None:
     for check in (rules.missing_numbers, rules.missing_names, rules.missing_quotations,
-                  rules.contradiction, rules.shares, rules.evidence, language.rested_on,
+                  rules.contradiction, rules.shares, rules.evidence, language.find_support,
                   language.overlap, language.closest_sentence):  # fmt: skip
         check(each, each[:4000])
     rules.clauses(each)
-    rules.stated_in(each)
+    rules.statements_in(each)
 
 
 TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who directed The Kite?",
@@ -249,7 +249,7 @@ def of_question(each: str) -> None:
 def of_turn(each: str) -> None:
     document = scaffold.parse(each)
     for read in (scaffold.citations, scaffold.answer_text, ScaffoldDocument.review_marks,
-                 scaffold.stage_spans, scaffold.sent_back, report.latest_rubric):  # fmt: skip
+                 scaffold.stage_spans, scaffold.is_sent_back, report.latest_rubric):  # fmt: skip
         read(document)
     scaffold.turn_faults(each, 1)
     scaffold.tool_call(each)
@@ -406,9 +406,9 @@ def of_event(value: Any) -> None:
     for read in (delta_of, _piece, WholeReply().new, _llama_piece):
         with suppress(*UNREADABLE):
             read(value)
-    Dialect("m").learn({"seed": 1}, complaint_of(value)), pruned(value)
+    Dialect("m").learn({"seed": 1}, complaint_of(value)), prune(value)
     with suppress(Unread):
-        unpacked(storable_bytes(json.dumps(value)), "gzip", 1000)
+        decompress(storable_bytes(json.dumps(value)), "gzip", 1000)
 
 
 READERS: dict[str, tuple[Callable[[Any], Any], Any]] = {

@@ -31,8 +31,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rubricem.agent.models.limits import spent_by
-from rubricem.agent.models.policy import BesidePolicy, JournaledCalls, MakeCall, Policy, journaled
+from rubricem.agent.models.limits import usage_of_failure
+from rubricem.agent.models.policy import (
+    BesidePolicy,
+    JournaledCalls,
+    MakeCall,
+    Policy,
+    journal_calls,
+)
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.runs import CallKey, Journal
 from rubricem.memory.schema import (
@@ -235,7 +241,7 @@ class RunGate:
 
     def journaled(self, model: Any) -> Any:
         """The same model or policy with such calls."""
-        return journaled(model, self.calls(model.name))
+        return journal_calls(model, self.calls(model.name))
 
     async def ask_rubric(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The reply to a rubric; it ends the run where it cost an unknown amount of limited money.
@@ -321,7 +327,7 @@ class RunGate:
         try:
             made = await make()
         except (RubricemError, asyncio.CancelledError) as error:
-            if (spent := spent_by(error)).calls:
+            if (spent := usage_of_failure(error)).calls:
                 self.meter.count(spent)
                 # The journal keeps what a call had cost that failed in the end, or was cut off.
                 key = CallKey(LOST, 0, 0, uuid.uuid4().hex)

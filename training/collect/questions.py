@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rubricem.agent.transcript.question import checked
+from rubricem.agent.transcript.question import check_question
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError, needed
 from rubricem.memory.schema import AnswerFormat, Value
@@ -170,7 +170,7 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
     try:
         fields = {
             "id": storable(str(row.number if identifier is None else identifier)),
-            "question": checked(text),
+            "question": check_question(text),
             "criteria": _criteria(row.fields.get("criteria")),
             "answer_format": _format(row),
             "facts": _facts(row.fields.get("facts")),

@@ -38,7 +38,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.models.policy import JournaledCalls, call_scope, journaled, scope_name
+from rubricem.agent.models.policy import JournaledCalls, call_scope, journal_calls, scope_name
 from rubricem.agent.research.recall import EpisodeRecaller, Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
@@ -572,7 +572,7 @@ class RolloutWorker:
 
         def kept(model: Any) -> Any:
             calls = JournaledCalls(self._journal, partial(gate.call, model.name))
-            return journaled(model, calls)
+            return journal_calls(model, calls)
 
         made: tuple[GroupJudge | None, Reflector | None] = (None, None)
         self._judge, self._reflector = judges(kept) if judges else made

@@ -16,7 +16,7 @@ from typing import Any
 
 from rubricem.agent.cli import main
 from rubricem.agent.reports.page import page_of
-from rubricem.agent.transcript.scaffold import rejected, rounds, turn_faults
+from rubricem.agent.transcript.scaffold import find_violation, rounds, turn_faults
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import ReflectionCandidate, Stage, Status
@@ -99,7 +99,7 @@ class Story:
             stages=[stage.value for stage in Stage],
             machine=f"{os.cpu_count()} cores ({platform.machine()})",
             checkpoint=os.path.relpath(self.results["train"]["checkpoint"], self.folder.parent),
-            traces=[rejected(trajectory) for trajectory in trace.trajectories()],
+            traces=[find_violation(trajectory) for trajectory in trace.trajectories()],
             before=list(_free(RunDirectory(self.folder / "before"))),
             after=list(_free(RunDirectory(self.folder / "after"))),
             groups=groups,
@@ -126,7 +126,7 @@ def _free(run: RunDirectory) -> Iterator[Result]:
         failed = {"question": group.question, "fit": False, "turns": 0, "sound_turns": 0}
         yield from ({**failed, "outcome": f"failed: {reason}"} for reason in group.failures)
         for trajectory in (trajectories[name] for name in group.trajectories):
-            broken = rejected(trajectory)
+            broken = find_violation(trajectory)
             turns = [document.text for document in rounds(trajectory)]
             yield {
                 "question": group.question,

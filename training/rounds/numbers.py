@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from rubricem.agent.transcript.scaffold import rejected, tool_error
+from rubricem.agent.transcript.scaffold import find_violation, tool_error
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -63,7 +63,7 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
         **known_share("tool_error_share", (tool_error(text) is not None for text in outputs)),
         **known_share("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
-        **known_share("malformed_share", (rejected(run) is not None for run in whole)),
+        **known_share("malformed_share", (find_violation(run) is not None for run in whole)),
         **known_share("retokenised_share", (segment.retokenised for segment in written)),
     }
 

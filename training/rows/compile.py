@@ -43,10 +43,10 @@ from rubricem.agent.transcript.scaffold import (
     Cite,
     Rule,
     ScaffoldDocument,
+    find_violation,
+    is_sent_back,
     missing_items,
     parse,
-    rejected,
-    sent_back,
     stage_spans,
     tool_error,
     turn_faults,
@@ -181,14 +181,16 @@ def demonstrate(
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
     supported = _supported(trajectory) if Rule.SUPPORT in stricter else None
-    if broken := rejected(trajectory, citations=Rule.CITATION in stricter, supported=supported):
+    if broken := find_violation(
+        trajectory, citations=Rule.CITATION in stricter, supported=supported
+    ):
         return f"rejected by the rule {broken.rule}"
     if trajectory.decoding is Decoding.FREE:
         return Demonstration.of(trajectory)
     found = recast(trajectory, system)
     for number, piece in enumerate((piece for piece in found.parts if piece.own), start=1):
         # One that its review sent back ends there, as free mode's do.
-        faults = [] if sent_back(parse(piece.text)) else turn_faults(piece.text, number)
+        faults = [] if is_sent_back(parse(piece.text)) else turn_faults(piece.text, number)
         if faults:
             return f"free mode refuses it: turn {number}: {faults[0]}"
     return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from rubricem.agent.reports.page import cell, filled
+from rubricem.agent.reports.page import cell, fill_template
 from rubricem.agent.weights.catalogue import Weights, catalogue
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
@@ -50,7 +50,7 @@ def model_card(
     """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
     # The catalogue's entry of the very bytes that the training began with.
     weights = next((w for w in catalogue() if w.files[0].sha256 == note.base_sha256), None)
-    return filled(
+    return fill_template(
         "rubricem.training.show",
         "model_card.md",
         note=note,

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem.agent.transcript.scaffold import Rule, rejected
+from rubricem.agent.transcript.scaffold import Rule, find_violation
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -99,7 +99,7 @@ class Extremes:
 def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
     stages = one.judgement.stages if one.judgement else ()
     whole = one.cut_in is None and not one.shared
-    fault = rejected(one) if whole else None
+    fault = find_violation(one) if whole else None
     return RolloutNumbers(
         thread=one.thread,
         step=one.step,

@@ -22,7 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rubricem.agent.reports.display import headed
+from rubricem.agent.reports.display import print_heading
 from rubricem.agent.reports.report import decimal, duration, price
 from rubricem.memory.errors import SettingsError, boundary, needed
 from rubricem.memory.runs import writable
@@ -296,7 +296,7 @@ MOST_ROWS = 8
 def print_training(kept: KeptNumbers, title: str, console: Console | None = None) -> None:
     """Print facts, the last steps, and every measuring of the held-out questions."""
     told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in kept.facts())
-    console = headed(title, [one_line(kept.about()), "; ".join(told)], PIPED_WIDTH, console)
+    console = print_heading(title, [one_line(kept.about()), "; ".join(told)], PIPED_WIDTH, console)
     if kept.steps:
         last = [(step, _with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
         # The columns that have a value in any of the last steps.
@@ -325,7 +325,7 @@ def _with_derived(metrics: Metrics) -> Metrics:
 
 def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:
     """Print facts, the last steps, reasons, and the best and worst of the groups farthest apart."""
-    console = headed(title, _facts(run), PIPED_WIDTH, console)
+    console = print_heading(title, _facts(run), PIPED_WIDTH, console)
     if run.rollouts:
         heads = ("step", "rollouts", "failed", *Stage, "unscored", "malformed", "searches",
                  "tokens", "cost", "rubric")  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rubricem.agent.reports.page import filled, page_of
+from rubricem.agent.reports.page import fill_template, page_of
 from rubricem.agent.reports.report import decimal, percent, stage_texts
 from rubricem.memory.schema import Stage, StageScore
 from rubricem.training.rows.compile import JudgedTrajectory
@@ -429,7 +429,8 @@ def _svg(
     size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT}
     drawn = {"told": told, "ticks": ticks, "along": along, "rules": rules, "bars": bars}
     shown = {"x": _x, "y": _y, "runs": _runs, "short": _short}
-    return filled(FOLDER, "chart.svg", **{"series": (), **size, **drawn, **shown, **lines}).strip()
+    values = {"series": (), **size, **drawn, **shown, **lines}
+    return fill_template(FOLDER, "chart.svg", **values).strip()
 
 
 def _grid(span: Span, unit: str) -> Iterator[tuple[float, str]]:

@@ -28,7 +28,7 @@ from pydantic import Field
 from rubricem.agent.cli.judge import wanted_of
 from rubricem.agent.learning.reflect import accepted, mark_best
 from rubricem.agent.learning.scoring import gated
-from rubricem.agent.models.policy import KeptCalls, journaled
+from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, load_settings
@@ -342,7 +342,7 @@ class GroupsActor:
         if checkpoint is not None:
             await asyncio.to_thread(SteppedBank(stores.data_dir).go_back, checkpoint / KEPT)
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
-        kept = journaled(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
+        kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
         wanted = await asyncio.to_thread(options.wanted, settings)
         self._groups = RolloutGroups(
             setup,

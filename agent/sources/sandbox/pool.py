@@ -67,7 +67,7 @@ class Job:
         header = json.dumps({"kind": self.kind, **limits, **self.fields}).encode()
         return REQUEST.pack(len(header), len(self.content)) + header, self.content
 
-    def failed(self, how: str) -> SourceError:
+    def failure(self, how: str) -> SourceError:
         return SourceError(f"{self.name} {how}.", self.remedy)
 
 
@@ -99,17 +99,17 @@ class Reader:
         watch.daemon = True
         watch.start()
         try:
-            reply = self._asked(job)
+            reply = self._ask(job)
         finally:
             watch.cancel()
         if reply is None:
-            return job.failed(self._how_it_ended()), False
+            return job.failure(self._how_it_ended()), False
         read, failed, worn = reply
         if not failed:
             return read, not worn
         told = json.loads(read)
         whole = "said" in told
-        failure = SourceError(told["said"], told["remedy"]) if whole else job.failed(told["how"])
+        failure = SourceError(told["said"], told["remedy"]) if whole else job.failure(told["how"])
         return failure, not worn
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class Reader:
             with suppress(OSError):
                 pipe.close()
 
-    def _asked(self, job: Job) -> tuple[bytes, bool, bool] | None:
+    def _ask(self, job: Job) -> tuple[bytes, bool, bool] | None:
         """What came back, whether it is a failure, and whether the process has ended with it.
 
         None where it ended before the reply was whole, or the reply is too large.
@@ -200,7 +200,7 @@ class Pool:
                 replies: list[Reply] = []
                 try:
                     for job in jobs:
-                        reader = reader or self._begun()
+                        reader = reader or self._start_reader()
                         reply, well = reader.read(job)
                         replies.append(reply)
                         if not well:
@@ -213,7 +213,7 @@ class Pool:
             with self._lock:
                 self._left -= 1
 
-    def _begun(self) -> Reader:
+    def _start_reader(self) -> Reader:
         reader = Reader(*self._of_each)
         self._readers.add(reader)
         return reader

@@ -75,7 +75,7 @@ def kind_of(content: bytes) -> Kind:
     return "html" if _HTML.match(head.lstrip(codecs.BOM_UTF8)) else "text"
 
 
-def decoded(content: bytes, content_type: str) -> str:
+def decode_page(content: bytes, content_type: str) -> str:
     """The text in its own mark's encoding, else the declared one, else UTF-8 or Windows-1252."""
     head = content[:_LOOKED_AT].decode("latin-1")
     marks = [name for mark, name in _BOMS.items() if content.startswith(mark)]
@@ -141,9 +141,9 @@ def document_of(
         case "pdf":
             document = Document.of_pdf(BytesIO(content), name, seconds, get_on=get_on)
         case "html":
-            document = _html(decoded(content, declared), name)
+            document = _html(decode_page(content, declared), name)
         case _:
-            text = decoded(content, declared)
+            text = decode_page(content, declared)
             sections = [Section("", text)]
             title = name
             if name.lower().endswith((".md", ".markdown")):

@@ -75,7 +75,7 @@ def _set(kind: int, most: int) -> None:
         resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
 
 
-def unpacked(content: bytes, packing: str, most: int) -> bytes:
+def decompress(content: bytes, packing: str, most: int) -> bytes:
     """The body of a reply that came packed; raises Unread above so many bytes.
 
     What follows the end of the packing is not looked at further.
@@ -98,7 +98,7 @@ def unpacked(content: bytes, packing: str, most: int) -> bytes:
 def _page(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.sandbox.web_text import passages_of
 
-    body = unpacked(content, asked["packing"], asked["most"])
+    body = decompress(content, asked["packing"], asked["most"])
     return passages_of(body, asked["declared"], asked["address"], PAGE_SECONDS, limits.get_on)
 
 
@@ -120,7 +120,7 @@ def _document(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
 
 def _json(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     try:
-        return pruned(json.loads(unpacked(content, asked["packing"], asked["most"])))
+        return prune(json.loads(decompress(content, asked["packing"], asked["most"])))
     except (ValueError, RecursionError) as cause:
         raise Unread("is no JSON") from cause
 
@@ -134,18 +134,18 @@ def _patterns(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
 def _engines(asked: Mapping[str, Any], content: bytes, limits: Limits) -> Any:
     from rubricem.agent.sources.sandbox.web_text import ask_engines
 
-    return pruned(list(ask_engines(asked["query"], asked["most"])))
+    return prune(list(ask_engines(asked["query"], asked["most"])))
 
 
-def pruned(value: Any, levels: int = DEEPEST) -> Any:
+def prune(value: Any, levels: int = DEEPEST) -> Any:
     """As much of a value of JSON as any reply has a use for."""
     if isinstance(value, str):
         return value[:LONGEST]
     if isinstance(value, list):
-        return [pruned(each, levels - 1) for each in value[:MOST_ROWS]] if levels else None
+        return [prune(each, levels - 1) for each in value[:MOST_ROWS]] if levels else None
     if isinstance(value, dict):
         some = list(value.items())[:MOST_ROWS] if levels else []
-        return {name[:LONGEST]: pruned(each, levels - 1) for name, each in some}
+        return {name[:LONGEST]: prune(each, levels - 1) for name, each in some}
     return value
 
 

@@ -147,7 +147,7 @@ async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     setup = setup_of(load_settings({"memory": "on"}))
     model = cast(Any, FixedJudge())
     learner = lessons.RunLearner(setup, policy, model, setup.stores.open_bank())
-    monkeypatch.setattr(lessons, "journaled", lambda opened, calls: opened)
+    monkeypatch.setattr(lessons, "journal_calls", lambda opened, calls: opened)
     assert (await lessons.learn(learner, run.thread)).outcome == "kept"
     [[_, sampling]] = policy.calls
     assert sampling.grammar is not None

@@ -264,7 +264,7 @@ async def test_the_only_model_that_a_server_lists_is_asked_and_of_several_one_mu
         ScriptedServer([], models=[]) as server,
         pytest.raises(SettingsError, match="lists no models"),
     ):
-        await ServerChoice(None, server.base_url).served()
+        await ServerChoice(None, server.base_url).resolve_model()
     with pytest.raises(PolicyError, match="no model server answers"):
         async with ServerChoice(None, "http://127.0.0.1:9/v1").open_chat():
             pass

@@ -12,9 +12,9 @@ from rubricem.agent.models.limits import (
     OwnPrices,
     Price,
     Retry,
-    asked_wait,
     cost,
     is_transient,
+    parse_wait,
     price_of,
     shared_limiter,
 )
@@ -120,16 +120,16 @@ async def test_a_server_that_never_answers_halves_and_one_that_is_down_does_not(
 def test_no_more_are_let_through_while_calls_take_far_longer_than_they_once_did() -> None:
     allowance = Allowance(8)
     for _ in range(8):
-        allowance.succeeded(time.monotonic(), 1.0)
-    allowance.failed(before := time.monotonic())
+        allowance.record_success(time.monotonic(), 1.0)
+    allowance.record_failure(before := time.monotonic())
     for _ in range(4):
-        allowance.succeeded(before, 1.0)
+        allowance.record_success(before, 1.0)
     assert allowance.now == 4, "what began before the cut says nothing of what came after it"
     for seconds in [2.5] * 4 + [0.1] + [2.1] * 3:
-        allowance.succeeded(time.monotonic(), seconds)
+        allowance.record_success(time.monotonic(), seconds)
     assert allowance.now == 4, "both windows had a median above twice the best"
     for _ in range(4):
-        allowance.succeeded(time.monotonic(), 2.0)
+        allowance.record_success(time.monotonic(), 2.0)
     assert allowance.now == 5
 
 
@@ -240,7 +240,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_what_a_server_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert asked_wait(headers, NOW) == seconds
+    assert parse_wait(headers, NOW) == seconds
 
 
 def test_waits_double_up_to_the_longest_and_one_that_was_asked_for_is_never_shortened() -> None:

@@ -21,7 +21,7 @@ from rubricem.agent.models.policy import (
     Policy,
     TokenWriter,
     call_scope,
-    journaled,
+    journal_calls,
 )
 from rubricem.memory.asking import ask_json
 from rubricem.memory.errors import JudgeError, PolicyError
@@ -396,7 +396,7 @@ async def test_probabilities_are_read_once_for_the_same_tokens_options_and_weigh
     store: ReplyStore,
 ):
     model = Numbering()
-    local = journaled(model, KeptCalls(store))
+    local = journal_calls(model, KeptCalls(store))
     assert isinstance(local, LocalModel)
     assert [await local.weigh((1, 2), ("a", "b")) for _ in range(2)] == [(1.0, 0.0)] * 2
     assert model.calls == 1

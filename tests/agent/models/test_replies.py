@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from rubricem.agent.models.replies import Piece, TokenReading, aligned, looping, split_thinking
+from rubricem.agent.models.replies import Piece, TokenReading, align_parts, looping, split_thinking
 from rubricem.memory.schema import NO_USAGE
 
 PROSE = (
@@ -96,7 +96,7 @@ NOT_WRITTEN = ((["ab"], "abc"), (["ab", "x"], "abcd"), (["b"], "ab"), ([P, "z"],
 def test_tokens_end_where_their_texts_do_if_they_wrote_the_text(
     parts: list[str], text: str, ends: list[int] | None
 ):
-    assert aligned(parts, text) == ends
+    assert align_parts(parts, text) == ends
 
 
 def test_without_texts_of_their_own_tokens_end_where_their_event_did():

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rubricem import research
-from rubricem.agent.models.tracing import CAPTURE, EXPORTERS, traced_model
+from rubricem.agent.models.tracing import CAPTURE, EXPORTERS, trace_model
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -162,11 +162,11 @@ async def test_off_is_the_default_wraps_nothing_and_is_found_within_microseconds
     await asked(documents, *RUN, SUPPORTED)
     assert spans.get_finished_spans() == ()
     thing: Any = type("Model", (), {"chat": lambda self: None, "ask": lambda self: None})()
-    assert traced_model(thing, False) is thing
+    assert trace_model(thing, False) is thing
     assert vars(thing) == {}, "no call goes through anything that was not there before"
     began = time.process_time()
     for _ in range(1000):
-        traced_model(None, False)
+        trace_model(None, False)
     assert time.process_time() - began < 0.5, "a model is opened once for many calls"
 
 
@@ -187,7 +187,7 @@ def test_the_setting_or_the_standard_variables_turn_it_on(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     model: Any = type("Model", (), {"name": "small", "chat": lambda self: None})()
-    assert ("chat" in vars(traced_model(model, chosen))) is on
+    assert ("chat" in vars(trace_model(model, chosen))) is on
 
 
 def ask_in_process(server: ScriptedServer, documents: Path, **more: str) -> Any:

@@ -16,8 +16,8 @@ from rubricem.agent.reports.report import quotes
 from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
+    find_support,
     overlap,
-    rested_on,
 )
 from rubricem.memory.language import sentences
 from rubricem.memory.schema import AnswerFormat, Repair, Verification
@@ -176,7 +176,7 @@ N, CUTOFF = MATCHES.split(". ")[1].partition("\n")[0], "Cutoff (default 0.6) is 
     ids=["numbers of two sentences", "one", "side by side", "no more than there is", "none"],
 )  # fmt: skip
 def test_a_claim_rests_on_all_sentences_that_hold_a_part_of_it(claim: str, rests: tuple[str, ...]):
-    assert rested_on(claim, MATCHES) == rests
+    assert find_support(claim, MATCHES) == rests
 
 
 @pytest.mark.parametrize(

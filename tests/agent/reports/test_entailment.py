@@ -123,14 +123,14 @@ def test_what_is_no_classifier_is_refused_in_a_sentence(tmp_path: Path, change: 
      ("org/repo:file.gguf", False), ("/nowhere/model.gguf", False)],
 )  # fmt: skip
 def test_a_name_stands_for_a_classifier_or_for_a_model(name: str, is_one: bool):
-    assert bool(EntailmentChoice.named(name, None)) is is_one
+    assert bool(EntailmentChoice.from_name(name, None)) is is_one
 
 
 async def test_a_classifier_of_the_hub_is_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     files, listing = as_repository(write_classifier(tmp_path / "model"))
-    choice = EntailmentChoice.named("org/tiny", tmp_path / "weights")
+    choice = EntailmentChoice.from_name("org/tiny", tmp_path / "weights")
     assert choice
     with serving(monkeypatch) as site:
         site.files["/hub/api/models/org/tiny"] = listing

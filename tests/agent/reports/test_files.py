@@ -15,7 +15,7 @@ from rubricem.agent.reports.page import (
     _refusing,
     check_report_path,
     pdf,
-    rendered,
+    render,
     write_report,
 )
 from rubricem.memory.errors import SettingsError, StoreError, install_of
@@ -155,7 +155,7 @@ $x^2$"""
 
 
 def word(run: Trajectory) -> Any:
-    made = rendered(run, ".docx")
+    made = render(run, ".docx")
     assert isinstance(made, bytes)
     return docx.Document(io.BytesIO(made))
 
@@ -191,7 +191,7 @@ def test_hostile_text_stays_text_in_files(text: str):
     links = [link.address for p in word(hostile(text)).paragraphs for link in p.hyperlinks]
     assert all(address.startswith("http://evil.example") for address in links)
     for suffix in (".bib", ".ris"):
-        assert "\x1b" not in str(rendered(hostile(text), suffix))
+        assert "\x1b" not in str(render(hostile(text), suffix))
 
 
 PAPER = source(1, BOUND, "A {B} & 50%\nof_it", "https://doi.org/10.1000/ab_c?x=1")
@@ -211,4 +211,4 @@ PAPER = source(1, BOUND, "A {B} & 50%\nof_it", "https://doi.org/10.1000/ab_c?x=1
 )  # fmt: skip
 def test_cited_sources_are_given_to_reference_managers(suffix: str, held: str):
     uncited = source(2, BOUND, "U", "u.md")
-    assert rendered(trajectory(CITED, sources=(PAPER, uncited)), suffix) == held
+    assert render(trajectory(CITED, sources=(PAPER, uncited)), suffix) == held

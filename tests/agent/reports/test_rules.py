@@ -18,7 +18,7 @@ from rubricem.agent.reports.rules import (
     missing_numbers,
     missing_quotations,
     numbers,
-    stated_in,
+    statements_in,
 )
 from rubricem.agent.reports.verifier import pairs_of
 from rubricem.memory.language import sentences
@@ -227,7 +227,7 @@ def test_a_sentence_that_tells_its_reader_what_to_say_is_told_from_one_that_says
 ):
     assert bids(sentence) is bidden
     text = f"The queue is a list.\n\n{sentence} It holds 128 items."
-    assert stated_in(text).split() == (text.replace(sentence, "") if bidden else text).split()
+    assert statements_in(text).split() == (text.replace(sentence, "") if bidden else text).split()
 
 
 def test_what_a_source_orders_to_be_said_is_not_said_by_it_but_who_quotes_the_order_quotes_it():

@@ -20,7 +20,7 @@ from rubricem.agent.research.plans import MOST_LOOKUPS, covered
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
-from rubricem.agent.transcript.scaffold import parse, rejected, rounds, tool_call, turn_faults
+from rubricem.agent.transcript.scaffold import find_violation, parse, rounds, tool_call, turn_faults
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
@@ -105,7 +105,7 @@ async def test_no_slot_can_break_the_tags(
         rf"think structured_plan {search}+(review {search}+)?review answer", tags
     ), tags
     written = rounds(run.trajectory("t"))
-    assert all(turn.misplaced(number) == [] for number, turn in enumerate(written, start=1))
+    assert all(turn.find_misplaced(number) == [] for number, turn in enumerate(written, start=1))
 
 
 async def test_the_question_is_searched_where_the_plan_has_no_look_up(tmp_path: Path):
@@ -125,7 +125,7 @@ async def test_a_chain_is_followed_with_what_was_found(tmp_path: Path):
     ]
     assert (run.status, [s.id for s in run.evidence.own]) == (Status.FINISHED, ["S1", "S2"])
     assert re.findall(r'<cite id="(\w+)">', answer_of(run)) == ["S1", "S2"]
-    assert rejected(run.trajectory("t"), citations=True) is None
+    assert find_violation(run.trajectory("t"), citations=True) is None
 
 
 async def test_where_a_runs_time_went_is_kept_by_slot_and_all_of_it(tmp_path: Path):

@@ -29,7 +29,7 @@ from rubricem.agent.transcript.events import (
     ToolCalled,
     TurnRetried,
 )
-from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, Budgets, checked
+from rubricem.agent.transcript.question import LONGEST_QUESTION, Ask, Budgets, check_question
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
@@ -188,8 +188,8 @@ def test_every_thread_has_a_name_of_its_own():
 @pytest.mark.parametrize("question", ["", " \n", "x" * (LONGEST_QUESTION + 1)])
 def test_what_is_no_question_is_refused_and_space_around_one_goes(question: str):
     with pytest.raises(SettingsError):
-        checked(question)
-    assert checked("  What?\n") == "What?"
+        check_question(question)
+    assert check_question("  What?\n") == "What?"
 
 
 def test_a_thread_is_reserved_before_any_work(tmp_path: Path):

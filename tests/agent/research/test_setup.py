@@ -303,7 +303,7 @@ async def test_settings_are_read_at_the_first_question(monkeypatch: pytest.Monke
     monkeypatch.setenv("RUBRICEM_SOURCE", "/nowhere")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="Unknown source"):
-        await (await ServedResearcher().opened()).begin("What?", AnswerFormat.LONG, {})
+        await (await ServedResearcher().obtain()).begin("What?", AnswerFormat.LONG, {})
 
 
 def test_the_served_graph_says_what_it_takes_gives_and_may_be_told():

@@ -46,7 +46,7 @@ async def whole(log: feed.EventLog, after: int = 0) -> list[int]:
 async def test_an_event_is_told_once_it_is_in_the_file(log: feed.EventLog):
     log.append("stage", {"stage": "plan", "odd": "\ud800 \u2028 é"})
     assert await log.read(0) == [], "it is not written yet"
-    await log.changed(0)
+    await log.wait_for_news(0)
     [event] = await log.read(0)
     assert json.loads(log.path.read_text())["event"] == "stage"
     head, data, *rest = event.frame.decode().split("\n", 2)[0:3]
@@ -59,13 +59,13 @@ async def test_numbers_go_on_where_the_process_before_left_off(
 ):
     for number in range(3):
         log.append("note", {"n": number})
-    await log.written()
+    await log.drain()
     with log.path.open("ab") as file:
         file.write(b'{"id": 4, "event": "no')
     later = await feed.EventLog(log.path, executor).load()
     assert (later.last, later.told) == (3, 3)
     later.append("end", {})
-    await later.written()
+    await later.drain()
     assert await whole(later) == [1, 2, 3, 4] and later.ended
     assert [json.loads(line)["id"] for line in log.path.read_text().splitlines()] == [1, 2, 3, 4]
 
@@ -73,7 +73,7 @@ async def test_numbers_go_on_where_the_process_before_left_off(
 async def test_a_reader_far_behind_gets_every_event_and_memory_holds_few(log: feed.EventLog):
     for number in range(20 * feed.TAIL):
         log.append("text", {"text": str(number)})
-    await log.written()
+    await log.drain()
     assert await whole(log) == list(range(1, 20 * feed.TAIL + 1))
     assert await whole(log, 20 * feed.TAIL - 2) == [20 * feed.TAIL - 1, 20 * feed.TAIL]
     assert len(log._tail) == feed.TAIL
@@ -89,7 +89,7 @@ async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventL
                 numbers += [event.id for event in told]
                 after = numbers[-1] if numbers else 0
                 if not told and not log.ended:
-                    await log.changed(after)
+                    await log.wait_for_news(after)
         return numbers
 
     readers = [asyncio.create_task(reader(stays)) for stays in (1, 2, 7)]
@@ -104,7 +104,7 @@ async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventL
 async def test_after_a_restart_what_was_told_before_is_history(log: feed.EventLog):
     for name in ("stage", "text", "end", "restart", "stage"):
         log.append(name, {})
-    await log.written()
+    await log.drain()
     assert [event.name for event in await log.read(0)] == ["restart", "stage"]
     assert [event.id for event in await log.read(4)] == [5]
     assert not log.ended
@@ -121,7 +121,7 @@ async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
     await asyncio.sleep(0.05)
     assert await log.read(0) == [] and not log.lost
     blocked.rmdir()
-    await asyncio.wait_for(log.changed(0), PATIENCE)
+    await asyncio.wait_for(log.wait_for_news(0), PATIENCE)
     assert await whole(log) == [1]
 
 
@@ -130,7 +130,7 @@ async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(
 ):
     log = feed.EventLog(tmp_path / "gone" / feed.FILE_NAME, executor)
     log.append("note", {"n": 1})
-    await asyncio.wait_for(log.written(), PATIENCE)
+    await asyncio.wait_for(log.drain(), PATIENCE)
     assert log.lost and [event.data for event in await log.read(0)] == [{"n": 1}]
     assert not (tmp_path / "gone").exists()
 
@@ -141,7 +141,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_i
 ):
     monkeypatch.setattr("rubricem.agent.serve.feed.AGAIN", 0.01)
     log.append("note", {"n": 1})
-    await log.written()
+    await log.drain()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
@@ -151,7 +151,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_i
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     log.append("end", {})
-    await asyncio.wait_for(log.written(), PATIENCE)
+    await asyncio.wait_for(log.drain(), PATIENCE)
     ids = [json.loads(line)["id"] for line in log.path.read_text().splitlines()]
     assert ids == [1, 2, 3]
 
@@ -178,7 +178,7 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     written("resumed often", *["note", "end", "restart"] * feed.MOST_RESTARTS, "stage")
     written("empty")
     logs = feed.Logs(tmp_path)
-    assert sorted(logs.unfinished()) == ["again", "going", "resumed often"]
+    assert sorted(logs.find_unfinished()) == ["again", "going", "resumed often"]
     logs.close()
 
 
@@ -340,7 +340,7 @@ async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(t
     (tmp_path / "nested" / feed.FILE_NAME).write_bytes(b"[" * 200_000 + b"\n")
     (tmp_path / "going" / feed.FILE_NAME).write_text('{"event":"note","data":{}}\n')
     logs = feed.Logs(tmp_path)
-    assert sorted(logs.unfinished()) == ["going", "nested"]
+    assert sorted(logs.find_unfinished()) == ["going", "nested"]
     assert (await logs.of("nested")).told == 1
     with pytest.raises(OSError, match="no plain file"):
         await logs.of("pipe")
@@ -355,7 +355,7 @@ def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
         file.write(b'\n{"id":9,"event":"end","data":{}}\n')
     logs = feed.Logs(tmp_path)
     tracemalloc.start()
-    assert logs.unfinished() == []
+    assert logs.find_unfinished() == []
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     logs.close()

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.agent.serve.openai import LONGEST_TURN, ResponseAsked, dialogue
 from rubricem.agent.serve.security import Security
-from rubricem.agent.transcript.question import LONGEST_QUESTION, checked
+from rubricem.agent.transcript.question import LONGEST_QUESTION, check_question
 from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served, scripted_site
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
 from tests.support.scripted_server import Fault, Hang, Scripted
@@ -381,7 +381,7 @@ def test_a_long_history_leaves_room_for_the_question(characters: int):
     question = "q" * characters
     messages = [*history(9, "w " * 4000), {"role": "user", "content": question}]
     told = dialogue(messages, "messages").as_question()
-    assert checked(told).startswith(question)
+    assert check_question(told).startswith(question)
     assert ("Assistant: turn 7 " in told) == (characters <= LONGEST_QUESTION - LONGEST_TURN - 100)
 
 

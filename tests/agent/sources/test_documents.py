@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from rubricem.agent.sources.choice import Sources
-from rubricem.agent.sources.documents import DEEPEST, PART_FILES, Folder, checked_out, found_files
+from rubricem.agent.sources.documents import (
+    DEEPEST,
+    PART_FILES,
+    Folder,
+    fetch_repository,
+    find_files,
+)
 from rubricem.agent.sources.readers import MAX_WORDS
 from rubricem.agent.sources.sandbox.worker import MOST_PASSAGES
 from rubricem.memory.errors import SettingsError, SourceError
@@ -136,7 +142,7 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (tmp_path / "outside.md").write_text("secret")
     (documents / "link.md").symlink_to(tmp_path / "outside.md")
     (documents / "inside.md").symlink_to(documents / "bees.md")
-    found = [file.location for file in found_files(documents)[0]]
+    found = [file.location for file in find_files(documents)[0]]
     assert found == ["bees.md", "inside.md", "notes.txt"]
 
 
@@ -179,7 +185,7 @@ def test_folders_without_end_are_looked_into_so_far_and_the_rest_is_counted(tmp_
     (deep / "e" / "f").mkdir(parents=True)
     for folder in (deep, deep / "e" / "f"):
         (folder / "a.md").write_text("# A\n")
-    files, said = found_files(tmp_path)
+    files, said = find_files(tmp_path)
     assert [file.path for file in files] == [deep / "a.md"]
     assert said.startswith("1 entries are left out") and f"{DEEPEST} deep" in said
 
@@ -229,7 +235,7 @@ def test_a_branch_that_is_called_as_an_option_runs_nothing(tmp_path: Path) -> No
     git(there, "commit", "--allow-empty", "-m", "one")
     git(there, "update-ref", f"refs/heads/--upload-pack={program}", "HEAD")
     for _ in range(2):  # fetched anew, it is asked for by its name
-        checked_out(f"{there}#--upload-pack={program}", tmp_path / "cache")
+        fetch_repository(f"{there}#--upload-pack={program}", tmp_path / "cache")
     assert not (tmp_path / "ran").exists()
 
 
@@ -281,7 +287,7 @@ def test_a_repository_that_names_files_without_end_is_refused_before_they_are_wr
     git(there, "add", "a")
     git(there, "commit", "-m", "one")
     with pytest.raises(SourceError, match="more than"):
-        checked_out(str(there), tmp_path / "cache", most_bytes=4999)
+        fetch_repository(str(there), tmp_path / "cache", most_bytes=4999)
     kind, named = "blob", told(there, "rev-parse", "HEAD:a")
     for _ in range(6):  # each folder holds the one before ten times
         lines = "".join(
@@ -290,7 +296,7 @@ def test_a_repository_that_names_files_without_end_is_refused_before_they_are_wr
         kind, named = "tree", told(there, "mktree", said=lines)
     git(there, "update-ref", "refs/heads/main", told(there, "commit-tree", named, "-m", "two"))
     with pytest.raises(SourceError, match="more than 100,000 files") as refused:
-        checked_out(str(there), tmp_path / "cache")
+        fetch_repository(str(there), tmp_path / "cache")
     assert refused.value.remedy
     assert not list((tmp_path / "cache").iterdir())
 
@@ -300,7 +306,7 @@ def test_what_fetches_a_repository_ends_with_its_time(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
         with pytest.raises(SourceError, match="no end within 1 s"):
-            checked_out(address, tmp_path / "cache", seconds=1.0)
+            fetch_repository(address, tmp_path / "cache", seconds=1.0)
         assert not [pid for pid in descendants(os.getpid()) if "git" in name_of(pid)]
     assert time.monotonic() - began < 30
 

@@ -24,7 +24,7 @@ from rubricem.agent.sources.index import (
     words,
 )
 from rubricem.agent.sources.readers import split_passages
-from rubricem.agent.transcript.words import Query, narrowed, read_query
+from rubricem.agent.transcript.words import Query, narrow_query, read_query
 from rubricem.memory.errors import StoreError, WeightsError
 from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage
@@ -338,10 +338,10 @@ def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
 
 
 def test_attributes_of_a_call_travel_in_the_query_and_back_where_they_narrow_it() -> None:
-    query = narrowed("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
+    query = narrow_query("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
     assert query == 'bee dances year:2019-2021 field:"Biology,Computer Science"'
     assert read_query(query) == Query("bee dances", "2019-2021", ("Biology", "Computer Science"))
-    assert narrowed("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
+    assert narrow_query("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
 
 
 @pytest.mark.parametrize(

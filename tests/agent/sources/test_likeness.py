@@ -3,7 +3,7 @@
 import pytest
 
 from rubricem.agent.research.run import Evidence
-from rubricem.agent.sources.likeness import SKETCH, contained, resembling, shingles, sketch
+from rubricem.agent.sources.likeness import SKETCH, is_contained, resembling, shingles, sketch
 from rubricem.memory.schema import Passage
 
 WORDS = [f"word{i}" for i in range(400)]
@@ -26,18 +26,18 @@ def test_shingles_are_runs_of_four_words_without_case_and_punctuation():
 
 
 def test_an_excerpt_is_contained_in_what_it_was_cut_from():
-    assert contained(shingles(NEWS), shingles("Before. " + NEWS + " And after it all."))
-    assert not contained(
+    assert is_contained(shingles(NEWS), shingles("Before. " + NEWS + " And after it all."))
+    assert not is_contained(
         shingles(NEWS),
         shingles(NEWS.replace("in 2023", "last year").upper()[60:] + " ".join(WORDS[:30])),
     )
-    assert not contained(shingles(" ".join(WORDS[:14])), shingles(" ".join(WORDS))), "too short"
+    assert not is_contained(shingles(" ".join(WORDS[:14])), shingles(" ".join(WORDS))), "too short"
 
 
 def test_an_excerpt_of_a_script_without_spaces_is_contained_too():
     whole = "维尔塔灯塔建于一八八三年、由工程师阿尼娅·科赫设计、高四十二米、至今仍在使用。"
-    assert contained(shingles(whole[5:30]), shingles(f"据报道{whole}来源地方志"))
-    assert not contained(
+    assert is_contained(shingles(whole[5:30]), shingles(f"据报道{whole}来源地方志"))
+    assert not is_contained(
         shingles(whole), shingles("维尔塔港的渔船在一九二零年换成了汽船、渔民很高兴。")
     )
 

@@ -29,7 +29,7 @@ from rubricem.agent.sources.web import (
     Tavily,
     Web,
     Wikipedia,
-    found_passages,
+    citable_passages,
     row,
     same_page,
 )
@@ -553,14 +553,14 @@ def test_repeated_pages_and_repeated_texts_are_found_once() -> None:
         row("Copy", "https://copy.org/", "Bees dance to tell of food."),
         row("Wasps", "https://wasps.org/", "Wasps do not dance at all."),
     ]
-    assert [p.location for p in found_passages(rows, 9)] == [
+    assert [p.location for p in citable_passages(rows, 9)] == [
         "https://bees.org/",
         "https://wasps.org/",
     ]
-    assert len(found_passages(rows, 1)) == 1
+    assert len(citable_passages(rows, 1)) == 1
 
 
 def test_fields_that_are_missing_or_of_another_type_make_no_passage() -> None:
     assert row(None, "https://a.org", 7) == Passage("https://a.org", "https://a.org", "", "")
-    assert found_passages([row(None, "https://a.org", None), row("t", None, "x")], 9) == []
+    assert citable_passages([row(None, "https://a.org", None), row("t", None, "x")], 9) == []
     assert row(" A\n b ", "https://a.org", None).text == "A b"

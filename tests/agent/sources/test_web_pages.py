@@ -11,7 +11,7 @@ from rubricem.agent.sources.fetch import PageCache
 from rubricem.agent.sources.readers import Document
 from rubricem.agent.sources.sandbox.web_text import (
     MOST_PASSAGES,
-    decoded,
+    decode_page,
     document_of,
     kind_of,
     visible,
@@ -102,7 +102,7 @@ def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
 def test_the_encoding_is_the_mark_s_the_declared_or_the_likely_one(
     content: bytes, declared: str, text: str
 ):
-    assert decoded(content, declared).endswith(text)
+    assert decode_page(content, declared).endswith(text)
 
 
 def test_the_article_is_read_without_what_surrounds_it():

@@ -88,7 +88,7 @@ def test_the_reserve_is_two_of_the_largest_calls_between_its_bounds(
 
 def test_the_clock_stands_still_while_calls_are_read_back():
     spending = Spending(Budgets(seconds=10))
-    spending.replayed(8.6)
+    spending.replay_to(8.6)
     assert (spending.seconds, spending.low(), spending.out()) == (8.6, "seconds", None)
     spending.live()
     assert 8.6 <= spending.seconds < 60
@@ -97,14 +97,14 @@ def test_the_clock_stands_still_while_calls_are_read_back():
 async def test_a_call_in_flight_ends_with_its_budget_of_seconds():
     spending = Spending(Budgets(seconds=0.05))
     with pytest.raises(OutOfTime, match="seconds"):
-        await spending.bounded(asyncio.sleep(30))
+        await spending.limit_time(asyncio.sleep(30))
     begun: list[int] = []
 
     async def call() -> None:
         begun.append(1)
 
     with pytest.raises(OutOfTime):
-        await spending.bounded(call())
+        await spending.limit_time(call())
     assert begun == [], "no call is begun without time"
 
 
@@ -230,7 +230,7 @@ def test_a_line_from_before_there_were_endings_is_read():
 
 def test_while_a_person_is_waited_for_no_time_counts():
     spending = Spending(Budgets(seconds=0.05))
-    spending.replayed(0.01)
+    spending.replay_to(0.01)
     spending.stand()
     time.sleep(0.1)
     assert (spending.seconds, spending.out()) == (0.01, None)
