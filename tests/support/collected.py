@@ -255,7 +255,7 @@ class Failing:
         self._policy, self._fails = policy, fails
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = False, None
-        self.reader = self.chat = None
+        self.reader, self.chat, self.priced = None, None, policy.priced
         self.asked = 0
 
     async def render(self, system: str, question: str) -> tuple[int, ...]:

@@ -138,13 +138,13 @@ def zipped(parts: dict[str, str]) -> bytes:
     [
         ("a.pdf", pdf(["", ""]), r"a\.pdf has no text in its 2 pages", "scanned"),
         ("a.pdf", pdf(["Secret."], password="key"), r"a\.pdf is encrypted", "password"),
-        ("a.pdf", b"%PDF-1.7 nothing follows", r"a\.pdf could not be read", "anew"),
+        ("a.pdf", b"%PDF-1.7 nothing follows", r"a\.pdf could not be read", "again"),
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old doc", "docx"),
         ("a.docx", b"plain text", "is no docx file", "docx"),
         ("a.docx", b"", "is no docx file", "docx"),
         ("a.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old xls", "xlsx"),
         ("a.epub", b"plain text", "is no epub file", "epub"),
-        ("a.pptx", zipped({"x": "y"}), "holds no document", "anew"),
+        ("a.pptx", zipped({"x": "y"}), "holds no document", "again"),
         ("a.epub", zipped({"x": "y"}), "names no book", "epub"),
     ],
 )
