@@ -144,7 +144,7 @@ def zipped(parts: dict[str, str]) -> bytes:
         ("a.docx", b"", "is no docx file", "docx"),
         ("a.xlsx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old xls", "xlsx"),
         ("a.epub", b"plain text", "is no epub file", "epub"),
-        ("a.pptx", zipped({"x": "y"}), "holds no document", "again"),
+        ("a.pptx", zipped({"x": "y"}), "holds no document", "anew"),
         ("a.epub", zipped({"x": "y"}), "names no book", "epub"),
     ],
 )
