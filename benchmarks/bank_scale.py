@@ -159,7 +159,7 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
         for kind, texts in asked.items():
             calls = [partial(found, text, 3) for text in texts]
             figures |= await taken_by(f"{kind}_{call}", calls)
-    of_its_form = [partial(bank.formed, questions[number]) for number in every][:ASKED]
+    of_its_form = [partial(bank.episodes_of_form, questions[number]) for number in every][:ASKED]
     figures |= await taken_by("form", of_its_form)
     led = [await bank.sharing(text, 3) for text in asked["rare"]]
     right = [f"{number:012x}" for number in every][:ASKED]

@@ -38,7 +38,7 @@ from rubricem.memory.schema import (
     Trajectory,
     Usage,
 )
-from rubricem.memory.text import cut, fenced
+from rubricem.memory.text import cut, fence
 
 Done = TypeVar("Done")
 CHARACTERS = 60_000
@@ -106,7 +106,7 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
 
 def shown_run(trajectory: Trajectory, characters: int) -> str:
     """All stages, each fenced under its name; at most `characters`, not counting the fences."""
-    return fenced(
+    return fence(
         {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
     )
 
@@ -203,7 +203,7 @@ def _shown(trajectory: Trajectory, segments: Sequence[Segment], characters: int)
     """The segments stage by stage, without empty stages."""
     part = trajectory.model_copy(update={"segments": tuple(segments)})
     texts = {stage.value: text for stage, text in fitted_stages(part, Stage, characters) if text}
-    return fenced(texts)
+    return fence(texts)
 
 
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:

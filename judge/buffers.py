@@ -61,7 +61,7 @@ def add(
                 known.add(criterion.meaning)
                 kind: ChangeKind = "returned" if criterion.meaning in retired else "added"
                 changes.append((stage, kind, criterion, reason))
-    return buffer.changed(step, changes)
+    return buffer.apply_changes(step, changes)
 
 
 def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
@@ -88,7 +88,7 @@ def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
             for c in criteria
             if c.key in gone
         ]
-    return buffer.changed(step, changes)
+    return buffer.apply_changes(step, changes)
 
 
 BY_HAND = "by hand"
@@ -101,14 +101,14 @@ def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
     """
     stage, criterion = _one(buffer, key, "active", "retired", wanted="could be pinned")
     kept = criterion.model_copy(update={"persistent": True})
-    return buffer.changed(_step(buffer), [(stage, "pinned", kept, BY_HAND)])
+    return buffer.apply_changes(_step(buffer), [(stage, "pinned", kept, BY_HAND)])
 
 
 def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
     """Remove the criterion of this key from those in force, even a persistent one."""
     stage, criterion = _one(buffer, key, "persistent", "active", wanted="is in force")
     why = f"{BY_HAND}: {reason}" if reason else BY_HAND
-    return buffer.changed(_step(buffer), [(stage, "retired", criterion, why)])
+    return buffer.apply_changes(_step(buffer), [(stage, "retired", criterion, why)])
 
 
 def bring_in(

@@ -36,7 +36,7 @@ from rubricem.judge.relative import (
 from rubricem.judge.stage import TEMPERATURE, RepeatedScorer, StageJudge
 from rubricem.judge.stage_readers import ChatProposer, ChatScorer, ChoiceScorer, LineProposer
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.parts import offered, own_part
+from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import ChatModel, GroupJudge, LocalModel
 
 JudgeModel = ChatModel | LocalModel
@@ -98,7 +98,7 @@ def named_judge(
     `wanted`: how it works; its kind is the name's. `gate` precedes the judge of a kind, which
     scores only what passes it.
     """
-    if name in offered("judges"):
+    if name in parts_of("judges"):
         own: GroupJudge = own_part("judges", name, model)
         return own
     judge = group_judge(model, replace(wanted, kind=kind_of(name)))
@@ -119,13 +119,13 @@ def known_judge(name: str) -> str:
     """
     if name.startswith(RUBRIC):
         return with_code(name)
-    if name in offered("judges"):
-        dist = offered("judges")[name].dist
+    if name in parts_of("judges"):
+        dist = parts_of("judges")[name].dist
         return f"{name} {dist.name} {dist.version}" if dist else name
     if name not in (*KINDS, NONE):
         raise SettingsError(
             f"There is no judge {name!r}.",
-            f"Use {', '.join([*KINDS, *offered('judges')])}, rubric:MODULE:NAME or {NONE}.",
+            f"Use {', '.join([*KINDS, *parts_of('judges')])}, rubric:MODULE:NAME or {NONE}.",
         )
     return name
 

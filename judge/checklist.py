@@ -59,9 +59,9 @@ from rubricem.memory.asking import (
     ask_until,
     chance_of_yes,
     first_fault,
-    parsed,
-    spent,
-    written_schema,
+    parse_reply,
+    unbounded_schema,
+    usage_of_error,
 )
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
 from rubricem.memory.schema import (
@@ -83,7 +83,7 @@ from rubricem.memory.schema import (
     Value,
     Verdict,
 )
-from rubricem.memory.text import cut, fenced, without_markers
+from rubricem.memory.text import cut, fence, without_markers
 
 TITLE_CHARACTERS = 60
 Outcome = Literal["met", "not met", "unparsed"]
@@ -247,18 +247,18 @@ class ChatChecklistMaker:
         request, used = cut(question, QUESTION_CHARACTERS), NO_USAGE
         if not answer.strip():
             answer, used = await self._answered(request)
-        shown = fenced({"request": request, "a good reply": cut(answer, CHARACTERS)})
+        shown = fence({"request": request, "a good reply": cut(answer, CHARACTERS)})
         messages = instructed("checklist_make", shown)
         try:
             made, usage = await ask_json(self._model, messages, MadeChecklist)
         except RubricemError as error:
-            error.usage = used + spent(error)
+            error.usage = used + usage_of_error(error)
             raise
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
         return Made(tuple(items), used + usage)
 
     async def _answered(self, request: str) -> tuple[str, Usage]:
-        messages = instructed("checklist_answer", fenced({"request": request}))
+        messages = instructed("checklist_answer", fence({"request": request}))
 
         def some_text(reply: Completion) -> str:
             if not reply.text.strip():
@@ -333,7 +333,7 @@ class ChecklistJudge:
         try:
             made = await self.maker.make(buffer.question)
         except (JudgeError, PolicyError) as error:
-            return buffer, error.told(), spent(error)
+            return buffer, error.told(), usage_of_error(error)
         grown = with_items(buffer, made.items, "a checklist from the question", step)
         return grown, "", made.usage
 
@@ -426,7 +426,7 @@ class ChatItemChecker:
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         numbered = list(enumerate(items, start=1))
-        shown = fenced(
+        shown = fence(
             {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, CHARACTERS)}
         )
         batches = await asyncio.gather(
@@ -469,10 +469,10 @@ class ChatItemChecker:
                 _messages(shown, missing, ""),
                 take,
                 lambda _, fault: _messages(shown, missing, fault),
-                sampling=Sampling(temperature=0.0, json_schema=written_schema(GivenMarks)),
+                sampling=Sampling(temperature=0.0, json_schema=unbounded_schema(GivenMarks)),
             )
         except RubricemError as error:
-            fault, used = error.told(), spent(error)
+            fault, used = error.told(), usage_of_error(error)
         return given, fault, used
 
 
@@ -490,7 +490,7 @@ def _marks(
 ) -> tuple[dict[int, GivenMark], str]:
     """The usable verdicts on the items, and what is wrong with the rest, or ""."""
     try:
-        entries = parsed(reply, AnyMarks).verdicts
+        entries = parse_reply(reply, AnyMarks).verdicts
     except ValueError as error:
         return {}, str(error)
     given, fault, torn = dict[int, GivenMark](), "", set[int]()
@@ -537,7 +537,7 @@ class ChoiceItemChecker:
                     finding, usage = await self._read(question, answer, item, characters)
                 except RubricemError as error:
                     fault = fault or error.told()
-                    finding, usage = ItemFinding(item=item, met=None), spent(error)
+                    finding, usage = ItemFinding(item=item, met=None), usage_of_error(error)
                 findings.append(finding)
                 used += usage
         return Checked(tuple(findings), fault, used)
@@ -561,5 +561,5 @@ class ChoiceItemChecker:
 def _choice_messages(question: str, answer: str, asked: str, characters: int) -> list[Message]:
     request = cut(question, characters // QUESTION_SHARE)
     reply = cut(answer, max(characters - len(request), 1))
-    text = f"{fenced({'request': request, 'reply': reply})}\n\n{asked}"
+    text = f"{fence({'request': request, 'reply': reply})}\n\n{asked}"
     return instructed("checklist_choice", text)

@@ -40,7 +40,7 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
     Usage,
-    left_out,
+    is_left_out,
 )
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
@@ -75,7 +75,7 @@ class Judged(Rubric):
 
     async def forward(self, action: str, observation: StageView) -> float:
         given = await observation.judged()
-        if left_out(given):
+        if is_left_out(given):
             return self.unasked
         return math.nan if given.score is None else given.score
 
@@ -219,7 +219,7 @@ def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
     }
     if least - ROUNDING <= reward <= 1 + ROUNDING:
         # The reason stays where the judge had nothing to say: its share of the score is no verdict.
-        reason = judged.unscored_reason if left_out(judged) else ""
+        reason = judged.unscored_reason if is_left_out(judged) else ""
         found |= {"score": min(max(reward, least), 1.0), "unscored_reason": reason}
     elif not math.isnan(reward):
         found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in {least:g} to 1"

@@ -50,7 +50,7 @@ from rubricem.judge.base import (
     unread,
     unscored,
 )
-from rubricem.memory.asking import TRIES, ask_until, correction, read_usage, spent
+from rubricem.memory.asking import TRIES, ask_until, correction, read_usage, usage_of_error
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -67,7 +67,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, fenced, without_markers
+from rubricem.memory.text import cut, fence, without_markers
 
 Side = Literal["A", "B"]
 
@@ -215,7 +215,7 @@ async def preferred(comparer: Comparer, question: str, first: str, second: str) 
     try:
         return await comparer.prefer(question, first, second)
     except RubricemError as error:
-        return Preference(None, error.told(), usage=spent(error))
+        return Preference(None, error.told(), usage=usage_of_error(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,7 +440,7 @@ def _preference(text: str, first: str, second: str, usage: Usage) -> Preference:
 def shown_pair(question: str, first: str, second: str, characters: int) -> str:
     """Question and replies, fenced, with the judge's own tags disarmed; long replies are cut."""
     room = max(characters // 2, characters - min(len(first), len(second)))
-    return fenced(
+    return fence(
         {
             "request": cut(question, QUESTION_CHARACTERS),
             "reply A": cut(without_tags(first), room),

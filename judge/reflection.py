@@ -30,7 +30,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.memory.screening import words_of
-from rubricem.memory.text import cut, fenced, without_markers
+from rubricem.memory.text import cut, fence, without_markers
 
 REMARK = 1000
 """characters of a person's remark that are shown"""
@@ -209,14 +209,14 @@ def material(known: Known, characters: int) -> str:
     """The context of every candidate: the question, the run in this many characters, the scores."""
     run = known.trajectory
     return "\n\n".join(
-        [fenced({"question": run.question}), shown_run(run, characters), *_said_of(known)]
+        [fence({"question": run.question}), shown_run(run, characters), *_said_of(known)]
     )
 
 
 def short_material(known: Known, characters: int) -> str:
     run = known.trajectory
     answer = shown_stage(run, Stage.ANSWER, characters)
-    return "\n\n".join([fenced({"question": run.question, "answer": answer}), *_said_of(known)])
+    return "\n\n".join([fence({"question": run.question, "answer": answer}), *_said_of(known)])
 
 
 def _said_of(known: Known) -> list[str]:
@@ -227,7 +227,7 @@ def _said_of(known: Known) -> list[str]:
     if known.rating is not None:
         rating = f"{known.rating.score} of {BEST}, where {BEST} is best."
         said["a person's rating"] = f"{rating}\n{cut(known.rating.comment, REMARK)}".strip()
-    return [fenced(said)] if said else []
+    return [fence(said)] if said else []
 
 
 def scores(stage: StageScore) -> str:
@@ -245,7 +245,7 @@ def scores(stage: StageScore) -> str:
 def review(candidate: ReflectionCandidate, name: str = "") -> str:
     """A candidate as shown to a judge."""
     text = without_markers(f"{candidate.rubrics}\n\nTakeaways:\n{candidate.takeaways}")
-    return fenced({f"review {name}".strip(): text})
+    return fence({f"review {name}".strip(): text})
 
 
 def _messages(text: str, statement: str) -> list[Message]:

@@ -46,7 +46,7 @@ from rubricem.judge.base import (
     unread,
     written,
 )
-from rubricem.memory.asking import Bill, ask_json, spent, weighed
+from rubricem.memory.asking import Bill, ask_json, usage_of_error, weigh_options
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -63,7 +63,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, digest_of, fenced, fill, fit
+from rubricem.memory.text import cut, digest_of, fence, fill, fit
 
 LARGE = 8
 """attempts beyond which judges are known to lose the overview"""
@@ -282,7 +282,7 @@ class RelativeJudge:
                 usage += found.usage
             else:
                 faults.append(found.told())
-                usage += spent(found)
+                usage += usage_of_error(found)
         return passes, faults, usage
 
 
@@ -396,8 +396,8 @@ def conversations_text(
     shared = {"tools": cut(offered, characters // 4), "messages": begun}
     rests = (_conversation_text(one[length:], each) for one in conversations)
     return GroupText(
-        fenced({name: text for name, text in shared.items() if text}) if tools or begun else "",
-        tuple(fenced({"messages": rest}) if rest else NOTHING for rest in rests),
+        fence({name: text for name, text in shared.items() if text}) if tools or begun else "",
+        tuple(fence({"messages": rest}) if rest else NOTHING for rest in rests),
     )
 
 
@@ -585,7 +585,7 @@ class ChoiceAttemptReader:
             for number in range(1, len(text.attempts) + 1):
                 asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
                 messages = instructed("relative_choice", asked)
-                chances, used = await weighed(self._reader, messages, DIGITS)
+                chances, used = await weigh_options(self._reader, messages, DIGITS)
                 scores.append((expected(chances) / (len(DIGITS) - 1), ""))
                 bill.usage += used
         return Read(tuple(scores), bill.usage)
@@ -617,7 +617,7 @@ def version_of(rubric: str) -> str:
 
 def shown_attempts(question: str, text: GroupText) -> str:
     """The task, the common beginning, then the attempts under their numbers."""
-    parts = [fenced({"task": question})]
+    parts = [fence({"task": question})]
     if text.shared:
         parts.append(f"What all attempts have in common:\n{text.shared}")
     numbered = enumerate(text.attempts, start=1)

@@ -29,7 +29,7 @@ from typing import Protocol
 
 from rubricem.judge.base import FAILED, failure_notes, outcome, unread
 from rubricem.judge.buffers import add, prune
-from rubricem.memory.asking import spent
+from rubricem.memory.asking import usage_of_error
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
@@ -194,7 +194,7 @@ class StageJudge:
                 scored = await self._scorer.score(trajectory, standard)
                 usage = scored.usage
             except (JudgeError, PolicyError) as error:
-                failure, usage = error.told(), spent(error)
+                failure, usage = error.told(), usage_of_error(error)
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
@@ -223,7 +223,7 @@ class _Grown:
         proposed = await outcome(asked)
         if not isinstance(proposed, Proposed):
             self.notes.append(f"No new criteria: {proposed.told()}")
-            self.usage += spent(proposed)
+            self.usage += usage_of_error(proposed)
             return
         sound, dropped = without_loopholes(proposed.criteria, self.buffer.question)
         most = {s: _most(found, MOST_PROPOSED[s]) for s, found in sound.items() if s in stages}
@@ -288,7 +288,7 @@ class RepeatedScorer:
         scorings = [one for one in found if isinstance(one, Scored)]
         errors = [one for one in found if isinstance(one, RubricemError)]
         usage = sum((s.usage for s in scorings), NO_USAGE)
-        usage = sum(map(spent, errors), usage)
+        usage = sum(map(usage_of_error, errors), usage)
         if not scorings:
             errors[0].usage = usage
             raise errors[0]

@@ -44,7 +44,7 @@ from rubricem.judge.base import (
     written,
 )
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, weighed
+from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, weigh_options
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import (
     Author,
@@ -62,7 +62,7 @@ from rubricem.memory.schema import (
     Verdict,
 )
 from rubricem.memory.screening import pleading
-from rubricem.memory.text import cut, fenced, seed_of, without_markers
+from rubricem.memory.text import cut, fence, seed_of, without_markers
 
 
 class ProposedItem(BaseModel):
@@ -123,7 +123,7 @@ class ChatProposer:
             for number, trajectory in enumerate(trajectories, start=1)
         ]
         force = _listed({stage: buffer.criteria(stage) for stage in Stage}) or "none"
-        asked = [fenced({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
+        asked = [fence({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
         return await self._propose("contrast", asked, persistent=False)
 
     async def from_question(
@@ -133,7 +133,7 @@ class ChatProposer:
         stages: Sequence[Stage] = tuple(Stage),
     ) -> Proposed:
         """One call, which brings those of the other stages as well."""
-        asked = [fenced({"question": question})]
+        asked = [fence({"question": question})]
         if found:
             asked.append(f"What a search found:\n{shown_passages(found, CHARACTERS)}")
         return await self._propose("question", asked, persistent=True)
@@ -148,7 +148,7 @@ def shown_passages(passages: Sequence[Passage], characters: int) -> str:
     """Passages under their titles, in so many characters and their fences."""
     each = characters // max(len(passages), 1)
     return "\n".join(
-        fenced({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
+        fence({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
     )
 
 
@@ -184,7 +184,7 @@ class ChatScorer:
         seen = "\n".join(f"- {said}" for said in observations(trajectory))
         asked = "\n\n".join(
             (
-                fenced({"question": trajectory.question}),
+                fence({"question": trajectory.question}),
                 shown_run(trajectory, CHARACTERS),
                 *([f"Measured by code:\n{seen}"] if seen else []),
                 f"Criteria:\n{_listed(standard)}",
@@ -348,7 +348,7 @@ class ChoiceScorer:
         text = f"{before}\n\n{criterion_question(stage, statement, seen, graded=self._graded)}"
         if self._graded:
             messages = instructed("choice_points", text)
-            chances, used = await weighed(self._reader, messages, POINTS)
+            chances, used = await weigh_options(self._reader, messages, POINTS)
             points = expected(chances)
         else:
             yes, used = await chance_of_yes(self._reader, instructed("choice", text))
@@ -366,7 +366,7 @@ class ChoiceScorer:
 
         def text(characters: int) -> str:
             return (
-                f"{fenced({'question': trajectory.question})}\n{shown_run(trajectory, characters)}"
+                f"{fence({'question': trajectory.question})}\n{shown_run(trajectory, characters)}"
             )
 
         characters, _ = await fit_messages(
@@ -489,7 +489,7 @@ class LineProposer:
         chosen = trajectories[:RUNS]
         most = min(LINE_CHARACTERS, self._model.context_tokens * 3 // 2) // len(chosen)
         material = {
-            stage: fenced(
+            stage: fence(
                 {
                     f"attempt {number}": shown_stage(trajectory, stage, most)
                     for number, trajectory in enumerate(chosen, start=1)
@@ -596,4 +596,4 @@ def _line_messages(question: str, stage: Stage, material: str) -> list[Message]:
 
 
 def _asked(question: str, stage: Stage, material: str) -> str:
-    return f"{fenced({'question': question})}\n\nThe stage is {LINE_TASKS[stage]}.\n\n{material}"
+    return f"{fence({'question': question})}\n\nThe stage is {LINE_TASKS[stage]}.\n\n{material}"

@@ -71,9 +71,9 @@ async def ask_json(
     value, fault, used = await ask_until(
         model,
         messages,
-        lambda reply: parsed(reply, form, check),
+        lambda reply: parse_reply(reply, form, check),
         again,
-        Sampling(temperature=temperature, seed=seed, json_schema=written_schema(form)),
+        Sampling(temperature=temperature, seed=seed, json_schema=unbounded_schema(form)),
     )
     if value is None:
         raise failure(
@@ -101,7 +101,7 @@ async def ask_until(
     for attempt in range(TRIES):
         seed = (sampling.seed or 0) * TRIES + attempt
         this = replace(sampling, max_tokens=MOST_TOKENS, seed=seed)
-        reply, used = await counted(model, messages, this, used)
+        reply, used = await chat_once(model, messages, this, used)
         try:
             return usable(reply), "", used
         except ValueError as error:
@@ -112,7 +112,7 @@ async def ask_until(
     return None, fault, used
 
 
-async def weighed(
+async def weigh_options(
     reader: ChoiceReader, messages: Sequence[Message], options: Sequence[str]
 ) -> tuple[tuple[float, ...], Usage]:
     """The probability that the reader continues with each option, among these; and the cost."""
@@ -122,7 +122,7 @@ async def weighed(
 
 async def chance_of_yes(reader: ChoiceReader, messages: Sequence[Message]) -> tuple[float, Usage]:
     """The probability in [0, 1] that the reader continues with Yes, not No; and the cost."""
-    (upper, lower, *_), used = await weighed(reader, messages, ("Yes", "yes", "No", "no"))
+    (upper, lower, *_), used = await weigh_options(reader, messages, ("Yes", "yes", "No", "no"))
     return upper + lower, used
 
 
@@ -137,19 +137,19 @@ def correction(reply: str, told: str, characters: int) -> list[Message]:
     return [*said, Message("user", told)]
 
 
-async def counted(
+async def chat_once(
     model: ChatModel, messages: Sequence[Message], sampling: Sampling, before: Usage = NO_USAGE
 ) -> tuple[Completion, Usage]:
     """One reply, and its usage added to the earlier one; an error carries the sum too."""
     try:
         reply = await model.chat(messages, sampling)
     except RubricemError as error:
-        error.usage = before + spent(error)
+        error.usage = before + usage_of_error(error)
         raise
     return reply, before + reply.usage
 
 
-def spent(error: RubricemError) -> Usage:
+def usage_of_error(error: RubricemError) -> Usage:
     """The cost of the calls before the error."""
     return error.usage or NO_USAGE
 
@@ -165,10 +165,10 @@ class Bill:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RubricemError):
-            error.usage = self.usage + spent(error)
+            error.usage = self.usage + usage_of_error(error)
 
 
-def parsed(
+def parse_reply(
     reply: Completion, form: type[Form], check: Callable[[Form], None] = lambda reply: None
 ) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quotes.
@@ -225,7 +225,7 @@ def broken(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def written_schema(form: type[BaseModel]) -> str:
+def unbounded_schema(form: type[BaseModel]) -> str:
     """The form's JSON schema without bounds: grammars of bounded lengths take servers minutes."""
     full = form.model_json_schema()
     shapes = {name: _plain(shape) for name, shape in full.get("$defs", {}).items()}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import import_extra
 
 Floats = NDArray[np.float32]
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
@@ -35,8 +35,10 @@ class BertEncoder:
 
     def __init__(self, folder: Path) -> None:
         """Raises SettingsError if a package is missing, and whatever a damaged file causes."""
-        ort, tokenizers = (needed(name, "memory", _WHAT) for name in ("onnxruntime", "tokenizers"))
-        held = needed("safetensors.numpy", "memory", _WHAT).load_file(folder / WEIGHTS)
+        ort, tokenizers = (
+            import_extra(name, "memory", _WHAT) for name in ("onnxruntime", "tokenizers")
+        )
+        held = import_extra("safetensors.numpy", "memory", _WHAT).load_file(folder / WEIGHTS)
         weights = {name.removeprefix("bert."): held[name].astype(np.float32) for name in held}
         config = _read(folder / "config.json")
         window = int(config["max_position_embeddings"])

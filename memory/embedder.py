@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory import bert
-from rubricem.memory.errors import RubricemError, WeightsError, needed
+from rubricem.memory.errors import RubricemError, WeightsError, import_extra
 from rubricem.memory.schema import Embedder
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ class SentenceEmbedder:
         try:
             if bert.BertEncoder.can_read(self._folder):
                 return bert.BertEncoder(self._folder)
-            needed("sentence_transformers", "embedders", f"The embedding model in {self._folder}")
+            import_extra(
+                "sentence_transformers", "embedders", f"The embedding model in {self._folder}"
+            )
             from sentence_transformers import SentenceTransformer
             from transformers.utils.logging import disable_progress_bar
 

@@ -70,7 +70,7 @@ class JudgeError(RubricemError):
     """its model is unavailable: the same call can succeed later"""
 
 
-def needed(module: str, extra: str, what: str = "This", instead: str = "") -> Any:
+def import_extra(module: str, extra: str, what: str = "This", instead: str = "") -> Any:
     """The module. Raises SettingsError with the name of the extra if it is not installed.
 
     `what` needs it; `instead` is an alternative.

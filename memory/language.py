@@ -202,12 +202,12 @@ def language_of(text: str) -> str:
         code = max(told, key=lambda c: told[c])
         if told[code] and told[code] >= len(_LATIN_LETTER.findall(text)):
             return code
-    written = _written(text)
+    written = _split_words(text)
     bound = any(word.lower() in STOP_WORDS for word in written)
     return foreign({*written}, written[0] if written else "", text) or ("en" if bound else "")
 
 
-def _written(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     near = text.isascii() or not _FAR.search(text)
     return (_NEAR_WORD if near else WORD).findall(text)
 
@@ -328,7 +328,7 @@ def _form(written: str, language: str) -> str:
         return ""
     if language in ("es", "pt") and len(word) > 3:
         word = word.removesuffix("s")
-    word = _stemmed(word, language)
+    word = _stem(word, language)
     return _bare(word) if language in LATIN else word
 
 
@@ -359,7 +359,7 @@ def _bare(word: str) -> str:
 _stemming = threading.Lock()
 
 
-def _stemmed(word: str, language: str) -> str:
+def _stem(word: str, language: str) -> str:
     if language not in _SNOWBALL:
         return word
     with _stemming:  # a stemmer keeps the word that it is at

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 Group = Literal["sources", "embedders", "judges", "prompts"]
 
 
-def offered(group: Group) -> Mapping[str, "EntryPoint"]:
+def parts_of(group: Group) -> Mapping[str, "EntryPoint"]:
     """What installed packages provide in a group, by name, without importing it."""
-    return _offered(group, tuple(sys.path))
+    return _find_parts(group, tuple(sys.path))
 
 
 @cache
-def _offered(group: Group, path: tuple[str, ...]) -> Mapping[str, "EntryPoint"]:
+def _find_parts(group: Group, path: tuple[str, ...]) -> Mapping[str, "EntryPoint"]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=f"rubricem.{group}")}
@@ -35,7 +35,7 @@ def own_part(group: Group, name: str, *given: Any) -> Any:
 
     Raises SettingsError if it cannot be imported or created.
     """
-    point = offered(group)[name]
+    point = parts_of(group)[name]
     try:
         found = point.load()
         return found if group == "prompts" else found(*given)

@@ -115,7 +115,7 @@ class Journal:
         """The reply of a finished call, or None if it is not finished."""
         return self._replies.get(key.thread, {}).get(key)
 
-    def held(self, thread: str) -> dict[CallKey, Reply]:
+    def replies_of(self, thread: str) -> dict[CallKey, Reply]:
         return dict(self._replies.get(thread, {}))
 
     async def append(self, key: CallKey, reply: Reply) -> None:
@@ -126,7 +126,7 @@ class Journal:
         self._pending.append((line, done))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
-            self._flushing.add_done_callback(self._flushed)
+            self._flushing.add_done_callback(self._settle_flush)
         await done
         self._replies.setdefault(key.thread, {})[key] = reply
 
@@ -160,7 +160,7 @@ class Journal:
                         done.set_result(None)
         self._flushing = None
 
-    def _flushed(self, flushing: "asyncio.Task[None]") -> None:
+    def _settle_flush(self, flushing: "asyncio.Task[None]") -> None:
         """Cancel those who wait for a commit that was cancelled: nobody else would tell them."""
         if flushing.cancelled():
             self._flushing = None
@@ -180,7 +180,7 @@ class Journal:
             os.close(self._fd)
 
     def _lock(self) -> None:
-        if not _held(self._fd):
+        if not _try_lock(self._fd):
             raise StoreError(
                 f"{self.path.name} is in use by another process",
                 "Wait until that run has ended, or give this one another name: --thread or --out.",
@@ -188,18 +188,18 @@ class Journal:
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
         whole = 0
-        with writable(self.path), opened_plain(self.path) as file:
+        with writable(self.path), open_plain(self.path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     os.ftruncate(self._fd, whole)
                     return
                 whole += len(line)
-                key, reply = self._parsed(line, number)
+                key, reply = self._parse(line, number)
                 if wanted(key.thread):
                     self._replies.setdefault(key.thread, {})[key] = reply
                 hear(reply)
 
-    def _parsed(self, line: bytes, number: int) -> tuple[CallKey, Reply]:
+    def _parse(self, line: bytes, number: int) -> tuple[CallKey, Reply]:
         try:
             record = json.loads(line)
             return CallKey(*record["key"]), record["reply"]
@@ -214,7 +214,7 @@ LOOKED_AT = 0.2
 """seconds in which a process that briefly locks a file to see whether it is in use is done"""
 
 
-def _held(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Lock a file for this process alone; False if another one has it."""
     until = time.monotonic() + LOOKED_AT
     while True:
@@ -230,7 +230,7 @@ def _held(descriptor: int) -> bool:
 def in_use(path: Path) -> bool:
     """Whether a process holds the journal open."""
     try:
-        with opened_plain(path) as file:
+        with open_plain(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -271,7 +271,7 @@ class Runs(Protocol):
     def create(self, thread: str, request: Mapping[str, Any]) -> None: ...
     def request(self, thread: str) -> dict[str, Any]: ...
     def journal(self, thread: str) -> CallJournal: ...
-    def ended(self, thread: str) -> bool: ...
+    def has_ended(self, thread: str) -> bool: ...
     def load(self, thread: str) -> Trajectory: ...
     def save(self, trajectory: Trajectory) -> None: ...
 
@@ -334,15 +334,15 @@ class RunStore:
     def begun(self, thread: str) -> bool:
         """Whether a call has finished under this name."""
         journal = self._folder_of(thread) / "journal.jsonl"
-        return self.ended(thread) or (journal.exists() and journal.stat().st_size > 0)
+        return self.has_ended(thread) or (journal.exists() and journal.stat().st_size > 0)
 
-    def ended(self, thread: str) -> bool:
+    def has_ended(self, thread: str) -> bool:
         """Whether the run of this name has ended, successfully or not."""
         return (self._folder_of(thread) / "trajectory.json").exists()
 
     def whole(self, thread: str) -> bool:
         """Whether it ended in such a way that nothing is left to continue."""
-        return self.ended(thread) and self.load(thread).status.whole
+        return self.has_ended(thread) and self.load(thread).status.whole
 
     def load(self, thread: str) -> Trajectory:
         """The ended run of this name; SettingsError if there is none."""
@@ -466,11 +466,11 @@ ALTERED = "It was altered after it was written; take it from a copy."
 
 def plain_bytes(path: Path, most: int = -1) -> bytes:
     """The first `most` bytes of a file; OSError for a pipe or device, which has no end."""
-    with opened_plain(path) as file:
+    with open_plain(path) as file:
         return file.read(most)
 
 
-def opened_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BinaryIO:
     """A regular file open for reading; OSError, without waiting, for anything else."""
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -548,13 +548,13 @@ def folder_locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
+def hold_lock(path: Path, busy: RubricemError) -> Iterator[None]:
     """Hold a lock file; raises `busy` if another process holds it."""
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     with file:
-        if not _held(file.fileno()):
+        if not _try_lock(file.fileno()):
             raise busy
         yield
 

@@ -304,7 +304,7 @@ def read(text: str | bytes, kind: type[V]) -> V:
         and issubclass(kind, Versioned)
         and _Stamp.model_validate_json(text).schema_version != 1 + len(kind.upgrades)
     ):
-        text = json.dumps(upgraded(json.loads(text), kind))
+        text = json.dumps(upgrade_fields(json.loads(text), kind))
     found: V = _form(cast(Any, kind)).validate_json(text)
     return found
 
@@ -314,7 +314,7 @@ def _form(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
+def upgrade_fields(fields: Fields, kind: type[Versioned]) -> Fields:
     """Stored fields, upgraded to today's schema. Raises StoreError if theirs is newer."""
     version, newest = fields.get("schema_version", 1), 1 + len(kind.upgrades)
     if version > newest:
@@ -610,7 +610,7 @@ class StageScore(Value):
     """the score of each part of a composed rubric, by dotted name; unknown ones are left out"""
 
 
-def left_out(
+def is_left_out(
     score: StageScore | None, reasons: Sequence[str] = (NO_CRITERIA, ANOTHER_STAGE)
 ) -> bool:
     """Whether the stage has no score because there was nothing to score, not because of a failure.
@@ -703,7 +703,7 @@ class RubricBuffer(Value):
                 buffer = buffer._after(change)
         return buffer
 
-    def changed(
+    def apply_changes(
         self, step: int, changes: Iterable[tuple[Stage, ChangeKind, Criterion, str]]
     ) -> "RubricBuffer":
         """The next version: a stage, what happened to which of its criteria, and why.

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.parts import offered, own_part
+from rubricem.memory.parts import own_part, parts_of
 
 Ids = TypeVar("Ids", bound=Sequence[int] | None)
 
@@ -60,7 +60,7 @@ def know_markers(markers: Iterable[str]) -> None:
         _own[marker] = re.compile(f"{re.escape(marker[0])}(?={re.escape(marker[1:])})")
 
 
-def fenced(parts: Mapping[str, str]) -> str:
+def fence(parts: Mapping[str, str]) -> str:
     """Named untrusted texts between separator lines that occur in none of them."""
     return "\n".join(
         f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
@@ -121,7 +121,7 @@ def prompt(room: str, name: str) -> str:
     """
     file = files(f"rubricem.{room}") / "prompts" / f"{name}.md"
     text = file.read_text(encoding="utf-8").strip()
-    if (named := f"{room}.{name}") not in offered("prompts"):
+    if (named := f"{room}.{name}") not in parts_of("prompts"):
         return text
     own = str(own_part("prompts", named)).strip()
     if unknown := set(_FIELD.findall(own)) - set(_FIELD.findall(text)):
@@ -183,7 +183,7 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def counted(number: int, what: str) -> str:
+def pluralise(number: int, what: str) -> str:
     """The number and its noun, in the plural unless it is one."""
     ending = "" if number == 1 else "es" if what.endswith(("ch", "s", "x")) else "s"
     return f"{number:,} {what}{ending}"

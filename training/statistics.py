@@ -26,7 +26,7 @@ from statistics import fmean, pstdev
 import numpy as np
 
 from rubricem.judge.base import answer_text
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import import_extra
 from rubricem.memory.schema import Embedder, Stage, Trajectory
 from rubricem.training.rows.row import TrainRow
 
@@ -87,7 +87,7 @@ def words_apart(answers: Sequence[str]) -> float | None:
     """
     if len(answers) < 2:
         return None
-    bleu = needed("sacrebleu", "metrics").sentence_bleu
+    bleu = import_extra("sacrebleu", "metrics").sentence_bleu
     others = ([*answers[:place], *answers[place + 1 :]] for place in range(len(answers)))
     shares = [bleu(text, rest).score / 100 for text, rest in zip(answers, others, strict=True)]
     return min(max(1.0 - fmean(shares), 0.0), 1.0)

@@ -26,7 +26,7 @@ from rubricem.agent.transcript.scaffold import parse
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
-from rubricem.memory.text import counted, one_line, printable, storable
+from rubricem.memory.text import one_line, pluralise, printable, storable
 
 FAILED, PARTIAL = 1, 3
 """exit statuses, as those of `rubricem ask`"""
@@ -265,7 +265,7 @@ async def source(talk: Talk, argument: str) -> None:
 
 @command("write the thread's questions and answers into one page", "[FILE.html]")
 async def share(talk: Talk, argument: str) -> None:
-    answered = [talk.store.load(run) for run in talk.runs if talk.store.ended(run)]
+    answered = [talk.store.load(run) for run in talk.runs if talk.store.has_ended(run)]
     if talk.conversation is None or not answered:
         raise SettingsError("There is no answer in this thread yet.", "Ask a question first.")
     path = Path(argument or f"rubricem-{talk.conversation.id}.html").expanduser()
@@ -323,7 +323,7 @@ async def threads(talk: Talk, argument: str) -> None:
     for number, each in enumerate(listing.conversations[:LISTED], 1):
         mark = "*" if here and here.id == each.id else " "
         when = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        count = counted(len(each.runs), "question")
+        count = pluralise(len(each.runs), "question")
         about = one_line(talk.title(each), 60)
         branch = "  (branch)" if each.parent else ""
         talk.terminal.say(f"{mark}{number:>3}  {each.id}  {when}  {count:<12} {about}{branch}")
@@ -358,7 +358,7 @@ def numbers(talk: Talk) -> Words:
 async def branch(talk: Talk, argument: str) -> None:
     number = number_of(argument, "a question of this thread") if argument else None
     branched = await talk.branch(number)
-    count = counted(len(branched.runs), "question")
+    count = pluralise(len(branched.runs), "question")
     talk.terminal.say(f"A branch of {count}; the other thread stays as it is.")
 
 

@@ -23,7 +23,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
-from rubricem.memory.text import counted, one_line
+from rubricem.memory.text import one_line, pluralise
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -161,7 +161,7 @@ async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, qui
         if terminal.attended and talk.conversation:
             terminal.tell(f"Continue this thread: rubricem chat --resume {talk.conversation.id}")
         if talk.settings.memory == "on" and (waiting := len(queued(talk.store))):
-            terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
+            terminal.tell(f"{pluralise(waiting, 'run')} can be learnt from: rubricem learn")
         return 0 if terminal.attended else talk.worst
 
 

@@ -391,7 +391,7 @@ class Talk:
         problems = []
         for run in self.runs:
             try:
-                if self.store.ended(run):
+                if self.store.has_ended(run):
                     self.last = self.store.load(run)
                     self._count(self.last)
             except RubricemError as error:

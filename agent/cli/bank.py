@@ -51,8 +51,8 @@ from rubricem.memory.bank.events import kind_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Episode, ItemKind, Reflection, Stage, Value
-from rubricem.memory.screening import orders, screened, suspected
-from rubricem.memory.text import counted, one_line, printable, storable
+from rubricem.memory.screening import flag_suspicious, orders, screen
+from rubricem.memory.text import one_line, pluralise, printable, storable
 
 
 def open_own() -> RubricBank:
@@ -147,7 +147,7 @@ def provenance(item: BankItem) -> list[tuple[str, str]]:
         ("run", one_line(record.trajectory_id, 80)),
         ("policy", _versioned(record.policy, record.policy_version)),
         *(_judged(item) if isinstance(record, Reflection) else _counted(item)),
-        ("recalled by", counted(item.recalled, "run") + ("" if mean is None else average)),
+        ("recalled by", pluralise(item.recalled, "run") + ("" if mean is None else average)),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -159,7 +159,7 @@ def _judged(item: BankItem) -> Iterator[tuple[str, str]]:
     named = (f"{basis.kind} {one_line(basis.name, 80)}" for basis in reflection.rests_on)
     yield "rests on", "; ".join(named)
     for told in item.counts:
-        in_runs = f"{told.used} of {told.shown} held up in {counted(told.runs, 'run')}"
+        in_runs = f"{told.used} of {told.shown} held up in {pluralise(told.runs, 'run')}"
         yield "lessons", f"{in_runs} on its question"
     yield "stages", ", ".join(f"{stage} {_score(score).strip()}" for stage, score in stages)
     yield from _scores(item)
@@ -180,7 +180,7 @@ def _counted(item: BankItem) -> Iterator[tuple[str, str]]:
     yield "found", f"{item.record.score:.0%} of what it looked up"
     for told in item.counts:
         failed = f", {told.failed} that led nowhere" if told.failed else ""
-        in_runs = f"{told.shown} in {counted(told.runs, 'run')}, {told.used} of use{failed}"
+        in_runs = f"{told.shown} in {pluralise(told.runs, 'run')}, {told.used} of use{failed}"
         yield OFFERED.get(told.use, told.use), in_runs
 
 
@@ -193,7 +193,7 @@ def episode_lines(episode: Episode) -> Iterator[str]:
         where = f" ({one_line(titles[look.source], 60)})" if look.source in titles else ""
         yield f"looked up: {one_line(look.asked, 200)} {one_line(look.answer, 200) or '-'}{where}"
     for search in episode.searches:
-        brought = f"{counted(search.passages, 'passage')}, {search.new} new"
+        brought = f"{pluralise(search.passages, 'passage')}, {search.new} new"
         hit = "hit" if search.hit else "miss"
         yield f"searched: {one_line(search.query, 200)} ({hit}: {brought})"
     for pointer in episode.pointers:
@@ -294,9 +294,9 @@ def list_(episodes: bool, every: bool, sort: str | None, as_json: bool) -> None:
         (stats.quarantined, "in quarantine"),
     )
     others = ", ".join(f"{count} {what}" for count, what in hidden if count)
-    said = counted(len(items), kind)
+    said = pluralise(len(items), kind)
     said += "" if items or episodes else " (`rubricem learn` writes them)"
-    also = f"; with --episodes {counted(stats.episodes, 'episode')}"
+    also = f"; with --episodes {pluralise(stats.episodes, 'episode')}"
     said += also if stats.episodes and not episodes else ""
     click.echo(f"{said}; with --every also {others}" if others and not every else said)
 
@@ -359,7 +359,7 @@ def stats(as_json: bool) -> None:
             ("in quarantine", f"{held.quarantined:,}"),
             ("replaced", f"{held.replaced:,}"),
             ("removed", f"{held.removed:,}"),
-            ("uses", counted(held.uses, "run") + " given something"),
+            ("uses", pluralise(held.uses, "run") + " given something"),
             ("lessons", _lessons(held)),
             ("embedder", one_line(held.embedder, 80) or "none yet: nothing was looked up"),
             ("generation", f"{held.generation:,}"),
@@ -455,7 +455,7 @@ def rebuild() -> None:
     with open_to_embed("rebuilding") as bank:
         asyncio.run(bank.rebuild())
         stats = asyncio.run(bank.stats())
-    live = counted(stats.live, "live reflection")
+    live = pluralise(stats.live, "live reflection")
     click.echo(f"rebuilt: {live}, embedded by {one_line(stats.embedder, 80)}")
 
 
@@ -545,7 +545,7 @@ async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | No
     parsed = Parsed.of(written)
     if parsed.fault:
         raise SettingsError(parsed.fault, "Write both blocks, each once and between its own tags.")
-    clean = screened(parsed.rubrics, parsed.takeaways, ())
+    clean = screen(parsed.rubrics, parsed.takeaways, ())
     if not (clean.rubrics.strip() and clean.takeaways.strip()):
         raise SettingsError(
             "A block is empty once tags, addresses and hidden characters are taken out of it.",
@@ -571,7 +571,7 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
 def snapshot(folder: Path) -> None:
     """Copy everything that cannot be made again into FOLDER, at one moment."""
     generation = asyncio.run(open_own().snapshot(folder))
-    click.echo(f"{counted(generation, 'event')} copied to {folder}")
+    click.echo(f"{pluralise(generation, 'event')} copied to {folder}")
 
 
 @bank.command()
@@ -582,11 +582,11 @@ def restore(folder: Path, foreign: bool, yes: bool) -> None:
     """Go back to the copy in FOLDER. What was removed since stays removed."""
     held = open_own()
     now = asyncio.run(held.generation())
-    if now and not confirmed(f"Give up the bank as it is now ({counted(now, 'event')})?", yes):
+    if now and not confirmed(f"Give up the bank as it is now ({pluralise(now, 'event')})?", yes):
         click.echo("the bank was left as it is")
         return
     generation = asyncio.run(held.restore(folder, foreign=foreign))
-    click.echo(f"the bank holds {counted(generation, 'event')} again")
+    click.echo(f"the bank holds {pluralise(generation, 'event')} again")
 
 
 HEADER, VERSION = "rubricem_bank", 1
@@ -673,7 +673,7 @@ def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) 
 
 def told_kinds(kinds: Sequence[ItemKind]) -> str:
     """`2 reflections and 1 episode`."""
-    parts = [counted(kinds.count(kind), kind) for kind in get_args(ItemKind) if kind in kinds]
+    parts = [pluralise(kinds.count(kind), kind) for kind in get_args(ItemKind) if kind in kinds]
     return " and ".join(parts) or "0 reflections"
 
 
@@ -739,9 +739,9 @@ def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
 def _screened(file: Path, number: int, read: Record) -> Record:
     words, flags = dict[str, str](), tuple[str, ...]()
     if isinstance(read, Episode):
-        flags = suspected(read.question, read.texts)
+        flags = flag_suspicious(read.question, read.texts)
     else:
-        clean = screened(read.rubrics, read.takeaways, ())
+        clean = screen(read.rubrics, read.takeaways, ())
         words, flags = {"rubrics": clean.rubrics, "takeaways": clean.takeaways}, clean.flags
     if not all(text.strip() for text in words.values()):
         raise _damaged(file, f"line {number}: its rubrics or takeaways are empty")

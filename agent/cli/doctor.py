@@ -54,10 +54,10 @@ from rubricem.agent.sources.choice import (
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, known
 from rubricem.memory.embedder import MEANING
-from rubricem.memory.errors import RubricemError, SettingsError, needed
+from rubricem.memory.errors import RubricemError, SettingsError, import_extra
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import counted, one_line
+from rubricem.memory.text import one_line, pluralise
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ def check_speed(data_dir: Path) -> Check:
     store, ended = RunStore(data_dir), list[Trajectory]()
     for thread in reversed(store.threads()[-10 * RECENT :]):
         with suppress(RubricemError):
-            if store.ended(thread) and (run := store.load(thread)).spent:
+            if store.has_ended(thread) and (run := store.load(thread)).spent:
                 ended += [run] if not ended or run.policy == ended[0].policy else []
         if len(ended) == RECENT:
             break
@@ -247,7 +247,7 @@ def check_speed(data_dir: Path) -> Check:
     rate = sum(each.written for each in spent) / seconds
     took = sum(run.seconds for run in ended) / len(ended)
     found = f"{ended[0].policy} wrote {rate:,.1f} tokens a second, reading included"
-    runs = counted(len(ended), "run")
+    runs = pluralise(len(ended), "run")
     return Check("model speed", "ok", f"{found}; the last {runs} took {took:,.0f} s on average")
 
 
@@ -268,7 +268,7 @@ def check_data_dir(folder: Path) -> Check:
 
 def check_llama() -> Check:
     try:
-        needed("xllamacpp", "local", "The embedded model", SERVER)
+        import_extra("xllamacpp", "local", "The embedded model", SERVER)
     except SettingsError as error:
         return fault_of("llama.cpp", error)
     except OSError as cause:
@@ -381,7 +381,7 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
         held = len(await RubricBank(settings.data_dir).items())
     except RubricemError as error:
         return 0, Check("bank", "note", f"{error}, so nothing is recalled", error.remedy)
-    found = f"{counted(held, 'reflection')}, memory {settings.memory}"
+    found = f"{pluralise(held, 'reflection')}, memory {settings.memory}"
     return held, Check("bank", "ok", found)
 
 
@@ -395,7 +395,7 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
     if by_words and (not recallable or settings.memory == "off"):
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     try:
-        needed("tokenizers", "memory", MEANING)
+        import_extra("tokenizers", "memory", MEANING)
         held = WeightsStore(settings.weights_dir).held_embedder(settings.embedder)
     except RubricemError as error:
         if settings.retrieval in ("auto", "lexical"):  # a run goes on without it

@@ -25,7 +25,7 @@ from rubricem.agent.cli.options import (
 )
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.text import counted, digest_of
+from rubricem.memory.text import digest_of, pluralise
 
 if TYPE_CHECKING:
     from rubricem.agent.evaluate import EvalRow, Experiment
@@ -258,5 +258,5 @@ def row_line(row: "EvalRow", done: int, total: int) -> str:
     """One line of progress."""
     score = row.grade.score
     graded = row.status.value if score is None else f"{score:.2f}"
-    searches = counted(row.searches, "search" if row.searches == 1 else "searche")
+    searches = pluralise(row.searches, "search" if row.searches == 1 else "searche")
     return f"{done}/{total} {row.arm} {graded} {row.seconds:.1f} s, {searches}: {row.question[:60]}"

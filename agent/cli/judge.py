@@ -68,7 +68,7 @@ from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stage
-from rubricem.memory.text import counted, one_line, printable
+from rubricem.memory.text import one_line, pluralise, printable
 
 
 @click.group(cls=CommandGroup)
@@ -442,7 +442,7 @@ def list_(as_json: bool) -> None:
         facts = f"version {buffer.version}: {kept} kept, {active} active, {retired} retired"
         if not as_json:
             click.echo(f"{buffer.id[:8]}  {facts}  {one_line(buffer.question)}")
-    print_json({"rubrics": rows}) if as_json else click.echo(counted(len(rows), "question"))
+    print_json({"rubrics": rows}) if as_json else click.echo(pluralise(len(rows), "question"))
 
 
 @rubrics.command()
@@ -513,7 +513,7 @@ def import_(file: Path) -> None:
         changed = fresh or bring_in(stored, found.criteria, f"imported from {file.name}")
         store.save(changed)
         count += len(changed.history) - len(stored.history)
-    click.echo(f"{counted(count, 'change')} from {file}")
+    click.echo(f"{pluralise(count, 'change')} from {file}")
 
 
 @rubrics.command()

@@ -35,7 +35,7 @@ from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import counted, one_line
+from rubricem.memory.text import one_line, pluralise
 
 if TYPE_CHECKING:
     from rubricem.agent.research.setup import Setup
@@ -189,7 +189,7 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
 
 def _offer(store: RunStore, printer: LessonPrinter) -> None:
     waiting = queued(store)
-    said = f"{counted(len(waiting), 'run')} can be learnt from"
+    said = f"{pluralise(len(waiting), 'run')} can be learnt from"
     if printer.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         click.echo(f"{said}: rubricem learn", err=True)
         return

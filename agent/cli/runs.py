@@ -15,7 +15,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import counted, one_line
+from rubricem.memory.text import one_line, pluralise
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
 """in the training package, and therefore loaded by its name"""
@@ -60,7 +60,7 @@ class ListedRun:
             question = store.request(thread)["ask"]["question"]
             if store.running(thread):
                 status = RUNNING
-            elif store.ended(thread):
+            elif store.has_ended(thread):
                 trajectory = store.load(thread)
                 status = trajectory.status.value
         except (RubricemError, OSError, KeyError, TypeError):
@@ -88,7 +88,7 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
         return
     for run in shown:
         click.echo(_line(run))
-    click.echo(counted(len(threads), "run"))
+    click.echo(pluralise(len(threads), "run"))
 
 
 @runs.command()
@@ -184,7 +184,7 @@ def search(words: Sequence[str], tag: str, count: int, as_json: bool) -> None:
     for run, preview in shown:
         click.echo(_line(run))
         click.echo(f"{'':14}{one_line(preview, 100)}")
-    click.echo(counted(number, "run"))
+    click.echo(pluralise(number, "run"))
 
 
 @runs.command()

@@ -17,8 +17,8 @@ from rubricem.agent.cli.options import (
     setting_flags,
 )
 from rubricem.agent.settings import load_settings
-from rubricem.memory.errors import SettingsError, needed
-from rubricem.memory.text import counted
+from rubricem.memory.errors import SettingsError, import_extra
+from rubricem.memory.text import pluralise
 
 PORT, MCP_PORT = 8421, 8422
 
@@ -116,7 +116,7 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
 
     Over HTTP it needs the token of `rubricem serve`.
     """
-    needed("mcp", "mcp", "The MCP server")
+    import_extra("mcp", "mcp", "The MCP server")
     from rubricem.agent.mcp.server import PATH, run
     from rubricem.agent.settings.door import setup_of, with_default_source
 
@@ -153,7 +153,7 @@ def users(context: click.Context, as_json: bool) -> None:
             f"{each.replace('_', ' ')} {value:g}" for each, value in allowance.items()
         )
         click.echo(f"{name:20}{limits or 'as the server has it'}")
-    click.echo(counted(len(told), "user"))
+    click.echo(pluralise(len(told), "user"))
 
 
 @users.command("add")

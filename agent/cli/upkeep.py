@@ -41,8 +41,8 @@ from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed
 from rubricem.agent.settings import FILE_NAME, Settings, load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import RunStore, held_alone, unusable, writable
-from rubricem.memory.text import counted, one_line
+from rubricem.memory.runs import RunStore, hold_lock, unusable, writable
+from rubricem.memory.text import one_line, pluralise
 
 if TYPE_CHECKING:
     from rubricem.agent.weights.store import WeightsStore
@@ -67,7 +67,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 def untouched(data_dir: Path) -> Iterator[None]:
     """Nobody else works on the directory meanwhile; SettingsError if somebody does."""
     busy = SettingsError(f"rubricem serve is using {data_dir}.", "End it first.")
-    with held_alone(data_dir / LOCK, busy):
+    with hold_lock(data_dir / LOCK, busy):
         store = RunStore(data_dir)
         if running := [thread for thread in store.threads() if store.running(thread)]:
             raise SettingsError(f"The run {running[0]} goes on.", "Wait until it ends, or stop it.")
@@ -89,7 +89,7 @@ def backup(file: Path) -> None:
     kept = write_backup(data_dir, file)
     size = file.stat().st_size
     told = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.0f} kB"
-    click.echo(f"{counted(kept, 'file')} of {data_dir} are in {file} ({told})")
+    click.echo(f"{pluralise(kept, 'file')} of {data_dir} are in {file} ({told})")
 
 
 def write_backup(data_dir: Path, file: Path) -> int:
@@ -211,7 +211,7 @@ def restore(file: Path, yes: bool) -> None:
         try:
             found, made = unpack(file, staged)
             held = [path for path in data_dir.iterdir() if _own(path)]
-            click.echo(f"{file} was made {made} and holds {counted(len(found), 'file')}.")
+            click.echo(f"{file} was made {made} and holds {pluralise(len(found), 'file')}.")
             if not KEYS.isdisjoint(found):
                 click.echo(KNOWN_TO_OTHERS)
             if held and not confirmed(f"Replace the contents of {data_dir} with it?", yes):

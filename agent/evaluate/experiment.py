@@ -34,7 +34,7 @@ from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Kind, Wanted
 from rubricem.judge.checklist import with_items
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import append_whole, held_alone, value_of, writable, write_atomically
+from rubricem.memory.runs import append_whole, hold_lock, value_of, writable, write_atomically
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
@@ -185,7 +185,7 @@ class EvalFolder:
             f"{self.path} is in use by another evaluation.",
             "Wait until that one has ended, or name another folder with --out.",
         )
-        with held_alone(self.path / "lock", busy):
+        with hold_lock(self.path / "lock", busy):
             yield
 
     def claim(self, told: Mapping[str, Any]) -> None:

@@ -171,7 +171,7 @@ def _waits(store: RunStore, thread: str, every: bool) -> bool:
         return False
     try:
         wanted = mark or every or store.request(thread)["choices"].get("memory") == "on"
-        ready = wanted and store.ended(thread) and not store.running(thread)
+        ready = wanted and store.has_ended(thread) and not store.running(thread)
         return bool(ready) and why_not(store.load(thread)) == ""
     except (RubricemError, KeyError, TypeError, AttributeError):
         return False

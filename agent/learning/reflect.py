@@ -36,7 +36,7 @@ from rubricem.memory.schema import (
     Usage,
     Value,
 )
-from rubricem.memory.screening import screened
+from rubricem.memory.screening import screen
 from rubricem.memory.text import digest_of, fit, seed_of, storable
 
 CANDIDATES = 8
@@ -216,7 +216,7 @@ def accepted(
         return None
     total = f"{best.score.total:.6f}"
     text = "\0".join((best.trajectory_id, best.question, best.rubrics, best.takeaways, total))
-    safe = screened(best.rubrics, best.takeaways, source_texts)
+    safe = screen(best.rubrics, best.takeaways, source_texts)
     suspicion = " ".join(best.score.suspicion.split())
     doubts = (f'The judge doubts it: "{suspicion}".',) if suspicion else ()
     return Reflection(

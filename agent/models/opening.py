@@ -31,8 +31,8 @@ from rubricem.agent.models.tracing import trace_model
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
-from rubricem.memory.errors import PolicyError, SettingsError, needed
-from rubricem.memory.parts import offered, own_part
+from rubricem.memory.errors import PolicyError, SettingsError, import_extra
+from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import (
     Completion,
     Embedder,
@@ -96,7 +96,7 @@ class EmbeddedChoice:
         from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
         from rubricem.agent.weights.store import WeightsStore
 
-        needed("xllamacpp", "local", "The embedded model", SERVER)
+        import_extra("xllamacpp", "local", "The embedded model", SERVER)
         store = WeightsStore(self.weights_dir, shares_told(tell))
         files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")
@@ -499,7 +499,7 @@ async def embedder_in(
 
     It is loaded when first used.
     """
-    if name in offered("embedders"):
+    if name in parts_of("embedders"):
         own: Embedder = await asyncio.to_thread(own_part, "embedders", name)
         return own
     from rubricem.agent.weights.store import WeightsStore

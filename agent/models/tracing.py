@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.transcript.events import Event, Listener, ToolCalled, ToolReturned
-from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.schema import Completion, Message, Sampling, Status, Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _tracer() -> "Tracer":
 
 def _export() -> None:
     """Set up a provider that exports to where the standard variables say."""
-    needed("opentelemetry.exporter.otlp.proto.http", "otel", "Tracing")
+    import_extra("opentelemetry.exporter.otlp.proto.http", "otel", "Tracing")
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource

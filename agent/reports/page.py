@@ -44,7 +44,7 @@ from rubricem.agent.reports.cited import (
     doubt,
 )
 from rubricem.agent.transcript.scaffold import Block, parse
-from rubricem.memory.errors import SettingsError, StoreError, boundary, needed
+from rubricem.memory.errors import SettingsError, StoreError, boundary, import_extra
 from rubricem.memory.language import language_of
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Source, Trajectory
@@ -510,7 +510,7 @@ def check_pdf() -> None:
 
 def _weasyprint() -> Any:
     try:
-        return needed("weasyprint", "pdf", "A PDF")
+        return import_extra("weasyprint", "pdf", "A PDF")
     except OSError as cause:
         # It looks for its libraries while it is imported.
         raise SettingsError(
@@ -564,7 +564,7 @@ def docx(trajectory: Trajectory) -> bytes:
 
 
 def _word() -> Any:
-    return needed("docx", "docx", "A Word file")
+    return import_extra("docx", "docx", "A Word file")
 
 
 _MONO = "Courier New"

@@ -47,7 +47,7 @@ from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
 from rubricem.agent.transcript.scaffold import neutralise, template
 from rubricem.agent.transcript.words import closest_sentence
 from rubricem.agent.weights.catalogue import catalogue
-from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, spent
+from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, usage_of_error
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -64,7 +64,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import fenced, one_line
+from rubricem.memory.text import fence, one_line
 
 CHARACTERS = 1200
 """shown of a passage"""
@@ -155,7 +155,7 @@ def question(pair: Pair) -> str:
     if len(text) > CHARACTERS:
         text = around(pair.claim, "\n".join(evidence(pair.claim, text)) or text, CHARACTERS)
     shown = {"passage": f"{pair.source.title}\n{text}"}
-    return f"{fenced(shown)}\n{fenced({'claim': pair.claim[:CLAIM_CHARACTERS]})}\n"
+    return f"{fence(shown)}\n{fence({'claim': pair.claim[:CLAIM_CHARACTERS]})}\n"
 
 
 def passage(pair: Pair, characters: int) -> str:
@@ -237,9 +237,9 @@ async def _must_occur(pairs: Sequence[Pair]) -> list[str]:
 def list_pairs(pairs: Sequence[Pair]) -> str:
     """The passages, each once, then the numbered claims."""
     shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
-    passages = [fenced({f"passage {source}": text}) for source, text in shown]
+    passages = [fence({f"passage {source}": text}) for source, text in shown]
     claims = [
-        f"Claim {number}, citing passage {pair.source.id}:\n{fenced({'claim': pair.claim})}"
+        f"Claim {number}, citing passage {pair.source.id}:\n{fence({'claim': pair.claim})}"
         for number, pair in enumerate(pairs, start=1)
     ]
     return "\n\n".join([*passages, *claims])
@@ -258,7 +258,7 @@ async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
     The result is a claim like any other and still has to be checked.
     """
     system = template("rewrite")
-    message = fenced({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
+    message = fence({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
     ids = await policy.render(system, message)
     asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
     said = await policy.write(system, [asked], SAMPLING, None, None)
@@ -304,7 +304,7 @@ class _Work:
             return await self.checker.check(pairs)
         except PolicyError as error:
             self.note = f"some citations were checked by {NAME} alone: {error}"
-            return Findings(tuple(map(lexical_finding, pairs)), spent(error))
+            return Findings(tuple(map(lexical_finding, pairs)), usage_of_error(error))
 
     def holds(self, pair: Pair) -> bool:
         return bool(pair.claim) and self.found[pair].verdict == "supported"
@@ -317,7 +317,7 @@ class _Work:
             text, used = await rewrite(self.policy, pair)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
-            self.usage += spent(error)
+            self.usage += usage_of_error(error)
             return ""
         self.usage += used
         return text if text != pair.claim else ""

@@ -307,7 +307,7 @@ def background_in(
     ended, notes = [], []
     for run in earlier:
         try:
-            if store.ended(run):
+            if store.has_ended(run):
                 ended.append(store.load(run))
         except RubricemError as error:
             notes.append(f"an earlier question of the thread is left out: {error}")

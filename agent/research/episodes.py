@@ -51,7 +51,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
-from rubricem.memory.screening import suspected
+from rubricem.memory.screening import flag_suspicious
 from rubricem.memory.text import digest_of
 
 BORNE = 0.5
@@ -97,7 +97,7 @@ def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episod
         missing=tuple(missing),
         failures=tuple(_failures(searches, lookups, pointers)),
     )
-    return episode.model_copy(update={"flags": suspected(question, episode.texts)})
+    return episode.model_copy(update={"flags": flag_suspicious(question, episode.texts)})
 
 
 def supported(run: Trajectory) -> dict[str, list[str]]:

@@ -217,7 +217,7 @@ class History:
             asked_for, choices = request["ask"], request.get("choices") or {}
             asked_of = json.dumps([choices.get("model") or "", asked_for.get("answer_format")])
             question, earlier = str(asked_for["question"]), list(asked_for.get("earlier", ()))
-            if self._store.ended(thread):
+            if self._store.has_ended(thread):
                 ended = self._store.load(thread)
                 status, used = ended.status.value, ended.usage
                 tokens, cost = used.prompt_tokens + used.completion_tokens, used.cost

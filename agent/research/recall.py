@@ -31,7 +31,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
 )
-from rubricem.memory.screening import LONGEST, stripped
+from rubricem.memory.screening import LONGEST, strip_markup
 from rubricem.memory.text import digest_of, storable
 
 EPISODES = 3
@@ -185,7 +185,7 @@ class BankRecaller:
         if self._kinds == "reflections" or any(plan_for(question, match) for match in own):
             return ()
         try:
-            formed = await self._bank.formed(question, self._generation)
+            formed = await self._bank.episodes_of_form(question, self._generation)
         except RubricemError as error:
             self._tell(f"the memory is left out: {error}")
             return ()
@@ -302,7 +302,7 @@ def harmless(text: str) -> str:
 
 def _guidance(text: str) -> str:
     """Words alone, whoever brought them into the bank and whenever."""
-    return storable(harmless(stripped(text[:LONGEST]).text))
+    return storable(harmless(strip_markup(text[:LONGEST]).text))
 
 
 def _cut(text: str, characters: int) -> str:

@@ -47,7 +47,7 @@ from rubricem.agent.transcript.question import (
     Person,
     check_question,
 )
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError, needed
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError, import_extra
 from rubricem.memory.runs import CallJournal, Runs, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -297,7 +297,7 @@ class Researcher:
         """Save the ended run; if it repeats the saved one word for word, it keeps that one's id."""
         # The saved run may be damaged, but is about to be replaced.
         with suppress(RubricemError):
-            if self.store.ended(trajectory.thread):
+            if self.store.has_ended(trajectory.thread):
                 before = self.store.load(trajectory.thread)
                 same = before.transcript() == trajectory.transcript()
                 if same and before.status is trajectory.status:
@@ -363,7 +363,7 @@ async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
             "checkpoints names no PostgreSQL database.",
             "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
         )
-    Error = needed("psycopg", "postgres", "A database of checkpoints").Error
+    Error = import_extra("psycopg", "postgres", "A database of checkpoints").Error
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 

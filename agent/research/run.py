@@ -54,7 +54,7 @@ from rubricem.agent.transcript.question import (
     reason_of,
 )
 from rubricem.agent.transcript.words import fold, phrase
-from rubricem.memory.asking import chance_of_yes, spent
+from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
@@ -244,7 +244,7 @@ class CallsBeside:
             reply = await make()
             self.found(reply)
         except RubricemError as error:
-            self._count(spent(error))
+            self._count(usage_of_error(error))
             raise
         finally:
             self._in_flight -= 1

@@ -28,8 +28,8 @@ from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_
 from rubricem.agent.transcript.question import Ask, Budgets, Person
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import MEANING, CountedEmbedder
-from rubricem.memory.errors import SourceError, WeightsError, needed
-from rubricem.memory.parts import offered
+from rubricem.memory.errors import SourceError, WeightsError, import_extra
+from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Decoding, Embedder, SearchTool, Trajectory
 
@@ -57,8 +57,8 @@ class Stores:
         return RunStore(self.data_dir)
 
     async def open_embedder(self, tell: Tell = hush) -> Embedder:
-        if self.embedder not in offered("embedders"):
-            needed("tokenizers", "memory", MEANING)  # before anything is fetched
+        if self.embedder not in parts_of("embedders"):
+            import_extra("tokenizers", "memory", MEANING)  # before anything is fetched
         return await embedder_in(self.weights_dir, tell, self.embedder)
 
     def open_bank(
@@ -153,7 +153,7 @@ class Setup:
         name = self.stores.embedder
         with suppress(WeightsError):
             there = WeightsStore(self.stores.weights_dir).has_embedder
-            if fetch or name in offered("embedders") or there(name):
+            if fetch or name in parts_of("embedders") or there(name):
                 return await self.stores.open_embedder(tell)
         tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
         return None

@@ -78,7 +78,7 @@ from rubricem.agent.serve.security import (
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import held_alone, keep_private, writable
+from rubricem.memory.runs import hold_lock, keep_private, writable
 
 RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and additional folders"""
@@ -300,7 +300,7 @@ def sole_server(data_dir: Path) -> AbstractContextManager[None]:
         f"Another rubricem serve is using {data_dir}.",
         "Use that one, stop it, or name another directory by RUBRICEM_DATA_DIR.",
     )
-    return held_alone(data_dir / LOCK_FILE_NAME, busy)
+    return hold_lock(data_dir / LOCK_FILE_NAME, busy)
 
 
 ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))

@@ -36,7 +36,7 @@ from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
 from rubricem.agent.transcript.words import content_words
-from rubricem.memory.runs import opened_plain
+from rubricem.memory.runs import open_plain
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
@@ -533,7 +533,7 @@ class EventLog(News):
         return True
 
     def _load(self) -> None:
-        with suppress(FileNotFoundError), opened_plain(self.path) as file:
+        with suppress(FileNotFoundError), open_plain(self.path) as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     os.truncate(self.path, self._size)
@@ -544,7 +544,7 @@ class EventLog(News):
     def _read(self, after: int, last: int) -> list[LoggedEvent]:
         numbers = range(after + 1, last + 1)
         try:
-            with opened_plain(self.path) as file:
+            with open_plain(self.path) as file:
                 file.seek(self._offsets[after])
                 return [_parse_line(number, file.readline()) for number in numbers]
         except OSError:
@@ -621,7 +621,7 @@ LAST = 4096
 def _goes_on(path: str) -> bool:
     end = f'"event":"{END}"'.encode()
     try:
-        with opened_plain(Path(path)) as file:
+        with open_plain(Path(path)) as file:
             # Of thousands of old runs no more is read than how they ended.
             size = file.seek(0, os.SEEK_END)
             file.seek(max(size - LAST, 0))

@@ -409,7 +409,7 @@ class OpenAIRuns:
 
     async def answer(self, run: str, conversation: str | None) -> Answer:
         """The result of an ended run. Raises PolicyError for a failed one."""
-        if await asyncio.to_thread(self._desk.store.ended, run):
+        if await asyncio.to_thread(self._desk.store.has_ended, run):
             trajectory = await asyncio.to_thread(self._desk.store.load, run)
             if trajectory.status is Status.FAILED:
                 raise PolicyError(trajectory.reason)
@@ -443,7 +443,7 @@ class OpenAIRuns:
         for run in reversed(store.threads()[-LOOKED_THROUGH:]):
             try:
                 same = store.request(run)["ask"]["question"].startswith(question.strip())
-                if same and store.ended(run):
+                if same and store.has_ended(run):
                     content = answer_of(store.load(run), None).content
                     if content.split() == report.split():
                         return run

@@ -17,7 +17,7 @@ from rubricem.memory.bank import NEVER, BankItem, RubricBank
 from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Episode, ItemKind
-from rubricem.memory.screening import LONGEST, screened
+from rubricem.memory.screening import LONGEST, screen
 from rubricem.memory.text import digest_of, storable
 
 _BATCH = 500
@@ -224,7 +224,7 @@ class _BankDesk:
         old = item.reflection
         rubrics = old.rubrics if change.rubrics is None else change.rubrics
         takeaways = old.takeaways if change.takeaways is None else change.takeaways
-        clean = await asyncio.to_thread(screened, rubrics, takeaways, ())
+        clean = await asyncio.to_thread(screen, rubrics, takeaways, ())
         if not (clean.rubrics.strip() and clean.takeaways.strip()):
             raise RequestRefused(
                 HTTPStatus.UNPROCESSABLE_ENTITY,

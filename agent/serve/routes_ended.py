@@ -126,7 +126,7 @@ class _EndedRuns:
     def _load_ended(self, run: str) -> Trajectory:
         """The run of this key. Refused (404) if there is none, (409) if it has not ended."""
         check_known(self._store, run)
-        if not self._store.ended(run):
+        if not self._store.has_ended(run):
             raise conflict("The run has not ended.", "Wait until it ends, or stop it.")
         return self._store.load(run)
 

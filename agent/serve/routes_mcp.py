@@ -137,7 +137,7 @@ class DeskBench(Workbench):
                 tell(line)
         answer = await self._runs.answer(work.run, work.conversation)
         store = self._desk.store
-        if not await asyncio.to_thread(store.ended, work.run):
+        if not await asyncio.to_thread(store.has_ended, work.run):
             raise RubricemError(answer.reason)
         trajectory = await asyncio.to_thread(store.load, work.run)
         return await asyncio.to_thread(for_others, trajectory, self._desk.settings)

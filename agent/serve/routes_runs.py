@@ -212,7 +212,7 @@ class _Runs:
         await self.desk.check_run(run)
         if run in self.desk.live:
             raise conflict("The run has not ended.", "Watch its events, or stop it.")
-        if await asyncio.to_thread(self.desk.store.ended, run):
+        if await asyncio.to_thread(self.desk.store.has_ended, run):
             trajectory = await asyncio.to_thread(self.desk.store.load, run)
             return await asyncio.to_thread(report_of, trajectory)
         kept = await summary(self.desk, run, {})
@@ -230,7 +230,7 @@ class _Runs:
         return {"html": await asyncio.to_thread(self._draft, run, written)}
 
     def _draft(self, run: str, written: str | None) -> str:
-        if written is None and self.desk.store.ended(run):
+        if written is None and self.desk.store.has_ended(run):
             written = self.desk.store.load(run).transcript()
         return draft_html(written or "")
 
@@ -283,7 +283,7 @@ class _Runs:
 
     def _past_events(self, run: str) -> bytes:
         """The end of a run asked elsewhere, as events; Refused (409) if it has not ended."""
-        if not self.desk.store.ended(run):
+        if not self.desk.store.has_ended(run):
             raise conflict("This run has no events here.", "Resume it to continue it here.")
         trajectory = self.desk.store.load(run)
         told = [*last_events(trajectory), (END, {})]
@@ -399,7 +399,7 @@ def _read_run(
         head["format"] = request["ask"]["answer_format"]
         head["model"] = request["choices"]["model"]
         head["budgets"] = limits_of(request)
-        return head, desk.store.load(run) if desk.store.ended(run) else None
+        return head, desk.store.load(run) if desk.store.has_ended(run) else None
     except (RubricemError, KeyError, TypeError):
         return head, None
 
@@ -496,7 +496,7 @@ class _Conversations:
         for run in conversation.runs:
             # One that is unfinished, damaged or deleted is left out.
             with suppress(RubricemError):
-                if self.desk.store.ended(run):
+                if self.desk.store.has_ended(run):
                     told.append(for_others(self.desk.store.load(run), self.desk.settings))
         if not told:
             raise conflict("Nothing in this thread is answered yet.", "Wait for its first report.")

@@ -21,7 +21,7 @@ import platformdirs
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.weights.catalogue import known
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.parts import offered
+from rubricem.memory.parts import parts_of
 from rubricem.memory.text import one_line
 
 WITHIN = frozenset({
@@ -80,7 +80,7 @@ def _acts(name: str, value: Any, meant: Mapping[str, Any], folder: Path) -> bool
 def _lies_outside(source: str, folder: Path) -> bool:
     if source in BUILT_IN:
         return False
-    if source in PAID or source in offered("sources") or "\0" in source:
+    if source in PAID or source in parts_of("sources") or "\0" in source:
         return True  # no path of a file holds a zero
     place = os.path.realpath(folder / os.path.expanduser(source))
     return ":" in source or not Path(place).is_relative_to(os.path.realpath(folder))

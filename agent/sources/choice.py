@@ -38,7 +38,7 @@ from rubricem.agent.transcript.words import (
     worded_defaults,
 )
 from rubricem.memory.errors import SettingsError, SourceError
-from rubricem.memory.parts import offered, own_part
+from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import Embedder, Passage, SearchTool
 
 PYTHON = "python"
@@ -102,7 +102,7 @@ def is_beyond(name: str) -> bool:
 def is_folder(name: str) -> bool:
     if is_beyond(name) or name.startswith(GIT):
         return False
-    return name not in (PYTHON, AUTO, *offered("sources"))
+    return name not in (PYTHON, AUTO, *parts_of("sources"))
 
 
 def kept_name(name: str) -> str:
@@ -212,7 +212,7 @@ def open_source(
         return PythonDocs(cache_dir, embedder, on_progress, patience)
     if is_beyond(name):
         return _service(name, keys or {})
-    if name in offered("sources"):
+    if name in parts_of("sources"):
         own: SearchTool = own_part("sources", name)
         return own
     folder = Path(name).expanduser()

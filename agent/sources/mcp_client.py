@@ -38,7 +38,7 @@ from rubricem.agent.sources.fetch import AddressGuard, Target, normal
 from rubricem.agent.sources.offers import Offer
 from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.memory.errors import RubricemError, SourceError, needed
+from rubricem.memory.errors import RubricemError, SourceError, import_extra
 from rubricem.memory.schema import Passage, SearchTool
 from rubricem.memory.text import one_line, printable
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 async def open_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
     """A client connected to the server. Raises whatever error occurred."""
     # It takes 0.6 s of a core, and other runs have the event loop.
-    await asyncio.to_thread(needed, "mcp", "mcp", f"The MCP server {name}")
+    await asyncio.to_thread(import_extra, "mcp", "mcp", f"The MCP server {name}")
     from mcp import Client, Implementation
 
     # What it logs of a reply that it cannot read would run across the terminal; we say a sentence.

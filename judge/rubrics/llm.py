@@ -22,7 +22,7 @@ from string import Formatter
 from typing import Any, Protocol
 
 from rubricem.judge.rubrics.core import Rubric
-from rubricem.memory.asking import counted
+from rubricem.memory.asking import chat_once
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import NO_USAGE, ChatModel, Message, Sampling, Usage
 from rubricem.memory.text import one_line, without_markers
@@ -221,7 +221,7 @@ class ChatClient(_Counting):
         settings = {"temperature": 0.0, "max_tokens": self._max_tokens, **kwargs}
         messages = [*self._before, Message("user", prompt)]
         try:
-            reply, used = await counted(self._model, messages, Sampling(**settings))
+            reply, used = await chat_once(self._model, messages, Sampling(**settings))
         except RubricemError as error:
             self._count(error.usage or NO_USAGE)
             raise

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from rubricem.judge.rubrics.core import Rubric
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import import_extra
 
 
 def to_openenv(rubric: Rubric, *, waits: bool | None = None) -> Any:
@@ -76,7 +76,7 @@ def _outward_classes() -> tuple[type[Any], type[Any]]:
 
     They are made here because their base exists only if the package is installed.
     """
-    base = needed("openenv.core.rubrics", "openenv").Rubric
+    base = import_extra("openenv.core.rubrics", "openenv").Rubric
 
     def begin(self: Any, ours: Rubric) -> None:
         base.__init__(self)

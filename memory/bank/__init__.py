@@ -101,9 +101,9 @@ def _on_different_questions(batch: Iterable[Record]) -> Iterator[list[Record]]:
 def _put(store: BankStore, group: Iterable[Record], removed: bool) -> list[str]:
     """The outcome of each record, as a field name of `Imported`."""
     block, outcomes = b"", []
-    with store.lock, store.journal.locked() as descriptor:
+    with store.lock, store.journal.hold() as descriptor:
         for record in group:
-            outcome, put = _decided(store, record, removed)
+            outcome, put = _decide(store, record, removed)
             outcomes.append(outcome)
             block += line_of(put) if put else b""
         if block:
@@ -111,7 +111,7 @@ def _put(store: BankStore, group: Iterable[Record], removed: bool) -> list[str]:
     return outcomes
 
 
-def _decided(store: BankStore, record: Record, removed: bool) -> tuple[str, Put | None]:
+def _decide(store: BankStore, record: Record, removed: bool) -> tuple[str, Put | None]:
     identifier = record.id
     while (known := store.catalogue.by_id(identifier)) is not None:
         if not known.removed:
@@ -206,7 +206,7 @@ class RubricBank:
 
         `every`: also replaced, disabled and quarantined ones. `kind`: None: both kinds.
         """
-        shown = self._store.shown
+        shown = self._store.live_items
         return await asyncio.to_thread(lambda: list(shown(_at(generation), every, kind)))
 
     async def page(
@@ -218,16 +218,16 @@ class RubricBank:
     ) -> list[BankItem]:
         """Items of this standing that were added before a generation, the latest first."""
         versions = self._store.catalogue.page
-        return await self._listed(lambda: versions(standing, limit, before, kind))
+        return await self._list_items(lambda: versions(standing, limit, before, kind))
 
     async def export(self) -> Iterator[BankItem]:
         """Every item that is not removed, read lazily from disk."""
-        return await asyncio.to_thread(self._store.shown, NOW, True)
+        return await asyncio.to_thread(self._store.live_items, NOW, True)
 
     async def find(self, prefix: str) -> list[BankItem]:
         """Every item whose id has this prefix; none for ""."""
         by_prefix = self._store.catalogue.by_prefix
-        return await self._listed(lambda: by_prefix(prefix) if prefix else [])
+        return await self._list_items(lambda: by_prefix(prefix) if prefix else [])
 
     async def item(self, identifier: str) -> BankItem | None:
         """The item with exactly this id; None if there is none."""
@@ -237,9 +237,9 @@ class RubricBank:
     async def history(self, question: str, kind: ItemKind = "reflection") -> list[BankItem]:
         """Every item of this kind on the question, in the order in which they were added."""
         by_key = self._store.catalogue.by_key
-        return await self._listed(lambda: by_key(question_key(question), kind))
+        return await self._list_items(lambda: by_key(question_key(question), kind))
 
-    async def _listed(self, versions: Callable[[], list[Version]]) -> list[BankItem]:
+    async def _list_items(self, versions: Callable[[], list[Version]]) -> list[BankItem]:
         return await asyncio.to_thread(lambda: list(self._store.items(versions())))
 
     async def within(self, question: str, generation: int | None = None) -> Reflection | None:
@@ -274,7 +274,7 @@ class RubricBank:
                 near = await asyncio.to_thread(
                     search.nearest, question, _CONSIDERED, floor, at, key, "episode"
                 )
-                found = _joined(found, near)
+                found = _join_matches(found, near)
         except RubricemError as error:
             fault = error
         return RecalledEpisodes(await asyncio.to_thread(self._by_use, found, k), fault)
@@ -287,12 +287,14 @@ class RubricBank:
         found = await asyncio.to_thread(self._store.sharing, text, at, key, max(k, _CONSIDERED))
         return await asyncio.to_thread(self._by_use, found, k)
 
-    async def formed(
+    async def episodes_of_form(
         self, question: str, generation: int | None = None
     ) -> tuple[EpisodeMatch, ...]:
         """Episodes on other questions that may differ from this one only in the names."""
         at, key = _at(generation), question_key(question)
-        found = await asyncio.to_thread(self._store.formed, question, at, key, _CONSIDERED)
+        found = await asyncio.to_thread(
+            self._store.episodes_of_form, question, at, key, _CONSIDERED
+        )
         return tuple(found)
 
     def _by_use(self, found: Sequence[EpisodeMatch], k: int) -> tuple[EpisodeMatch, ...]:
@@ -448,7 +450,7 @@ class RubricBank:
         self, k: int, key: str, generation: int, kind: ItemKind = "reflection"
     ) -> bool:
         """Whether there is anything to find by meaning."""
-        besides = self._store.catalogue.shown_besides
+        besides = self._store.catalogue.has_live_besides
         return k > 0 and await asyncio.to_thread(besides, key, generation, kind)
 
     async def _search(self) -> BankIndex:
@@ -470,7 +472,7 @@ class RubricBank:
         return self._opened
 
 
-def _joined(found: Sequence[EpisodeMatch], near: Sequence[Match]) -> list[EpisodeMatch]:
+def _join_matches(found: Sequence[EpisodeMatch], near: Sequence[Match]) -> list[EpisodeMatch]:
     """Own episodes first, then the rest by the sum of their reciprocal ranks in both lists."""
     similarity = {match.record.id: match.similarity for match in near}
     ranks: dict[str, float] = {}

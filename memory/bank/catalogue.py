@@ -443,7 +443,7 @@ class Catalogue:
 
     def position(self) -> tuple[int, int]:
         """The generation, and the byte where the last whole line of the journal ends."""
-        return self._asked(lambda db: self._at)
+        return self._query(lambda db: self._at)
 
     def generation(self) -> int:
         return self.position()[0]
@@ -483,25 +483,25 @@ class Catalogue:
         )
         return self._versions(sql, before, limit)
 
-    def removed(self) -> dict[str, str]:
+    def removals(self) -> dict[str, str]:
         """Ids of what a person removed, each with the key of its words."""
         return dict(self._rows("SELECT id, words FROM removals"))
 
-    def barred(self, words: str) -> bool:
+    def is_barred(self, words: str) -> bool:
         """Whether a person removed these very words, and nobody has brought them back."""
         return bool(self._rows("SELECT 1 FROM removals WHERE words = ? AND barred = 1", words))
 
-    def shown(self, generation: int, kind: ItemKind | None = None) -> list[Version]:
+    def live_versions(self, generation: int, kind: ItemKind | None = None) -> list[Version]:
         """The live version of each question at a generation; of either kind."""
         sql = f"{_SHOWN}{_of_kind(kind)} ORDER BY v.since"
         return self._versions(sql, generation, generation)
 
-    def shown_of(self, key: str, generation: int, kind: ItemKind) -> Version | None:
+    def live_version(self, key: str, generation: int, kind: ItemKind) -> Version | None:
         """The live version of one question at a generation."""
         sql = f"{_SHOWN}{_of_kind(kind)} AND v.key = ?"
         return next(iter(self._versions(sql, generation, generation, key)), None)
 
-    def shown_besides(self, key: str, generation: int, kind: ItemKind) -> bool:
+    def has_live_besides(self, key: str, generation: int, kind: ItemKind) -> bool:
         """Whether there is a live version of any other question at a generation."""
         sql = f"{_SHOWN}{_of_kind(kind)} AND v.key != ? LIMIT 1"
         return bool(self._versions(sql, generation, generation, key))
@@ -512,9 +512,11 @@ class Catalogue:
         `besides`: the key of a question that is left out. An episode that shares less than
         `_LEAST_SHARED` of what the text's words weigh is not among them.
         """
-        return self._asked(lambda db: _sharing(db, terms_in(text), generation, besides, most))
+        return self._query(lambda db: _sharing(db, terms_in(text), generation, besides, most))
 
-    def formed(self, question: str, generation: int, besides: str, most: int) -> list[Version]:
+    def versions_of_form(
+        self, question: str, generation: int, besides: str, most: int
+    ) -> list[Version]:
         """The latest live episodes whose questions share the form of one; see `form_of`.
 
         `besides`: the key of a question that is left out.
@@ -527,9 +529,7 @@ class Catalogue:
         values = (generation, generation, besides, form, generation, _LATEST, most)
         return [] if form is None else self._versions(sql, *values)
 
-    def shown_among(
-        self, numbers: list[int], generation: int, kind: ItemKind
-    ) -> dict[int, Version]:
+    def live_among(self, numbers: list[int], generation: int, kind: ItemKind) -> dict[int, Version]:
         """Number of a question -> its live version at a generation, where it has one."""
         marks = ",".join("?" * len(numbers))
         sql = (
@@ -563,13 +563,13 @@ class Catalogue:
         sql = "SELECT digest FROM questions WHERE number <= ? ORDER BY number DESC LIMIT 1"
         return next((str(row[0]) for row in self._rows(sql, generation)), "")
 
-    def changed(self) -> int:
+    def last_change(self) -> int:
         """The generation in which a question last came or went."""
         came = "SELECT max(number) FROM questions"
         went = f"SELECT max(gone) FROM questions WHERE gone < {NEVER}"
         return max(int(self._rows(sql)[0][0] or 0) for sql in (came, went))
 
-    def held(self) -> int:
+    def count_questions(self) -> int:
         """How many questions are not gone."""
         return int(self._rows("SELECT count(*) FROM questions WHERE gone = ?", NEVER)[0][0])
 
@@ -591,13 +591,13 @@ class Catalogue:
         return [version_of(row) for row in self._rows(sql, *values)]
 
     def _rows(self, sql: str, *values: object) -> list[Any]:
-        return self._asked(lambda db: db.execute(sql, values).fetchall())
+        return self._query(lambda db: db.execute(sql, values).fetchall())
 
-    def _asked(self, question: Callable[[sqlite3.Connection], _Got]) -> _Got:
+    def _query(self, question: Callable[[sqlite3.Connection], _Got]) -> _Got:
         with self.lock:
             for _ in range(2):
                 try:
-                    return question(self._followed())
+                    return question(self._follow())
                 except sqlite3.DatabaseError as error:
                     if getattr(error, "sqlite_errorname", "").startswith(_MADE_AGAIN):
                         self.drop()
@@ -605,7 +605,7 @@ class Catalogue:
                         self.close()
                         self._aside = True
             try:
-                return question(self._followed())
+                return question(self._follow())
             except sqlite3.Error as error:
                 self.close()
                 raise StoreError(
@@ -613,10 +613,10 @@ class Catalogue:
                     "Make the data directory writable and see that its disk is not full.",
                 ) from error
 
-    def _followed(self) -> sqlite3.Connection:
+    def _follow(self) -> sqlite3.Connection:
         """The database with every whole line of the journal in it."""
         state = self._journal.state()
-        db = self._opened(state)
+        db = self._open(state)
         if state is not None and state != self._seen:
             db.execute("BEGIN IMMEDIATE")
             try:
@@ -633,12 +633,12 @@ class Catalogue:
             self._seen = state if state.size == self._at[1] else None
         return db
 
-    def _opened(self, state: State | None) -> sqlite3.Connection:
+    def _open(self, state: State | None) -> sqlite3.Connection:
         if state is None:
             self.close()
             self._at = (0, 0)
         if state is None or self._aside:
-            self._db = self._db or _prepared(_connected(":memory:"))
+            self._db = self._db or _prepare(_connect(":memory:"))
         elif self._db is None or self._inode != _inode(self._path):
             self.close()
             self._db = self._on_disk()
@@ -650,18 +650,18 @@ class Catalogue:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise sqlite3.OperationalError(str(error)) from error
-        db = _connected(self._path)
+        db = _connect(self._path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         self._inode = _inode(self._path)
-        return _prepared(db)
+        return _prepare(db)
 
 
-def _connected(path: Path | str) -> sqlite3.Connection:
+def _connect(path: Path | str) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
 
 
-def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare(db: sqlite3.Connection) -> sqlite3.Connection:
     """The database with this version's tables; others are emptied and made again."""
     if _version(db) != VERSION:
         db.execute("BEGIN IMMEDIATE")

@@ -75,7 +75,7 @@ class BankJournal:
         return next((line for _, line in self.lines(offset)), b"")
 
     @contextmanager
-    def locked(self) -> Iterator[int]:
+    def hold(self) -> Iterator[int]:
         """The file's descriptor, with nobody else writing; it is created where there is none."""
         with writable(self.path):
             descriptor = self._open()

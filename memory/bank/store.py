@@ -159,7 +159,7 @@ class BankUses:
 
     def _append(self, *lines: Value) -> None:
         block = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
-        with self.file.locked() as descriptor:
+        with self.file.hold() as descriptor:
             self.file.append(descriptor, block)
 
     def _read_on(self) -> None:
@@ -212,17 +212,17 @@ class BankStore:
     def identity(self) -> str:
         """The bank's own id, which it gets when it is first asked for."""
         path = self.folder / "id"
-        with self.lock, self.journal.locked(), writable(path):
+        with self.lock, self.journal.hold(), writable(path):
             if not path.exists():
                 write_atomically(path, uuid.uuid4().hex)
             return path.read_text(encoding="ascii").strip()
 
     def put(self, record: Record) -> bool:
         """A reflection takes the place of the last; an episode only of one that found no more."""
-        with self.lock, self.journal.locked() as descriptor:
+        with self.lock, self.journal.hold() as descriptor:
             if self.catalogue.by_id(record.id) is not None:
                 return False
-            if record.origin == "run" and self.catalogue.barred(words_key(record)):
+            if record.origin == "run" and self.catalogue.is_barred(words_key(record)):
                 return False
             found_less = False
             if isinstance(record, Episode):
@@ -233,7 +233,7 @@ class BankStore:
 
     def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
         """Put a version that a person wrote in the place of the one that is current."""
-        with self.lock, self.journal.locked() as descriptor:
+        with self.lock, self.journal.hold() as descriptor:
             old = self.read(self._current(identifier))
             assert old is not None, "nothing is removed while the lock is held"
             if isinstance(old, Episode):
@@ -263,7 +263,7 @@ class BankStore:
         self, decision: Decision, identifier: str, on: bool = True, by: str = "", note: str = ""
     ) -> None:
         """Write down what a person decided, or code with a note; nothing where it is so already."""
-        with self.lock, self.journal.locked() as descriptor:
+        with self.lock, self.journal.hold() as descriptor:
             version = self._current(identifier)
             if decision == "pin" and version.quarantined:
                 raise SettingsError(
@@ -286,14 +286,14 @@ class BankStore:
         """Let it out of quarantine, and say what stands on its question then."""
         with self.lock:
             self.decide("release", identifier, by=by)
-            version = self.known(identifier)
+            version = self.find_version(identifier)
             held = standing(self.catalogue.by_key(version.key, version.kind))
             other = held if held is not None and held.id != identifier else None
             return Released(self.item(identifier), self.item(other.id) if other else None)
 
     def remove(self, identifier: str) -> None:
-        with self.lock, self.journal.locked():
-            version = self.known(identifier)
+        with self.lock, self.journal.hold():
+            version = self.find_version(identifier)
             lines = (
                 Blank.of_line(line) if offset == version.offset else line
                 for offset, line in self.journal.lines()
@@ -323,9 +323,11 @@ class BankStore:
                 found.append(EpisodeMatch(episode, shared=shared))
         return found[:most]
 
-    def formed(self, question: str, generation: int, besides: str, most: int) -> list[EpisodeMatch]:
+    def episodes_of_form(
+        self, question: str, generation: int, besides: str, most: int
+    ) -> list[EpisodeMatch]:
         """Live episodes on questions of the same form; those whose plans served best come first."""
-        versions = self.catalogue.formed(question, generation, besides, most)
+        versions = self.catalogue.versions_of_form(question, generation, besides, most)
         episodes = [e for e in map(self.read, versions) if isinstance(e, Episode)]
         episodes.sort(key=lambda episode: -self.sinks(episode.id, "plan"))
         return [EpisodeMatch(episode, formed=True) for episode in episodes]
@@ -335,25 +337,25 @@ class BankStore:
         told = [one for one in self.uses.of_item(identifier) if one.use == by]
         return (2 * told[0].used + 1) / (2 * told[0].shown + 1) if told else 1.0
 
-    def shown(
+    def live_items(
         self, generation: int, every: bool, kind: ItemKind | None = None
     ) -> Iterator[BankItem]:
         """The live items of each question at a generation, or every item there is."""
         catalogue = self.catalogue
         return self.items(
-            catalogue.everything(kind) if every else catalogue.shown(generation, kind)
+            catalogue.everything(kind) if every else catalogue.live_versions(generation, kind)
         )
 
     def within(
         self, question: str, generation: int, kind: ItemKind = "reflection"
     ) -> Record | None:
         with self.lock:
-            version = self.catalogue.shown_of(question_key(question), generation, kind)
+            version = self.catalogue.live_version(question_key(question), generation, kind)
             return self.read(version) if version else None
 
     def item(self, identifier: str) -> BankItem:
         with self.lock:
-            return next(self.items([self.known(identifier)]))
+            return next(self.items([self.find_version(identifier)]))
 
     def items(self, versions: Sequence[Version]) -> Iterator[BankItem]:
         """Read from the journal one by one; what is removed in the meantime is left out."""
@@ -392,7 +394,7 @@ class BankStore:
         read = next((r for r in map(self.read, versions) if r is not None), None)
         return read.question if read else None
 
-    def known(self, identifier: str) -> Version:
+    def find_version(self, identifier: str) -> Version:
         version = self.catalogue.by_id(identifier)
         if version is None or version.removed:
             raise SettingsError(
@@ -418,7 +420,7 @@ class BankStore:
             # It has no marker until it is whole, so a kill leaves none that looks so.
             begun.touch()
             (folder / _MARKER).unlink(missing_ok=True)
-            with self.lock, self.journal.locked():
+            with self.lock, self.journal.hold():
                 generation, size = self.catalogue.position()
                 journal.replace(line for _, line in self.journal.lines())
                 uses.replace(line for _, line in self.uses.file.lines())
@@ -442,18 +444,18 @@ class BankStore:
                 "directory.",
             )
         journal, uses = _files(folder)
-        with self.lock, self.journal.locked():
-            lines = _without(journal, self.catalogue.removed())
+        with self.lock, self.journal.hold():
+            lines = _without(journal, self.catalogue.removals())
             # The catalogue goes first: a kill between the two leaves none that does not fit.
             self.catalogue.drop()
             self.journal.replace(lines)
-            with self.uses.file.locked():
+            with self.uses.file.hold():
                 self.uses.file.replace(line for _, line in uses.lines())
             return self.catalogue.generation()
 
     def _current(self, identifier: str) -> Version:
         """The version of this id, if nothing has replaced it."""
-        version = self.known(identifier)
+        version = self.find_version(identifier)
         if version.until != NEVER:
             held = standing(self.catalogue.by_key(version.key, version.kind))
             by = f" by {held.id}" if held else ""

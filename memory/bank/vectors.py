@@ -53,7 +53,7 @@ from rubricem.memory.bank.catalogue import Version
 from rubricem.memory.bank.events import Match, question_key
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.embedder import MEANING
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError, needed
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError, import_extra
 from rubricem.memory.runs import writable, write_atomically
 from rubricem.memory.schema import Embedder, ItemKind, Value
 
@@ -212,14 +212,14 @@ class Chroma(ABC):
     def writing(self, embedder: str) -> None:
         """To be called before anything is written: others will open it again."""
 
-    def proved(self) -> None:
+    def confirm_opening(self) -> None:
         """To be called when the opened collection was read without harm."""
         return
 
     copies: Path | None = None
     """the folder for a copy of the vectors; None: no copy"""
 
-    def copied(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
+    def open_copy(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
         """The copy of this embedder's vectors and how far it goes; None if there is none."""
         return None
 
@@ -248,7 +248,7 @@ class Chroma(ABC):
     def _shut(self, client: Any) -> None:
         client.close()
 
-    def _stored(self, name: str) -> Any:
+    def _find_collection(self, name: str) -> Any:
         """The collection of a name; None if there is none."""
         from chromadb.errors import NotFoundError
 
@@ -257,7 +257,7 @@ class Chroma(ABC):
         except NotFoundError:
             return None
 
-    def _created(self, name: str, metadata: dict[str, Any]) -> Any:
+    def _create(self, name: str, metadata: dict[str, Any]) -> Any:
         return self._client.create_collection(
             name, embedding_function=None, configuration={"hnsw": HNSW}, metadata=metadata
         )
@@ -382,7 +382,7 @@ class BankIndex:
         asked = max(count, FETCHED)
         while True:
             found = self.near(vector, asked)
-            live = self._store.catalogue.shown_among([n.number for n in found], generation, kind)
+            live = self._store.catalogue.live_among([n.number for n in found], generation, kind)
             near = [
                 n
                 for n in found
@@ -407,16 +407,16 @@ class BankIndex:
                     raise
                 except Exception:
                     mend()
-            with self._told():
+            with self._translate_errors():
                 return self._query(vector, count)
 
     def rebuild(self) -> None:
         """Embed every question again, by this index's embedder."""
-        with self._chroma.lock, self._locked(fcntl.LOCK_EX), self._told():
+        with self._chroma.lock, self._lock(fcntl.LOCK_EX), self._translate_errors():
             self._catch_up(self._chroma.create(self._position(0)))
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Turn Chroma's errors into one sentence."""
         try:
             yield
@@ -427,16 +427,16 @@ class BankIndex:
             raise self._chroma.fault(error) from error
 
     def _query(self, vector: NDArray[np.float32], count: int) -> list[Near]:
-        with self._locked(fcntl.LOCK_SH):
+        with self._lock(fcntl.LOCK_SH):
             if (near := self._near_in_copy(vector, count)) is not None:
                 return near
         same = not self._chroma.stale() and self._chroma.embedder == self.embedder.name
-        if same and self._chroma.at >= self._store.catalogue.changed():
-            with self._locked(fcntl.LOCK_SH):
+        if same and self._chroma.at >= self._store.catalogue.last_change():
+            with self._lock(fcntl.LOCK_SH):
                 if not self._chroma.stale():
-                    return self._found(vector, count)
+                    return self._find_nearest(vector, count)
         # The first query after a writing may write, too: Chroma then takes up what was added.
-        with self._locked(fcntl.LOCK_EX):
+        with self._lock(fcntl.LOCK_EX):
             collection = self._chroma.collection()
             if collection is not None and self._fits(collection):
                 self._prove(collection)
@@ -444,11 +444,11 @@ class BankIndex:
                 collection = self._chroma.create(self._position(0))
             self._catch_up(collection)
             near = self._near_in_copy(vector, count)
-            return self._found(vector, count) if near is None else near
+            return self._find_nearest(vector, count) if near is None else near
 
     def _near_in_copy(self, vector: NDArray[np.float32], count: int) -> list[Near] | None:
         """By comparing all; None if there is no copy that has followed the bank."""
-        copy = self._copy(lambda at: at >= self._store.catalogue.changed())
+        copy = self._copy(lambda at: at >= self._store.catalogue.last_change())
         if copy is None or (copy.count > QUICK and self._chroma.compared >= ASKED):
             return None
         try:
@@ -460,14 +460,14 @@ class BankIndex:
 
     def _copy(self, reaches: Callable[[int], bool]) -> VectorFile | None:
         """The copy of this bank's vectors, if its generation suffices."""
-        found = self._chroma.copied(self.embedder.name)
+        found = self._chroma.open_copy(self.embedder.name)
         if found is None:
             return None
         (mark, file), catalogue = found, self._store.catalogue
         known = mark.generation <= catalogue.generation() and reaches(mark.generation)
         return file if known and mark.digest == catalogue.digest(mark.generation) else None
 
-    def _found(self, vector: NDArray[np.float32], count: int) -> list[Near]:
+    def _find_nearest(self, vector: NDArray[np.float32], count: int) -> list[Near]:
         collection = self._chroma.collection()
         found = collection.query(
             query_embeddings=[vector], n_results=count, include=["distances", "embeddings"]
@@ -475,22 +475,22 @@ class BankIndex:
         rows = zip(found["ids"][0], found["distances"][0], found["embeddings"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         near = [Near(int(i), 1.0 - d, np.asarray(v)) for i, d, v in rows]
-        if len(near) < count and len(near) < (questions := self._store.catalogue.held()):
+        if len(near) < count and len(near) < (questions := self._store.catalogue.count_questions()):
             # A graph of many equal vectors has parts that no way leads to.
-            near = self._compared(collection, vector)
+            near = self._compare_all(collection, vector)
             if 2 * len(near) < questions:
                 raise ValueError(f"it finds {len(near)} of the bank's questions")
         return sorted(near, key=lambda n: (-n.similarity, n.number))[:count]
 
-    def _compared(self, collection: Any, vector: NDArray[np.float32]) -> list[Near]:
+    def _compare_all(self, collection: Any, vector: NDArray[np.float32]) -> list[Near]:
         """Every question with its similarity, without the graph."""
         near: list[Near] = []
-        for rows in self._stored(collection):
+        for rows in self._read_vectors(collection):
             each = zip(rows["number"], rows["vector"] @ vector, rows["vector"], strict=True)
             near += [Near(int(number), float(s), v) for number, s, v in each]
         return near
 
-    def _stored(self, collection: Any) -> Iterator[NDArray[Any]]:
+    def _read_vectors(self, collection: Any) -> Iterator[NDArray[Any]]:
         """Everything in a collection."""
         got = 0
         while (batch := collection.get(limit=_BATCH, offset=got, include=["embeddings"]))["ids"]:
@@ -507,7 +507,7 @@ class BankIndex:
             lengths = np.linalg.norm(np.asarray(held["embeddings"]), axis=1)
             if len(lengths) < len(ids) or not np.allclose(lengths, 1.0, atol=0.01):
                 raise ValueError("its files are damaged")
-        self._chroma.proved()
+        self._chroma.confirm_opening()
 
     def _fits(self, collection: Any) -> bool:
         """Whether its contents are this bank's; raises if they are another embedder's."""
@@ -518,7 +518,7 @@ class BankIndex:
             return False
         if at and held.get("embedder") != self.embedder.name:
             # It was opened without harm: a refusal is no crash, however often it comes.
-            self._chroma.proved()
+            self._chroma.confirm_opening()
             raise SettingsError(
                 f"The bank was indexed by {held.get('embedder')}, not by {self.embedder.name}.",
                 "Use that embedder, or have the bank embedded again: rubricem bank rebuild",
@@ -538,7 +538,7 @@ class BankIndex:
             texts = {str(question.number): self._store.question(question) for question in batch}
             held = {number: text for number, text in texts.items() if text is not None}
             if held:
-                vectors = self._embedded(list(held.values()))
+                vectors = self._embed(list(held.values()))
                 collection.upsert(ids=list(held), embeddings=vectors)
                 added.append(vector_rows(list(map(int, held)), vectors))
             collection.modify(metadata=self._position(batch[-1].number))
@@ -550,7 +550,7 @@ class BankIndex:
             if new or gone or copy is None:
                 whole = copy is None and at > 0
                 self._write_copy(
-                    copy, self._stored(collection) if whole else added, gone, generation
+                    copy, self._read_vectors(collection) if whole else added, gone, generation
                 )
 
     def _write_copy(
@@ -564,7 +564,7 @@ class BankIndex:
 
         An empty or too large bank has none, nor has one on a server.
         """
-        held, file, folder = self._store.catalogue.held(), None, self._chroma.copies
+        held, file, folder = self._store.catalogue.count_questions(), None, self._chroma.copies
         if folder is not None and 0 < held <= COMPARED:
             rows = [*([copy.rows[~np.isin(copy.rows["number"], gone)]] if copy else ()), *more]
             if sum(map(len, rows)) != held:
@@ -575,7 +575,7 @@ class BankIndex:
                 file = copy.more(np.concatenate(rows[1:])) if rows[1:] else copy
         self._chroma.keep_copy(file, self._position(generation))
 
-    def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         starts = range(0, len(texts), _EMBEDDED)
         return np.vstack([self.embedder.embed(texts[s : s + _EMBEDDED]) for s in starts])
 
@@ -584,7 +584,7 @@ class BankIndex:
         return {"generation": generation, "digest": digest, "embedder": self.embedder.name}
 
     @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
+    def _lock(self, kind: int) -> Iterator[None]:
         """Lock among processes: for one that writes, or many that read."""
         path = self._store.folder / "index.lock"
         try:
@@ -643,10 +643,10 @@ class FolderChroma(Chroma):
                 with suppress(OSError):
                     self._opening.write_text(f"{place} {deaths + 1}", encoding="ascii")
                 self._open(place)
-                self._collection = self._stored(_REFLECTIONS)
+                self._collection = self._find_collection(_REFLECTIONS)
         return self._collection
 
-    def proved(self) -> None:
+    def confirm_opening(self) -> None:
         with suppress(OSError):
             self._opening.unlink(missing_ok=True)
 
@@ -655,7 +655,7 @@ class FolderChroma(Chroma):
         place = self._place = uuid.uuid4().hex[:12]
         try:
             self._open(place)
-            self._collection = self._created(_REFLECTIONS, metadata)
+            self._collection = self._create(_REFLECTIONS, metadata)
             self._mark = IndexMark.write(
                 self._folder, place=place, embedder=str(metadata["embedder"])
             )
@@ -673,7 +673,7 @@ class FolderChroma(Chroma):
         copy = self._mark.model_dump(exclude={"place", "embedder", "mark"})
         self._mark = IndexMark.write(self._folder, place=self._place, embedder=embedder, **copy)
 
-    def copied(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
+    def open_copy(self, embedder: str) -> tuple[IndexMark, VectorFile] | None:
         mark = IndexMark.read(self._folder)
         if not mark.file or mark.file == self._spoilt_copy or mark.embedder != embedder:
             self._copy = None
@@ -738,7 +738,7 @@ class FolderChroma(Chroma):
         return self._folder / _OPENING
 
     def _open(self, place: str) -> None:
-        chromadb = needed("chromadb", "memory", MEANING)
+        chromadb = import_extra("chromadb", "memory", MEANING)
         self._client = chromadb.PersistentClient(self._folder / place, settings=settings())
 
 
@@ -760,14 +760,14 @@ class ServerChroma(Chroma):
     def collection(self) -> Any:
         if self._collection is None:
             self._open()
-            self._collection = self._stored(self._name)
+            self._collection = self._find_collection(self._name)
         return self._collection
 
     def create(self, metadata: dict[str, Any]) -> Any:
         self._open()
-        if self._stored(self._name) is not None:
+        if self._find_collection(self._name) is not None:
             self._client.delete_collection(self._name)
-        self._collection = self._created(self._name, metadata)
+        self._collection = self._create(self._name, metadata)
         return self._collection
 
     def writing(self, embedder: str) -> None:
@@ -791,7 +791,7 @@ class ServerChroma(Chroma):
             return
         import httpx
 
-        chromadb = needed("chromadb", "memory", MEANING)
+        chromadb = import_extra("chromadb", "memory", MEANING)
         # By itself the client waits for a silent server for ever.
         httpx.get(f"{self._url}/api/v2/heartbeat", timeout=_SECONDS).raise_for_status()
         url = urlsplit(self._url)

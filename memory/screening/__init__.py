@@ -124,7 +124,7 @@ class Stripped:
     """whether it had a part that a page would not show"""
 
 
-def stripped(text: str) -> Stripped:
+def strip_markup(text: str) -> Stripped:
     """The plain text in lines; never longer than it was."""
     shown = visible(text)
     unseen = len(re.sub("[\r\n]", "", text)) - len(re.sub("[\r\n]", "", shown))
@@ -215,19 +215,19 @@ def orders(text: str, *, asked: bool = False, titles: bool = False) -> Iterator[
     `asked`: it is a question, which may speak of itself and to its reader. `titles`: it names
     works, which speak of I and you, with all words capitalised.
     """
-    told = dict(_found(folded(text), titles))
+    told = dict(_find_orders(fold(text), titles))
     if asked:
         told.pop(BOND, None)
     yield from (f'It {what}: "{words}".' for what, words in told.items())
     for what, words in dict(_orders_abroad(text)).items():
         yield f'It {what}: "{words[:QUOTED]}".'
     for reading in hidden_readings(text):
-        for what, words in _found(reading, titles):
+        for what, words in _find_orders(reading, titles):
             if what not in told and not (asked and what == BOND):
                 yield f'Read otherwise, it {what}: "{words}".'
 
 
-def _found(plain: str, titles: bool) -> Iterator[tuple[str, str]]:
+def _find_orders(plain: str, titles: bool) -> Iterator[tuple[str, str]]:
     """What a folded text does, and the first words that do it."""
     for what, pattern in _orders().items():
         passed = titles and what == BOND
@@ -272,7 +272,7 @@ _LIKELY = re.compile(
 """some word of a suspicious reading matches it, so that most texts are read once"""
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """The text as it reads: letters by their look, one clause after another, no emphasis."""
     plain = unicodedata.normalize("NFKD", visible(entities_read(text)).translate(_LOOKALIKES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
@@ -281,16 +281,16 @@ def folded(text: str) -> str:
 
 
 def hidden_readings(text: str) -> Iterator[str]:
-    """Other readings of the text by known ways of hiding words, in the form of `folded`."""
+    """Other readings of the text by known ways of hiding words, in the form of `fold`."""
     plain = visible(entities_read(text))
-    once = folded(text)
+    once = fold(text)
     for other in (
-        folded(_APART.sub(lambda match: _BETWEEN.sub("", match.group()), plain)),
-        folded(_MIXED.sub(lambda match: match.group().translate(_DIGITS), plain)),
+        fold(_APART.sub(lambda match: _BETWEEN.sub("", match.group()), plain)),
+        fold(_MIXED.sub(lambda match: match.group().translate(_DIGITS), plain)),
         re.sub(r"[A-Za-z]{5,}", _in_order, once),
         codecs.encode(once, "rot13"),
         once[::-1],
-        *map(folded, _decoded(plain)),
+        *map(fold, _decode_pieces(plain)),
     ):
         if other != once and _LIKELY.search(other):
             yield other
@@ -302,7 +302,7 @@ def _in_order(match: re.Match[str]) -> str:
     return known if known and known != word else str(match.group())
 
 
-def _decoded(text: str) -> Iterator[str]:
+def _decode_pieces(text: str) -> Iterator[str]:
     """Pieces in base64, in hexadecimal or in escapes that decode to words."""
     for match in [*_BASE64.finditer(text)][:_MOST_PIECES]:
         piece = match.group().rstrip("=").replace("-", "+").replace("_", "/")
@@ -446,7 +446,7 @@ class Copied:
         return long or self.share >= COPIED_SHARE or bool(self.order)
 
 
-def copied(text: str, sources: Sequence[str]) -> Copied:
+def find_copied(text: str, sources: Sequence[str]) -> Copied:
     words = words_of(text)
     said = [words_of(sentence) for sentence in _SENTENCE.split(text)]
     orders = [" ".join(s) for s in said if len(s) >= SENTENCE_WORDS and not _WORK.isdisjoint(s)]
@@ -521,14 +521,14 @@ class Screened:
     flags: tuple[str, ...]
 
 
-def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Screened:
+def screen(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Screened:
     """Both texts stripped and capped; with any flag they are to be quarantined.
 
     `source_texts` are what the run read, as it was fetched: copying from them is flagged. Text that
     was screened before passes unchanged. Raises nothing, whatever the texts contain.
     """
     written = [rubrics[:LONGEST], takeaways[:LONGEST]]
-    parts = [stripped(text) for text in written]
+    parts = [strip_markup(text) for text in written]
     whole = "\n\n".join(written)
     kept = "\n\n".join(part.text for part in parts)
     flags = (
@@ -539,18 +539,18 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
         *_flag_of(_BROKEN, kept, "It turns into meaningless characters"),
         *_flag_of(_SECRET, whole, "It has what looks like a password, a key or the way to one"),
     )
-    found = copied(kept, source_texts)
+    found = find_copied(kept, source_texts)
     if found.counts:
-        what = _quoted(found.order or found.passage)
+        what = _quote(found.order or found.passage)
         flags += (f"It is copied from what the run read: {what}.",)
     return Screened(
-        capped(parts[0].text, RUBRICS_CHARACTERS),
-        capped(parts[1].text, TAKEAWAYS_CHARACTERS),
+        cap_length(parts[0].text, RUBRICS_CHARACTERS),
+        cap_length(parts[1].text, TAKEAWAYS_CHARACTERS),
         flags,
     )
 
 
-def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
+def flag_suspicious(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     """Flags of texts that code wrote about a run, which only searches and people read."""
     whole = ".\n".join(texts)
     found = (*orders(question, asked=True), *orders(whole, titles=True))
@@ -558,7 +558,7 @@ def suspected(question: str, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, *_flag_of(_SECRET, whole, what)]))
 
 
-def capped(text: str, characters: int) -> str:
+def cap_length(text: str, characters: int) -> str:
     """The text in at most this many characters, cut after a sentence if that keeps half of it."""
     if len(text) <= characters:
         return text
@@ -569,9 +569,9 @@ def capped(text: str, characters: int) -> str:
 
 
 def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
-    if addresses := [_quoted(address) for part in parts for address in part.addresses]:
+    if addresses := [_quote(address) for part in parts for address in part.addresses]:
         yield f"It names an address: {', '.join(dict.fromkeys(addresses))}."
-    if markers := [_quoted(marker) for part in parts for marker in part.markers]:
+    if markers := [_quote(marker) for part in parts for marker in part.markers]:
         yield f"It contains markers of a chat template: {', '.join(dict.fromkeys(markers))}."
     if any(part.hidden for part in parts):
         yield "It had a part that a page would not show."
@@ -581,8 +581,8 @@ def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
 
 def _flag_of(pattern: re.Pattern[str], text: str, what: str) -> Iterator[str]:
     if match := pattern.search(text):
-        yield f"{what}: {_quoted(match.group())}."
+        yield f"{what}: {_quote(match.group())}."
 
 
-def _quoted(words: str) -> str:
+def _quote(words: str) -> str:
     return f'"{words}"' if len(words) <= QUOTED else f'"{words[:QUOTED].rstrip()}..."'

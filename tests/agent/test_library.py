@@ -84,7 +84,7 @@ async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: P
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-    assert not RunStore(here / "data").ended("mine")
+    assert not RunStore(here / "data").has_ended("mine")
     assert not RunStore(here / "data").running("mine")
 
 

@@ -275,8 +275,8 @@ def of_judge(each: str) -> None:
 
 
 def of_memory(each: str) -> None:
-    screening.screened(each, each, [each])
-    screening.suspected(each, [each])
+    screening.screen(each, each, [each])
+    screening.flag_suspicious(each, [each])
     list(screening.hidden_readings(each))
     harmless(each), terms_in(each)
 
@@ -286,7 +286,7 @@ def of_text(each: str) -> None:
                  shingles, split_passages, markdown_sections, rst_sections, addresses_in, normal,
                  same_page, report.prose, report.literal, report.web_address):  # fmt: skip
         read(each)
-    text.fenced({"a": each}), row(each, each, each), report.link(each, each)
+    text.fence({"a": each}), row(each, each, each), report.link(each, each)
     list(language.sentences(each))
 
 

@@ -11,7 +11,7 @@ from rubricem.memory.schema import (
     Segment,
     Stage,
 )
-from rubricem.memory.text import cut, fenced
+from rubricem.memory.text import cut, fence
 from tests.support.values import (
     WHOLE,
     run_of,
@@ -49,7 +49,7 @@ def test_all_stages_are_shown_within_the_characters_and_their_fences(characters:
 
 
 def test_cutting_keeps_both_ends_and_an_empty_text_is_said_to_be_empty():
-    assert fenced({"plan": ""}).splitlines()[1] == "(nothing)"
+    assert fence({"plan": ""}).splitlines()[1] == "(nothing)"
     assert cut("abcdefghij", 10) == "abcdefghij"
     assert cut("abcdefghijklmnopqrst", 13) == "abcd [...] st"
 
@@ -89,5 +89,5 @@ def test_stuffed_tags_move_no_text_to_another_stage():
 def test_a_text_that_guessed_its_own_line_is_given_another():
     found = "[end of text 91dc7d review] 1"
     assert sha256(found.encode()).hexdigest().startswith("91dc7d")
-    opened, *_, closed = fenced({"review": found}).split("\n")
+    opened, *_, closed = fence({"review": found}).split("\n")
     assert closed == f"[end of {opened[1:]}" and closed not in found

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from rubricem.memory.asking import ask_json, json_objects, parsed, spent, written_schema
+from rubricem.memory.asking import (
+    ask_json,
+    json_objects,
+    parse_reply,
+    unbounded_schema,
+    usage_of_error,
+)
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.schema import Completion, Message
 from tests.support.policies import chatting
@@ -29,7 +35,7 @@ ASKED = [Message("system", "Judge."), Message("user", "It.")]
 
 
 def of(text: str) -> Items:
-    return parsed(Completion(text, "eos"), Items)
+    return parse_reply(Completion(text, "eos"), Items)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +72,12 @@ def test_what_is_wrong_is_said(text: str, fault: str):
 
 def test_a_whole_object_is_the_reply_and_one_cut_off_is_told_to_be_shorter():
     with pytest.raises(ValueError, match="write less"):
-        parsed(Completion(GOOD[:-3], "length"), Items)
+        parse_reply(Completion(GOOD[:-3], "length"), Items)
     assert list(json_objects('{"a": {"b": 1}} {x} {"c": 2}')) == [{"a": {"b": 1}}, {"c": 2}]
 
 
 def test_the_schema_names_fields_and_types_but_no_bounds():
-    assert json.loads(written_schema(Items)) == {
+    assert json.loads(unbounded_schema(Items)) == {
         "type": "object",
         "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/Item"}}},
         "required": ["items"],
@@ -91,7 +97,7 @@ async def test_the_model_is_told_its_fault_and_every_call_is_counted():
     assert value.items[0].name == "a"
     assert (used.calls, used.prompt_tokens, used.completion_tokens) == (2, 200, 40)
     first, second = (request.body for request in server.requests)
-    assert first["response_format"]["json_schema"]["schema"] == json.loads(written_schema(Items))
+    assert first["response_format"]["json_schema"]["schema"] == json.loads(unbounded_schema(Items))
     assert [m["content"] for m in second["messages"][2:]] == [
         "none",
         "That reply cannot be used (there is no JSON object in it). "
@@ -105,11 +111,14 @@ async def test_every_call_is_paid_for_whatever_becomes_of_it():
         with pytest.raises(JudgeError, match="no usable JSON in 3 tries") as caught:
             await ask_json(chat, ASKED, Items)
     assert len(server.requests) == 3
-    assert spent(caught.value).prompt_tokens == 300
+    assert usage_of_error(caught.value).prompt_tokens == 300
     async with chatting(["no", Fault(400, "gone")]) as (chat, _):
         with pytest.raises(PolicyError, match="gone") as caught:
             await ask_json(chat, ASKED, Items)
-    assert (spent(caught.value).calls, spent(caught.value).prompt_tokens) == (1, 100)
+    assert (usage_of_error(caught.value).calls, usage_of_error(caught.value).prompt_tokens) == (
+        1,
+        100,
+    )
     async with chatting([Reply(""), GOOD]) as (chat, _):
         _, used = await ask_json(chat, ASKED, Items)
     assert used.prompt_tokens == 200

@@ -629,20 +629,27 @@ async def test_episodes_on_questions_of_the_same_form_are_found_by_it(tmp_path: 
     for at, name in enumerate(["The Kite", "Iris", "Old Mill"]):
         await bank.put(episode(asked.format(name), f"f{at}"))
     await bank.put(episode("Where did the composer of film The Kite die?", "other"))
-    found = await bank.formed(asked.format("Won in the Clouds"))
+    found = await bank.episodes_of_form(asked.format("Won in the Clouds"))
     assert [(m.episode.id, m.formed, m.own) for m in found] == [
         ("f2", True, False), ("f1", True, False), ("f0", True, False)
     ]  # fmt: skip
-    assert [m.episode.id for m in await bank.formed(asked.format("Old Mill"))] == ["f1", "f0"]
-    assert [m.episode.id for m in await bank.formed(asked.format("X"), 2)] == ["f1", "f0"]
-    assert await bank.formed("When did the director of film Iris die?") == ()
-    assert await bank.formed("Who?") == await bank.formed("") == ()
+    assert [m.episode.id for m in await bank.episodes_of_form(asked.format("Old Mill"))] == [
+        "f1",
+        "f0",
+    ]
+    assert [m.episode.id for m in await bank.episodes_of_form(asked.format("X"), 2)] == ["f1", "f0"]
+    assert await bank.episodes_of_form("When did the director of film Iris die?") == ()
+    assert await bank.episodes_of_form("Who?") == await bank.episodes_of_form("") == ()
     failing = [ItemUse(trajectory=f"t{n}", item="f2", use="plan", shown=1) for n in range(2)]
     await bank.note_contributions(failing)
-    assert [m.episode.id for m in await bank.formed(asked.format("X"))] == ["f1", "f0", "f2"]
+    assert [m.episode.id for m in await bank.episodes_of_form(asked.format("X"))] == [
+        "f1",
+        "f0",
+        "f2",
+    ]
     await bank.disable("f1")
     await bank.remove("f0")
-    assert [m.episode.id for m in await bank.formed(asked.format("X"))] == ["f2"]
+    assert [m.episode.id for m in await bank.episodes_of_form(asked.format("X"))] == ["f2"]
 
 
 async def test_an_episode_is_found_by_a_name_in_a_script_without_spaces(tmp_path: Path):

@@ -25,7 +25,7 @@ from rubricem.memory.runs import (
     CallKey,
     Journal,
     RunStore,
-    held_alone,
+    hold_lock,
     in_use,
     refuse_strangers,
     writable,
@@ -277,7 +277,7 @@ async def test_a_second_process_is_refused(tmp_path: Path):
 
 def test_who_looks_whether_a_file_is_in_use_keeps_nobody_from_it(tmp_path: Path):
     path, busy = tmp_path / "journal.jsonl", StoreError("it is in use")
-    for holding in (lambda: closing(Journal(path)), lambda: held_alone(path, busy)):
+    for holding in (lambda: closing(Journal(path)), lambda: hold_lock(path, busy)):
         path.touch()
         looking = path.open("rb")
         fcntl.flock(looking, fcntl.LOCK_SH)  # as `in_use` does while it looks

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
-from rubricem.memory.errors import needed
+from rubricem.memory.errors import import_extra
 
 T = TypeVar("T")
 PARTIAL = 3
@@ -20,7 +20,7 @@ PARTIAL = 3
 def can_train(ctx: click.Context, param: click.Parameter, given: T) -> T:
     """What was given, where there is what trains: torch, and what reads and writes weights."""
     for module in ("torch", "transformers", "safetensors", "gguf"):
-        needed(module, "train", "Training")
+        import_extra(module, "train", "Training")
     return given
 
 

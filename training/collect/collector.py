@@ -47,7 +47,7 @@ from rubricem.memory.schema import (
     Usage,
     Value,
 )
-from rubricem.memory.text import counted, seed_of
+from rubricem.memory.text import pluralise, seed_of
 from rubricem.training.collect.directory import (
     GroupRecord,
     RunDirectory,
@@ -332,7 +332,7 @@ class Collector:
 
     def _ended(self, thread: str) -> Rollout | None:
         """A rollout that ended before; None if it failed, so that it continues from its journal."""
-        if not self.run.store.ended(thread):
+        if not self.run.store.has_ended(thread):
             return None
         trajectory = self.run.store.load(thread)
         return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
@@ -369,7 +369,7 @@ class Collector:
         finally:
             self._places.release()
             self._progress.pace.advance()
-        self.tell(f"{thread}: {trajectory.status}, {counted(trajectory.tool_calls, 'search')}"
+        self.tell(f"{thread}: {trajectory.status}, {pluralise(trajectory.tool_calls, 'search')}"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return Rollout.of(trajectory)
 
@@ -474,7 +474,7 @@ class Collector:
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
         self.gate.journal.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{name}: {counted(len(reflected.candidates), 'reflection')}, {kept}")
+        self.tell(f"{name}: {pluralise(len(reflected.candidates), 'reflection')}, {kept}")
         return reflected
 
     async def _apply(self, group: Group) -> GroupRecord:
@@ -514,7 +514,7 @@ class Collector:
             calls = self.gate.in_flight
             left, them = ("is", "it") if calls == 1 else ("are", "them")
             self.tell(
-                f"{counted(calls, 'call')} {left} in flight, and the run ends with {them}"
+                f"{pluralise(calls, 'call')} {left} in flight, and the run ends with {them}"
                 if self.gate.ended_by is not None
                 else self._progress.line()
             )

@@ -53,7 +53,7 @@ from rubricem.memory.schema import (
     Value,
     Versioned,
 )
-from rubricem.memory.text import counted, digest_of
+from rubricem.memory.text import digest_of, pluralise
 from rubricem.training.collect.questions import Question, Selection
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
@@ -373,19 +373,19 @@ class RunTally:
     def lines(self) -> list[str]:
         rollouts = self.statuses.total() + self.failed
         told = [
-            f"{counted(self.groups, 'group')} in {counted(self.steps, 'step')}, "
-            f"{counted(rollouts, 'rollout')}: {self.finished} finished "
+            f"{pluralise(self.groups, 'group')} in {pluralise(self.steps, 'step')}, "
+            f"{pluralise(rollouts, 'rollout')}: {self.finished} finished "
             f"({self.first_try} without a turn asked again), {self.partial} partial, "
             f"{self.failed} failed"
         ]
         if means := [f"{s} {fmean(known):.2f}" for s, known in self.scores.items() if known]:
             told.append(f"mean stage scores: {', '.join(means)}")
         told += [
-            f"{counted(count, 'stage')} unscored: {reason}"
+            f"{pluralise(count, 'stage')} unscored: {reason}"
             for reason, count in self.unscored.items()
         ]
         if written := self.reflections.total():
-            told.append(f"{counted(written, 'reflection')}, {self.reflections[True]} accepted")
+            told.append(f"{pluralise(written, 'reflection')}, {self.reflections[True]} accepted")
         if without := self.ratioless.total():
             why = ", ".join(f"{count} {reason}" for reason, count in self.ratioless.items())
             told.append(f"{without} of {self.turns} turns form no ratio: {why}")

@@ -237,7 +237,7 @@ class RunGate:
 
     def spent_in(self, thread: str) -> Usage:
         """What the calls of a thread cost that the journal holds in memory."""
-        return sum(map(usage_of, self.journal.held(thread).values()), NO_USAGE)
+        return sum(map(usage_of, self.journal.replies_of(thread).values()), NO_USAGE)
 
     def journaled(self, model: Any) -> Any:
         """The same model or policy with such calls."""

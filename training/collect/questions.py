@@ -41,9 +41,9 @@ from pydantic import ValidationError
 
 from rubricem.agent.transcript.question import check_question
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.schema import AnswerFormat, Value
-from rubricem.memory.text import counted, storable
+from rubricem.memory.text import pluralise, storable
 
 T = TypeVar("T")
 COLUMN = "question"
@@ -81,8 +81,8 @@ class Selection(Value):
     def sentence(self) -> str:
         asked = self.read - self.filtered - self.duplicates - self.held_out
         return (
-            f"{counted(self.read, 'question')} read, {self.filtered} filtered out, "
-            f"{counted(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
+            f"{pluralise(self.read, 'question')} read, {self.filtered} filtered out, "
+            f"{pluralise(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
             f"{asked} asked"
         )
 
@@ -439,7 +439,7 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
 
 
 def parquet_rows(path: Path, column: str) -> Iterator[Row]:
-    arrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
+    arrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
     held = io.BytesIO(content(path))
     try:
         file = parquet.ParquetFile(held)
@@ -457,7 +457,7 @@ def parquet_rows(path: Path, column: str) -> Iterator[Row]:
 
 def dataset_rows(named: str, column: str) -> Iterator[Row]:
     """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
-    datasets = needed("datasets", "data")
+    datasets = import_extra("datasets", "data")
     name, _, split = named.removeprefix(HUB).partition(":")
     if not name:
         raise SettingsError(
@@ -498,7 +498,7 @@ def _split_of(found: Any, name: str, split: str) -> Any:
 
 
 def _readable(schema: Any) -> list[str]:
-    types = needed("pyarrow", "data").types
+    types = import_extra("pyarrow", "data").types
 
     def plain(kind: Any) -> bool:
         return bool(

@@ -44,7 +44,13 @@ from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank.events import EpisodeMatch
-from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError, needed
+from rubricem.memory.errors import (
+    PolicyError,
+    RubricemError,
+    SettingsError,
+    StoreError,
+    import_extra,
+)
 from rubricem.memory.runs import CallKey, Journal, Reply
 from rubricem.memory.schema import (
     Completion,
@@ -254,7 +260,7 @@ class Elsewhere:
     def journal(self, thread: str) -> LineJournal:
         return self.calls
 
-    def ended(self, thread: str) -> bool:
+    def has_ended(self, thread: str) -> bool:
         return False
 
     def save(self, trajectory: Trajectory) -> None:
@@ -424,7 +430,7 @@ class RemoteRollouts:
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
     ) -> GroupJudgement:
-        part, held = scope_name(), self.journal.held
+        part, held = scope_name(), self.journal.replies_of
         judged = await self._done(lambda: BeginJudging(part, group, buffer, step, held(part)))
         assert isinstance(judged, GroupJudgement)
         return judged
@@ -432,7 +438,7 @@ class RemoteRollouts:
     async def reflect(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
     ) -> Reflected:
-        part, held = scope_name(), self.journal.held
+        part, held = scope_name(), self.journal.replies_of
         written = await self._done(
             lambda: BeginReflecting(part, trajectory, judgement, seed, held(part))
         )
@@ -465,8 +471,8 @@ class RemoteRollouts:
 
     def _held(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
         """The finished calls of a rollout; a branch's begin with its trunk's."""
-        trunk = self.journal.held(ask.branch.trunk) if ask.branch else {}
-        return trunk | self.journal.held(thread)
+        trunk = self.journal.replies_of(ask.branch.trunk) if ask.branch else {}
+        return trunk | self.journal.replies_of(thread)
 
     async def _answer(
         self, asked: Asked, worker: Worker, work: Work
@@ -743,7 +749,7 @@ async def connected(options: RayOptions) -> AsyncIterator[Any]:
             os.environ.setdefault(name, value)
         folder = tempfile.mkdtemp(prefix="ray-")
     try:
-        ray = needed("ray", "ray")
+        ray = import_extra("ray", "ray")
         await asyncio.to_thread(_init, ray, options, folder)
         try:
             yield ray

@@ -42,7 +42,7 @@ from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, TokenPolicy, Value
-from rubricem.memory.text import cut, fenced, fill, prompt
+from rubricem.memory.text import cut, fence, fill, prompt
 from rubricem.training.collect.gate import RunGate, check_priced
 from rubricem.training.judge_training.pairs import (
     LIMIT,
@@ -263,7 +263,7 @@ def _redoing(
     # The wrong trace takes its share of the room: a part of what there is, at most.
     room = min(characters // 4, WRONG_CHARACTERS)
     system, user = asked(characters - room)
-    earlier = fenced({"earlier comparison": cut(without_tags(trace), room)})
+    earlier = fence({"earlier comparison": cut(without_tags(trace), room)})
     told = fill(prompt("training", "redo_trace"), {"fault": fault, "better": better})
     return [system, Message("user", f"{user.content}\n\n{earlier}\n\n{told}")]
 

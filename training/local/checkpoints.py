@@ -65,7 +65,7 @@ from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint,
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import SettingsError, StoreError, WeightsError, boundary
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import hash_of, held_alone, sync, writable, write_atomically
+from rubricem.memory.runs import hash_of, hold_lock, sync, writable, write_atomically
 from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import (
     CANARY,
@@ -363,7 +363,7 @@ class TrainingFolder:
             f"{self.folder} is being trained by another process",
             "Wait for it, or name another `out`.",
         )
-        with held_alone(self.folder / LOCK, busy):
+        with hold_lock(self.folder / LOCK, busy):
             self._claim(record)
             yield
 

@@ -52,7 +52,7 @@ from torch.distributed.fsdp import (
 
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary, needed
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.runs import hash_of
 from rubricem.training.local.checkpoints import (
     CONFIG,
@@ -608,7 +608,7 @@ def push(
             f"The base model of the checkpoint, {Path(note.base).name}, is on this machine only.",
             "Name the model that it is on the hub: --base ORG/NAME.",
         )
-    api: Hub = hub or needed("huggingface_hub", "train", "Pushing").HfApi()
+    api: Hub = hub or import_extra("huggingface_hub", "train", "Pushing").HfApi()
     with tempfile.TemporaryDirectory(prefix="rubricem-push-") as place:
         staged = Path(place) / "checkpoint"
         staged.mkdir()

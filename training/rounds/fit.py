@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
@@ -94,7 +94,7 @@ async def train(
         )
     if config.engine == "trl":
         _check_suits_trl(config, method)
-        needed("trl", "trl")
+        import_extra("trl", "trl")
     rows = await asyncio.to_thread(read_rows, config.rows)
     if config.max_row_tokens is None:  # what is wrong with all is told before weights are fetched
         _select_rows(rows, config, method, tell)

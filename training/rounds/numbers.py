@@ -27,7 +27,7 @@ from rubricem.memory.schema import (
     StageScore,
     Status,
     Trajectory,
-    left_out,
+    is_left_out,
 )
 from rubricem.training.collect.directory import member_of
 from rubricem.training.rounds.update import RoundGroup, RoundRows
@@ -104,12 +104,12 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
         numbers |= known_share(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
-    asked = [score for score in every if not left_out(score)]
+    asked = [score for score in every if not is_left_out(score)]
     seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
         **known_share("unscored_share", (s is None or s.score is None for s in asked)),
-        **known_share("no_criteria_share", (left_out(s, (NO_CRITERIA,)) for s in every)),
+        **known_share("no_criteria_share", (is_left_out(s, (NO_CRITERIA,)) for s in every)),
         **known_share("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
         **spread("seconds/judge_group", seconds, ("mean", "max")),

@@ -88,7 +88,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     name = group_name(0, place)
     threads = [thread_of(name, member) for member in range(size)]
     # A branch whose trunk failed was never begun.
-    runs = [run.store.load(thread) for thread in threads if run.store.ended(thread)]
+    runs = [run.store.load(thread) for thread in threads if run.store.has_ended(thread)]
     judged = run.judged(0, name)
     judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
     return RoundGroup(

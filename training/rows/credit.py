@@ -52,7 +52,7 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
     Value,
-    left_out,
+    is_left_out,
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
@@ -431,7 +431,7 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
     """(n, K): stages left out of every sum: without criteria, or not what a branch is about."""
-    rows = [[left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
+    rows = [[is_left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
 
 

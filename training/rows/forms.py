@@ -36,7 +36,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 
 from rubricem.agent.transcript.scaffold import Rule
-from rubricem.memory.errors import SettingsError, needed
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
@@ -139,7 +139,7 @@ _PLAIN = (int, float, str, bool)
 
 def arrow_schema(kind: type[Value]) -> Any:
     """A `pyarrow.Schema` with a column for each field, in order."""
-    pyarrow = needed("pyarrow", "data")
+    pyarrow = import_extra("pyarrow", "data")
     fields = [(name, _arrow(field.annotation)) for name, field in kind.model_fields.items()]
     return pyarrow.schema([pyarrow.field(name, arrow) for name, arrow in fields])
 
@@ -157,7 +157,7 @@ def packed(value: Any) -> Any:
 
 
 def _arrow(annotation: Any) -> Any:
-    pyarrow, kind = needed("pyarrow", "data"), _without_none(annotation)
+    pyarrow, kind = import_extra("pyarrow", "data"), _without_none(annotation)
     if (items := _items(kind)) is not None:
         return pyarrow.list_(_arrow(items))
     if isinstance(kind, type) and issubclass(kind, Value):
@@ -186,7 +186,7 @@ V = TypeVar("V", bound=Versioned)
 
 def write_parquet(path: Path, values: Iterable[V], kind: type[V]) -> int:
     """Write values as one file, which takes an older one's place; returns how many they are."""
-    parquet, count = needed("pyarrow.parquet", "data"), 0
+    parquet, count = import_extra("pyarrow.parquet", "data"), 0
     schema = arrow_schema(kind)
     with _replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         for batch in _batches(values, kind):
@@ -202,7 +202,7 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
     """
     if folder.exists():
         raise SettingsError(f"{folder} exists already.", "Name another folder by --out.")
-    ipc, datasets, count = needed("pyarrow.ipc", "data"), needed("datasets", "data"), 0
+    ipc, datasets, count = import_extra("pyarrow.ipc", "data"), import_extra("datasets", "data"), 0
     schema = arrow_schema(kind)
     with _replacing(folder) as temporary:
         # As a file, which a dataset maps into memory: values in memory would all be there at once.
@@ -217,7 +217,7 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
 
 
 def _batches(values: Iterable[V], kind: type[V]) -> Iterator[Any]:
-    pyarrow, schema, left = needed("pyarrow", "data"), arrow_schema(kind), iter(values)
+    pyarrow, schema, left = import_extra("pyarrow", "data"), arrow_schema(kind), iter(values)
     while part := [packed(value) for value in islice(left, AT_ONCE)]:
         yield pyarrow.RecordBatch.from_pylist(part, schema=schema)
 
@@ -307,7 +307,7 @@ def _verl_row(number: int, question: Question, **told: bool) -> dict[str, Any]:
 
 
 def _write_verl(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    pyarrow, parquet = needed("pyarrow", "data"), needed("pyarrow.parquet", "data")
+    pyarrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
     listed = list(rows)
     with _replacing(path) as temporary:
         parquet.write_table(pyarrow.Table.from_pylist(listed), temporary)

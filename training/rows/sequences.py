@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rubricem.agent.weights.checkpoints import MODEL, check_template, gguf_fields
-from rubricem.memory.errors import SettingsError, WeightsError, boundary, needed
+from rubricem.memory.errors import SettingsError, WeightsError, boundary, import_extra
 from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
 STAGES = tuple(Stage)
@@ -181,7 +181,7 @@ def is_folder(model: str) -> bool:
 
 def read_tokeniser(folder: Path) -> FolderTokeniser:
     """The tokenizer of a folder with a config.json. Raises SettingsError where it has none."""
-    transformers = needed("transformers", "train", f"The tokenizer of {folder}")
+    transformers = import_extra("transformers", "train", f"The tokenizer of {folder}")
     missing = SettingsError(
         f"{folder} has no tokenizer that can be read, and text has to be encoded for its model.",
         "Put the model's tokenizer.json, tokenizer_config.json and chat template there.",

@@ -28,7 +28,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
     Usage,
-    left_out,
+    is_left_out,
 )
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, member_of
 from rubricem.training.rows.compile import By, JudgedGroup, JudgedTrajectory, judged_groups
@@ -108,7 +108,9 @@ def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
         fault=fault.rule if fault else None,
         scores=tuple(one.judgement.score(s) if one.judgement else None for s in Stage),
         unscored=tuple(
-            score.unscored_reason for score in stages if score.score is None and not left_out(score)
+            score.unscored_reason
+            for score in stages
+            if score.score is None and not is_left_out(score)
         ),
         missing=sum(score.missing for score in stages),
         judged=one.judgement is not None,

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from rubricem.agent.reports.display import print_heading
 from rubricem.agent.reports.report import decimal, duration, price
-from rubricem.memory.errors import SettingsError, boundary, needed
+from rubricem.memory.errors import SettingsError, boundary, import_extra
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import NO_USAGE, Stage, Usage
 from rubricem.memory.text import one_line, seed_of
@@ -418,9 +418,9 @@ class TensorBoardLog:
 
     def __init__(self, folder: Path, kept: KeptNumbers) -> None:
         """Raises SettingsError without the extra, StoreError if the folder cannot be used."""
-        writer = needed("tensorboard.summary.writer.event_file_writer", EXTRA)
-        self._events = needed("tensorboard.compat.proto.event_pb2", EXTRA)
-        self._summaries = needed("tensorboard.compat.proto.summary_pb2", EXTRA)
+        writer = import_extra("tensorboard.summary.writer.event_file_writer", EXTRA)
+        self._events = import_extra("tensorboard.compat.proto.event_pb2", EXTRA)
+        self._summaries = import_extra("tensorboard.compat.proto.summary_pb2", EXTRA)
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
             for earlier in folder.glob(f"events.out.tfevents.*{SUFFIX}"):
@@ -472,7 +472,7 @@ class OnlineLog:
 
     def __init__(self, tracker: Tracker, out: Path) -> None:
         """Raises SettingsError if the tracker is not installed."""
-        module = needed(tracker, tracker, "That tracker")
+        module = import_extra(tracker, tracker, "That tracker")
         kept = object_of(out / RECORD)
         own = {"id": f"{seed_of(out.resolve()):08x}"} if tracker == "wandb" else {}
         plain = {name: value for name, value in kept.items() if isinstance(value, (int, float))}

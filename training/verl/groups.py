@@ -48,7 +48,7 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
     TrajectoryGroup,
-    left_out,
+    is_left_out,
 )
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.collector import rubric_of
@@ -323,7 +323,7 @@ def told(judgement: Judgement) -> Told:
 
     Every rollout has the same names, as verl requires.
     """
-    absent = (stage.value for stage in Stage if left_out(judgement.at(stage)))
+    absent = (stage.value for stage in Stage if is_left_out(judgement.at(stage)))
     scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
     return scores | {ABSENT: ",".join(absent)}
 

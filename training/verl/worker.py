@@ -38,7 +38,7 @@ from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.reflection import ReflectionJudge
-from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, needed
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
 from rubricem.memory.schema import ReflectionCandidate, SearchTool, Status, Trajectory
 from rubricem.training.collect.questions import Question
 from rubricem.training.rows.sequences import token_sequence, without_scaffold
@@ -321,7 +321,7 @@ def check_held_out(config: Any) -> None:
     """
     if not (config.trainer.get("val_before_train", True) or config.trainer.test_freq > 0):
         return
-    parquet, files = needed("pyarrow.parquet", "verl"), config.data.val_files
+    parquet, files = import_extra("pyarrow.parquet", "verl"), config.data.val_files
     for name in [files] if isinstance(files, str) else files:
         path = Path(name).expanduser()
         rows = (

@@ -88,7 +88,7 @@ def test_a_reflection_is_shown_with_where_it_comes_from(data: Path):
         ),
     )
     asyncio.run(held.note_use("run-7", ["new"], "Another?"))
-    asyncio.run(held.scored("run-7", 0.625))
+    asyncio.run(held.note_score("run-7", 0.625))
     shown = bank("show", "ne").stdout
     for said in (
         "run-1",

@@ -53,7 +53,7 @@ def test_what_was_copied_comes_back_and_what_was_there_is_moved_aside(
     store.discard("a")
     (data / "later").touch()
     assert "no terminal" in refusal_after(copy)
-    assert not store.ended("a") and (data / "later").exists()
+    assert not store.has_ended("a") and (data / "later").exists()
     done = rubricem("restore", copy, "--yes")
     assert store.load("a").question == "How does lru_cache evict?"
     assert not {"later", "bank/index/vectors.bin"} & files(data)
@@ -247,7 +247,7 @@ def test_a_disk_without_room_is_told_and_left_as_it_was(
     full = shutil.disk_usage(tmp_path)._replace(free=SPARED)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: full)
     assert "has no room" in rubricem("restore", copy, "--yes", code=1).stderr
-    assert store.ended("a")
+    assert store.has_ended("a")
 
 
 def test_a_copy_says_nothing_to_the_terminal_and_that_others_may_know_its_tokens(
@@ -271,7 +271,7 @@ def test_what_is_worked_on_is_neither_replaced_nor_removed(
     assert "goes on" in refusal("restore", copy, "--yes")
     assert "goes on" in rubricem("uninstall", "--yes", code=2).stderr
     journal.close()
-    assert store.ended("a")
+    assert store.has_ended("a")
 
 
 def test_uninstall_names_what_goes_and_leaves_what_is_not_its_own(
@@ -283,9 +283,9 @@ def test_uninstall_names_what_goes_and_leaves_what_is_not_its_own(
     (data / "thesis.txt").write_text("mine")
     told = rubricem("uninstall", code=2).stdout
     assert str(data / "runs") in told and str(weights) in told and "thesis" not in told
-    assert store.ended("a")
+    assert store.has_ended("a")
     rubricem("uninstall", "--keep-data", "--yes")
-    assert store.ended("a") and not weights.exists()
+    assert store.has_ended("a") and not weights.exists()
     assert "pip uninstall rubricem" in rubricem("uninstall", "--yes").stdout
     assert [path.name for path in data.iterdir()] == ["thesis.txt"]
     (data / "thesis.txt").unlink()

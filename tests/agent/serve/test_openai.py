@@ -331,7 +331,7 @@ def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path):
         rest = "\n".join(lines)
     assert "the run goes on when it starts again" in rest
     [run] = here.desk.store.threads()
-    assert not here.desk.store.ended(run), "nothing ended it: a server that comes takes it up"
+    assert not here.desk.store.has_ended(run), "nothing ended it: a server that comes takes it up"
 
 
 def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path):

@@ -234,7 +234,10 @@ async def test_a_run_leaves_the_same_rows_as_in_one_process(opened: Opened, tmp_
     assert '"objective": "policy"' in whole["rows"]
     assert await left(opened.run) == whole
     assert len(policy.calls) == WRITES
-    assert sum(len(opened.journal.held(f"s000-q00{q}-r{r}")) for q in (0, 1) for r in (0, 1)) == 0
+    assert (
+        sum(len(opened.journal.replies_of(f"s000-q00{q}-r{r}")) for q in (0, 1) for r in (0, 1))
+        == 0
+    )
 
 
 async def test_workers_write_the_branches_that_one_process_does(open_run: Open, tmp_path: Path):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import held_alone
+from rubricem.memory.runs import hold_lock
 from rubricem.training.show.routes import finite, router
 from rubricem.training.show.training import LOCK
 from tests.support.collected import written_run
@@ -184,7 +184,7 @@ async def test_what_a_process_works_on_is_told_to_run(client: httpx.AsyncClient,
 
     assert await running() == [False] * 4
     journal = run.journal()
-    with held_alone(folder / LOCK, StoreError("busy", "wait")):
+    with hold_lock(folder / LOCK, StoreError("busy", "wait")):
         assert await running() == [True] * 4
     journal.close()
     assert await running() == [False] * 4
