@@ -74,7 +74,7 @@ def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None
     ).strip()
 
 
-def written(trajectory: Trajectory, stage: Stage) -> bool:
+def is_written(trajectory: Trajectory, stage: Stage) -> bool:
     """Whether the policy wrote anything in the stage; in a branch, after the branching point."""
     own = trajectory.model_copy(update={"segments": own_segments(trajectory)})
     return any(
@@ -94,7 +94,7 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
     if cut is not None and stages.index(stage) >= stages.index(cut):
         return f"the run was broken off: {trajectory.reason}"
     if trajectory.status is Status.FAILED:
-        last = max((stages.index(s) for s in stages if written(trajectory, s)), default=0)
+        last = max((stages.index(s) for s in stages if is_written(trajectory, s)), default=0)
         complete = stage is Stage.ANSWER and "</answer>" in stage_text(trajectory, stage)
         if stages.index(stage) >= last and not complete:
             return f"the run broke off: {trajectory.reason}"
@@ -104,19 +104,17 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
     return ""
 
 
-def shown_run(trajectory: Trajectory, characters: int) -> str:
+def render_run(trajectory: Trajectory, characters: int) -> str:
     """All stages, each fenced under its name; at most `characters`, not counting the fences."""
-    return fence(
-        {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
-    )
+    return fence({stage.value: text for stage, text in fit_stages(trajectory, Stage, characters)})
 
 
-def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
+def render_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
     """One stage in at most `characters`, without a fence."""
-    return dict(fitted_stages(trajectory, [stage], characters))[stage]
+    return dict(fit_stages(trajectory, [stage], characters))[stage]
 
 
-def fitted_stages(
+def fit_stages(
     trajectory: Trajectory, stages: Iterable[Stage], characters: int
 ) -> list[tuple[Stage, str]]:
     """The texts of the stages: tool outputs are cut first, to the room left; then everything."""
@@ -184,8 +182,10 @@ def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText
     whole = [[s for s in t.segments if s.kept and s.stage] for t in trajectories]
     length = shared_length(whole) if len(whole) > 1 else 0
     each = characters // (len(whole) + (length > 0))
-    first = _shown(trajectories[0], whole[0][:length], each) if length else ""
-    rests = (_shown(t, s[length:], each) for t, s in zip(trajectories, whole, strict=True))
+    first = _render_segments(trajectories[0], whole[0][:length], each) if length else ""
+    rests = (
+        _render_segments(t, s[length:], each) for t, s in zip(trajectories, whole, strict=True)
+    )
     return GroupText(first, tuple(rest or NOTHING for rest in rests))
 
 
@@ -199,10 +199,10 @@ def shared_length(segments: Sequence[Sequence[Segment]]) -> int:
     return count
 
 
-def _shown(trajectory: Trajectory, segments: Sequence[Segment], characters: int) -> str:
+def _render_segments(trajectory: Trajectory, segments: Sequence[Segment], characters: int) -> str:
     """The segments stage by stage, without empty stages."""
     part = trajectory.model_copy(update={"segments": tuple(segments)})
-    texts = {stage.value: text for stage, text in fitted_stages(part, Stage, characters) if text}
+    texts = {stage.value: text for stage, text in fit_stages(part, Stage, characters) if text}
     return fence(texts)
 
 
@@ -214,7 +214,7 @@ def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
     """
     if reason := cut_off(trajectory, stage):
         return StageScore(stage=stage, unscored_reason=reason)
-    if not written(trajectory, stage):
+    if not is_written(trajectory, stage):
         if trajectory.shared:
             return StageScore(stage=stage, unscored_reason=ANOTHER_STAGE)
         said = "The policy ended without this stage."
@@ -226,7 +226,7 @@ def answer_text(trajectory: Trajectory) -> str:
     return stage_text(trajectory, Stage.ANSWER)
 
 
-def unscored(reason: str) -> StageScore:
+def no_score(reason: str) -> StageScore:
     return StageScore(stage=Stage.ANSWER, unscored_reason=reason)
 
 
@@ -271,7 +271,7 @@ prompt = partial(texts.prompt, "judge")
 """the text of the prompt with this name in `judge/prompts`"""
 
 
-def instructed(name: str, asked: str) -> list[Message]:
+def instruct(name: str, asked: str) -> list[Message]:
     return [Message("system", prompt(name)), Message("user", asked)]
 
 
@@ -298,6 +298,6 @@ async def fit_messages(
     )
 
 
-def expected(chances: Sequence[float]) -> float:
+def expected_value(chances: Sequence[float]) -> float:
     """The expected value of 0, 1, 2, ... under these probabilities."""
     return sum(value * chance for value, chance in enumerate(chances))

@@ -158,7 +158,7 @@ class FoundRubrics:
         """Every question's rubrics in a file's text; a StoreError names the invalid row."""
         for number, row in enumerate(json_rows(text, "the file"), start=1):
             try:
-                yield _found(row)
+                yield _parse_row(row)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
                 raise StoreError(
@@ -186,7 +186,7 @@ def json_rows(text: str, named: str) -> list[Any]:
     return rows
 
 
-def _found(row: Any) -> FoundRubrics:
+def _parse_row(row: Any) -> FoundRubrics:
     if not isinstance(row, Mapping):
         raise ValueError("a row must be an object")
     if "history" in row and "question" in row:
@@ -200,7 +200,7 @@ def _found(row: Any) -> FoundRubrics:
     points = list(_points(given))
     if not any(value for _, _, value in points):
         raise ValueError("no criterion has points")
-    return FoundRubrics(_question(given, row), {Stage.ANSWER: kept_criteria(points)})
+    return FoundRubrics(_question(given, row), {Stage.ANSWER: persistent_criteria(points)})
 
 
 def _ground_truth(row: Row) -> Row:
@@ -236,7 +236,7 @@ def _points(given: Row) -> Iterator[tuple[str, str, float]]:
             yield str(item.get("Handle") or ""), str(item["Ingredient"]), LISTS[name]
 
 
-def kept_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
+def persistent_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
     """Persistent criteria from title, description and points; those worth 0 are left out."""
     most = max((abs(value) for _, _, value in points), default=0.0)
     return tuple(

@@ -90,10 +90,10 @@ _DOES: Mapping[Kind, frozenset[str]] = {
 """the fields of `Wanted` that each kind uses, besides the seed"""
 
 
-def named_judge(
+def build_judge(
     name: str, model: JudgeModel, wanted: Wanted, gate: Compositions | None = None
 ) -> GroupJudge:
-    """The judge of a name that `known_judge` knows, over an open model.
+    """The judge of a name that `identify_judge` knows, over an open model.
 
     `wanted`: how it works; its kind is the name's. `gate` precedes the judge of a kind, which
     scores only what passes it.
@@ -111,7 +111,7 @@ def kind_of(name: str) -> Kind:
     return next((kind for kind in KINDS if kind == name), "stage")
 
 
-def known_judge(name: str) -> str:
+def identify_judge(name: str) -> str:
     """The name, with a hash of the code of a rubric, or the version of an extension's package.
 
     A run continues only under the same. Raises SettingsError if there is no such judge, or its

@@ -47,9 +47,9 @@ from rubricem.judge.base import (
     closest_span,
     failure_notes,
     fit_messages,
-    instructed,
+    instruct,
+    no_score,
     unread,
-    unscored,
 )
 from rubricem.judge.buffers import add, bring_in
 from rubricem.judge.stage import Proposer
@@ -246,9 +246,9 @@ class ChatChecklistMaker:
     async def make(self, question: str, answer: str = "") -> Made:
         request, used = cut(question, QUESTION_CHARACTERS), NO_USAGE
         if not answer.strip():
-            answer, used = await self._answered(request)
+            answer, used = await self._write_answer(request)
         shown = fence({"request": request, "a good reply": cut(answer, CHARACTERS)})
-        messages = instructed("checklist_make", shown)
+        messages = instruct("checklist_make", shown)
         try:
             made, usage = await ask_json(self._model, messages, MadeChecklist)
         except RubricemError as error:
@@ -257,8 +257,8 @@ class ChatChecklistMaker:
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
         return Made(tuple(items), used + usage)
 
-    async def _answered(self, request: str) -> tuple[str, Usage]:
-        messages = instructed("checklist_answer", fence({"request": request}))
+    async def _write_answer(self, request: str) -> tuple[str, Usage]:
+        messages = instruct("checklist_answer", fence({"request": request}))
 
         def some_text(reply: Completion) -> str:
             if not reply.text.strip():
@@ -315,7 +315,7 @@ class ChecklistJudge:
         A judge that fails leaves answers unscored with the reason; it raises nothing.
         """
         to_read = any(unread(t, Stage.ANSWER) is None for t in group.trajectories)
-        buffer, fault, usage = await self._supplied(buffer, step, wanted=to_read)
+        buffer, fault, usage = await self._supply_items(buffer, step, wanted=to_read)
         judgements = await asyncio.gather(
             *(self._judgement(t, buffer, fault) for t in group.trajectories)
         )
@@ -324,7 +324,7 @@ class ChecklistJudge:
             judgements=tuple(judgements), buffer=buffer, notes=tuple(notes), usage=usage
         )
 
-    async def _supplied(
+    async def _supply_items(
         self, buffer: RubricBuffer, step: int, *, wanted: bool
     ) -> tuple[RubricBuffer, str, Usage]:
         """The buffer with answer criteria, why it has none, and what making them cost."""
@@ -342,7 +342,7 @@ class ChecklistJudge:
     ) -> Judgement:
         answer, usage = unread(trajectory, Stage.ANSWER), NO_USAGE
         if answer is None and fault:
-            answer = unscored(f"{FAILED}: {fault}")
+            answer = no_score(f"{FAILED}: {fault}")
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
             items = [item_of(criterion) for criterion in criteria]
@@ -368,7 +368,7 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
     """What a checked list makes of the answer."""
     score = checklist_score(checked.findings)
     if score is None:
-        return unscored(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
+        return no_score(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
     pairs = zip(checked.findings, criteria, strict=True)
     found = checked.findings
     met = sum(f.item.points for f in found if f.met)
@@ -482,7 +482,7 @@ def _messages(shown: str, items: Mapping[int, ChecklistItem], fault: str) -> lis
         f"\n\nAn earlier reply could not be used ({fault}). These items are left." if fault else ""
     )
     asked = f"{shown}\n\nItems:\n{without_markers(listed)}{again}"
-    return instructed("checklist_check", asked)
+    return instruct("checklist_check", asked)
 
 
 def _marks(
@@ -562,4 +562,4 @@ def _choice_messages(question: str, answer: str, asked: str, characters: int) ->
     request = cut(question, characters // QUESTION_SHARE)
     reply = cut(answer, max(characters - len(request), 1))
     text = f"{fence({'request': request, 'reply': reply})}\n\n{asked}"
-    return instructed("checklist_choice", text)
+    return instruct("checklist_choice", text)

@@ -28,7 +28,7 @@ from typing import Any
 
 from rubricem.judge.base import FAILED, failure_notes, stage_text, unread
 from rubricem.judge.rubrics.core import Rubric
-from rubricem.judge.rubrics.llm import noted, unread_raises
+from rubricem.judge.rubrics.llm import note_usage, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import (
     GroupJudge,
@@ -92,7 +92,7 @@ class _Asking:
     used: list[Usage] = field(default_factory=list)
     """by calls of rubrics that have a model of their own"""
 
-    async def judged(self) -> StageScore:
+    async def ask_judge(self) -> StageScore:
         self.wanted.set()
         return await asyncio.shield(self.reply)
 
@@ -127,7 +127,7 @@ class ComposedJudge:
         stages = [asking for row in rows for asking in row]
         tasks = [asyncio.create_task(self._score(asking)) for asking in stages]
         try:
-            await asyncio.gather(*map(_ended_or_asking, tasks, stages))
+            await asyncio.gather(*map(_wait_for_end_or_ask, tasks, stages))
             judged = await self._ask(group, rows, buffer, step)
             scores = await asyncio.gather(*tasks)
         finally:
@@ -142,28 +142,28 @@ class ComposedJudge:
             return known
         compose = self._compositions.get(stage)
         if compose is None:
-            return await asking.judged()
+            return await asking.ask_judge()
         if known is not None:
             return known
         try:
             with (
                 boundary(JudgeError, f"The rubric composed for the stage {stage}"),
-                noted() as asking.used,
+                note_usage() as asking.used,
                 unread_raises(),
             ):
                 rubric = compose()
-                view = StageView(trajectory, stage, asking.judged, asking.facts)
+                view = StageView(trajectory, stage, asking.ask_judge, asking.facts)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
             reason = f"{FAILED}: {error.told()}"
             return StageScore(stage=stage, unscored_reason=reason)
-        return _scored(reward, rubric, asking.replied)
+        return _compose_score(reward, rubric, asking.replied)
 
     async def _ask(
         self, group: TrajectoryGroup, rows: Sequence[_Row], buffer: RubricBuffer, step: int
     ) -> GroupJudgement:
         """The stage judge's scores of the trajectories that need them."""
-        rows = [row for row in rows if _wanted(row)]
+        rows = [row for row in rows if _is_wanted(row)]
         if not rows:
             return GroupJudgement(judgements=(), buffer=buffer)
         asked = tuple(row[0].trajectory for row in rows)
@@ -182,7 +182,7 @@ class ComposedJudge:
         for row in rows:
             name, version = row[0].trajectory.id, judged.buffer.label
             unasked = Judgement(trajectory_id=name, judge="", rubric_version=version, stages=())
-            plain = next(given) if _wanted(row) else unasked
+            plain = next(given) if _is_wanted(row) else unasked
             stages = tuple(islice(left, len(row)))
             usage = sum((used for asking in row for used in asking.used), plain.usage)
             update = {"judge": self.name, "stages": stages, "usage": usage}
@@ -193,7 +193,7 @@ class ComposedJudge:
         )
 
 
-async def _ended_or_asking(task: asyncio.Task[StageScore], asking: _Asking) -> None:
+async def _wait_for_end_or_ask(task: asyncio.Task[StageScore], asking: _Asking) -> None:
     wanted = asyncio.ensure_future(asking.wanted.wait())
     try:
         await asyncio.wait({task, wanted}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,11 +201,11 @@ async def _ended_or_asking(task: asyncio.Task[StageScore], asking: _Asking) -> N
         wanted.cancel()
 
 
-def _wanted(row: _Row) -> bool:
+def _is_wanted(row: _Row) -> bool:
     return any(asking.wanted.is_set() for asking in row)
 
 
-def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
+def _compose_score(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
     """The composed score, with the judge's verdicts and each rubric's score.
 
     It is in 0 to 1, or as far below 0 as the judge's own, which a checklist may take there.
@@ -214,7 +214,7 @@ def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
     found: dict[str, Any] = {
         "score": None,
         "spread": None,
-        "justification": described(rubric),
+        "justification": describe(rubric),
         "components": components(rubric),
     }
     if least - ROUNDING <= reward <= 1 + ROUNDING:
@@ -228,9 +228,9 @@ def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
     return judged.model_copy(update=found)
 
 
-def described(rubric: Rubric) -> str:
+def describe(rubric: Rubric) -> str:
     """Each rubric's name and latest score, with those of its children after it."""
-    below = ", ".join(filter(None, (described(child) for child in rubric.children())))
+    below = ", ".join(filter(None, (describe(child) for child in rubric.children())))
     if rubric.last_score is None:
         return below
     said = f"{type(rubric).__name__} {rubric.last_score:.2f}"
@@ -260,7 +260,7 @@ def compositions_of(name: str) -> Compositions:
         found = getattr(module, attribute)
     except AttributeError:
         raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
-    made = _made(found, name) if _makes(found) else found
+    made = _make_rubric(found, name) if _makes(found) else found
     if isinstance(made, Mapping):
         if unknown := [key for key in made if key not in tuple(Stage)]:
             raise SettingsError(
@@ -296,7 +296,7 @@ def _makes(found: Any) -> bool:
     return callable(found) and not isinstance(found, Rubric)
 
 
-def _made(make: Callable[[], Any], name: str) -> Any:
+def _make_rubric(make: Callable[[], Any], name: str) -> Any:
     try:
         return make()
     except Exception as cause:  # somebody's own code may fail in any way
@@ -309,7 +309,7 @@ def _made(make: Callable[[], Any], name: str) -> Any:
 def _factory(found: Any, name: str) -> Callable[[], Rubric]:
     """A callable is called for each stage, a rubric copied: rubrics have state."""
     factory = found if _makes(found) else lambda: copy.deepcopy(found)
-    made = _made(factory, name)
+    made = _make_rubric(factory, name)
     if not isinstance(made, Rubric):
         raise SettingsError(
             f"{name} gives a {type(made).__name__}, which is no rubricem.judge.rubrics.Rubric.",

@@ -46,9 +46,9 @@ from rubricem.judge.base import (
     answer_judgement,
     answer_text,
     fit_messages,
-    instructed,
+    instruct,
+    no_score,
     unread,
-    unscored,
 )
 from rubricem.memory.asking import TRIES, ask_until, correction, read_usage, usage_of_error
 from rubricem.memory.errors import RubricemError
@@ -210,7 +210,7 @@ class Comparer(Protocol):
     async def prefer(self, question: str, first: str, second: str) -> Preference: ...
 
 
-async def preferred(comparer: Comparer, question: str, first: str, second: str) -> Preference:
+async def ask_preference(comparer: Comparer, question: str, first: str, second: str) -> Preference:
     """What the comparer says; where its model fails, a preference without a winner."""
     try:
         return await comparer.prefer(question, first, second)
@@ -287,7 +287,7 @@ class PairwiseJudge:
         drawn = random.Random(f"{self._seed}\0{question}\0{first}\0{second}").random() < 0.5
         orders = [False, True] if self._order == "both" else [drawn]
         shown = {False: (first, second), True: (second, first)}
-        asked = (preferred(self._comparer, question, *shown[o]) for o in orders)
+        asked = (ask_preference(self._comparer, question, *shown[o]) for o in orders)
         read = await asyncio.gather(*asked)
         return Comparison(tuple(PairReading(o, said) for o, said in zip(orders, read, strict=True)))
 
@@ -371,7 +371,7 @@ class PairTally:
             share = self.won / self.read
             return StageScore(stage=Stage.ANSWER, score=share, justification=why)
         fault = self.faults[0] if self.faults else ""
-        return unscored(f"{FAILED}: {fault}" if fault else "no other answer to compare")
+        return no_score(f"{FAILED}: {fault}" if fault else "no other answer to compare")
 
 
 def _tallies(
@@ -414,14 +414,14 @@ class ChatComparer:
             told = f"That reply cannot be used: {fault}. Write the whole comparison again."
             return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
 
-        text, fault, used = await ask_until(self._model, messages, _decided, again)
+        text, fault, used = await ask_until(self._model, messages, _require_verdict, again)
         if text is None:
             said = f"{self.name} named no winner in {TRIES} tries: {fault}"
             return Preference(None, said, text=last, usage=used)
         return _preference(text, first, second, used)
 
 
-def _decided(reply: Completion) -> str:
+def _require_verdict(reply: Completion) -> str:
     """The reply's text, if it names a winner."""
     if verdict_of(reply.text) is not None:
         return reply.text
@@ -437,7 +437,7 @@ def _preference(text: str, first: str, second: str, usage: Usage) -> Preference:
     return Preference(chain.verdict, reason, text=text, usage=usage)
 
 
-def shown_pair(question: str, first: str, second: str, characters: int) -> str:
+def render_pair(question: str, first: str, second: str, characters: int) -> str:
     """Question and replies, fenced, with the judge's own tags disarmed; long replies are cut."""
     room = max(characters // 2, characters - min(len(first), len(second)))
     return fence(
@@ -486,7 +486,7 @@ def chain_messages(
     form: ChainForm, question: str, first: str, second: str, characters: int
 ) -> list[Message]:
     """What a judge of that form is asked; replies are cut to so many characters together."""
-    return instructed(_PROMPTS[form], shown_pair(question, first, second, characters))
+    return instruct(_PROMPTS[form], render_pair(question, first, second, characters))
 
 
 def well_formed(text: str, form: ChainForm) -> bool:
@@ -516,8 +516,8 @@ class ChoiceComparer:
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         def messages_of(characters: int) -> list[Message]:
-            asked = f"{shown_pair(question, first, second, characters)}\n\n{ASK}"
-            return instructed("pairwise_choice", asked)
+            asked = f"{render_pair(question, first, second, characters)}\n\n{ASK}"
+            return instruct("pairwise_choice", asked)
 
         _, prefix = await fit_messages(self._reader, messages_of, SPARE_TOKENS)
         share, _ = await self._reader.weigh(prefix, OPTIONS)

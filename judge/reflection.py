@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from rubricem.judge.base import CHARACTERS, FAILED, fit_messages, instructed, shown_run, shown_stage
+from rubricem.judge.base import CHARACTERS, FAILED, fit_messages, instruct, render_run, render_stage
 from rubricem.memory.asking import ask_json, chance_of_yes
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import BEST, Rating
@@ -163,7 +163,7 @@ class ChatReflectionReader:
 
         parts = [material(known, CHARACTERS)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
-        messages = instructed("reflection", "\n\n".join(parts))
+        messages = instruct("reflection", "\n\n".join(parts))
         reply, _ = await ask_json(self._model, messages, GivenReviews, check=check)
         by_name = {given.id: given for given in reply.reviews}
         shown_as = {i: name for name, i in zip(names, order, strict=True)}
@@ -185,7 +185,7 @@ class ChoiceReflectionReader:
 
     async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         longest = max((review(c) for c in candidates), key=len)
-        before, found = await self._fitted(known, longest), []
+        before, found = await self._fit(known, longest), []
         for candidate in candidates:
             text, parts = f"{before}\n\n{review(candidate)}", {}
             for name, statement in STATEMENTS.items():
@@ -194,7 +194,7 @@ class ChoiceReflectionReader:
             found.append(ReflectionScore.model_validate(parts))
         return found
 
-    async def _fitted(self, known: Known, longest: str) -> str:
+    async def _fit(self, known: Known, longest: str) -> str:
 
         def messages_of(characters: int) -> list[Message]:
             text = short_material(known, characters)
@@ -209,17 +209,17 @@ def material(known: Known, characters: int) -> str:
     """The context of every candidate: the question, the run in this many characters, the scores."""
     run = known.trajectory
     return "\n\n".join(
-        [fence({"question": run.question}), shown_run(run, characters), *_said_of(known)]
+        [fence({"question": run.question}), render_run(run, characters), *_remarks_on(known)]
     )
 
 
 def short_material(known: Known, characters: int) -> str:
     run = known.trajectory
-    answer = shown_stage(run, Stage.ANSWER, characters)
-    return "\n\n".join([fence({"question": run.question, "answer": answer}), *_said_of(known)])
+    answer = render_stage(run, Stage.ANSWER, characters)
+    return "\n\n".join([fence({"question": run.question, "answer": answer}), *_remarks_on(known)])
 
 
-def _said_of(known: Known) -> list[str]:
+def _remarks_on(known: Known) -> list[str]:
     """The judge's and the person's words on the run, as far as there are any."""
     said = {}
     if known.judgement is not None:
@@ -250,7 +250,7 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
 
 def _messages(text: str, statement: str) -> list[Message]:
     asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
-    return instructed("reflection_choice", asked)
+    return instruct("reflection_choice", asked)
 
 
 def _with_score(

@@ -37,14 +37,14 @@ from rubricem.judge.base import (
     QUESTION_CHARACTERS,
     GroupText,
     cut_off,
-    expected,
+    expected_value,
     group_text,
-    instructed,
+    instruct,
+    is_written,
     outcome,
     prompt,
     stage_segments,
     unread,
-    written,
 )
 from rubricem.memory.asking import Bill, ask_json, usage_of_error, weigh_options
 from rubricem.memory.errors import JudgeError, SettingsError
@@ -292,7 +292,7 @@ def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
     That is the case if it was cut off by others than the policy, or if none has any text. An empty
     one among others is simply the weakest.
     """
-    if not any(written(trajectory, stage) for trajectory in trajectories for stage in Stage):
+    if not any(is_written(trajectory, stage) for trajectory in trajectories for stage in Stage):
         return ["nothing was written"] * len(trajectories)
     return [cut_off(trajectory, Stage.ANSWER) for trajectory in trajectories]
 
@@ -555,7 +555,7 @@ class ChatAttemptReader:
             in_unit_range([given.score for given in reply.scores])
 
         system = fill(prompt("relative"), {"rubric": self._rubric})
-        messages = [Message("system", system), Message("user", shown_attempts(question, text))]
+        messages = [Message("system", system), Message("user", render_attempts(question, text))]
         reply, usage = await ask_json(self._model, messages, GivenScores, check=check, seed=seed)
         ordered = sorted(reply.scores, key=lambda given: int(given.id))
         values = in_unit_range([given.score for given in ordered])
@@ -579,26 +579,26 @@ class ChoiceAttemptReader:
         return version_of(prompt("relative_choice"))
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        before = await self._fitted(question, text)
+        before = await self._fit(question, text)
         scores = list[tuple[float, str]]()
         with Bill() as bill:
             for number in range(1, len(text.attempts) + 1):
                 asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
-                messages = instructed("relative_choice", asked)
+                messages = instruct("relative_choice", asked)
                 chances, used = await weigh_options(self._reader, messages, DIGITS)
-                scores.append((expected(chances) / (len(DIGITS) - 1), ""))
+                scores.append((expected_value(chances) / (len(DIGITS) - 1), ""))
                 bill.usage += used
         return Read(tuple(scores), bill.usage)
 
-    async def _fitted(self, question: str, whole: GroupText) -> str:
+    async def _fit(self, question: str, whole: GroupText) -> str:
         """All attempts, cut equally until they leave room. Raises JudgeError if they never do."""
 
         def text(longest: int) -> str:
             attempts = tuple(cut(attempt, longest) for attempt in whole.attempts)
-            return shown_attempts(question, GroupText(cut(whole.shared, longest), attempts))
+            return render_attempts(question, GroupText(cut(whole.shared, longest), attempts))
 
         longest, _ = await fit(
-            lambda longest: self._reader.render(instructed("relative_choice", text(longest))),
+            lambda longest: self._reader.render(instruct("relative_choice", text(longest))),
             self._reader.context_tokens - ASKED_TOKENS,
             max(map(len, (whole.shared, *whole.attempts))),
             JudgeError(
@@ -615,7 +615,7 @@ def version_of(rubric: str) -> str:
     return f"relative-{digest_of(rubric, 8)}"
 
 
-def shown_attempts(question: str, text: GroupText) -> str:
+def render_attempts(question: str, text: GroupText) -> str:
     """The task, the common beginning, then the attempts under their numbers."""
     parts = [fence({"task": question})]
     if text.shared:

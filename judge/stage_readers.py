@@ -32,16 +32,16 @@ from rubricem.judge.base import (
     TAG,
     WORD,
     closest_span,
-    expected,
+    expected_value,
     fit_messages,
-    instructed,
+    instruct,
+    is_written,
     key_words,
     prompt,
-    shown_run,
-    shown_stage,
+    render_run,
+    render_stage,
     stage_segments,
     stage_text,
-    written,
 )
 from rubricem.judge.stage import Proposed, Scored, Standard
 from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, weigh_options
@@ -119,10 +119,10 @@ class ChatProposer:
     ) -> Proposed:
         each = CHARACTERS // len(trajectories)
         attempts = [
-            f"Attempt {number}:\n{shown_run(trajectory, each)}"
+            f"Attempt {number}:\n{render_run(trajectory, each)}"
             for number, trajectory in enumerate(trajectories, start=1)
         ]
-        force = _listed({stage: buffer.criteria(stage) for stage in Stage}) or "none"
+        force = _number_criteria({stage: buffer.criteria(stage) for stage in Stage}) or "none"
         asked = [fence({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
         return await self._propose("contrast", asked, persistent=False)
 
@@ -135,16 +135,16 @@ class ChatProposer:
         """One call, which brings those of the other stages as well."""
         asked = [fence({"question": question})]
         if found:
-            asked.append(f"What a search found:\n{shown_passages(found, CHARACTERS)}")
+            asked.append(f"What a search found:\n{render_passages(found, CHARACTERS)}")
         return await self._propose("question", asked, persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
-        messages = instructed(name, "\n\n".join(asked))
+        messages = instruct(name, "\n\n".join(asked))
         proposal, usage = await ask_json(self._model, messages, Proposal)
         return Proposed(proposal.criteria(persistent=persistent), usage)
 
 
-def shown_passages(passages: Sequence[Passage], characters: int) -> str:
+def render_passages(passages: Sequence[Passage], characters: int) -> str:
     """Passages under their titles, in so many characters and their fences."""
     each = characters // max(len(passages), 1)
     return "\n".join(
@@ -185,14 +185,14 @@ class ChatScorer:
         asked = "\n\n".join(
             (
                 fence({"question": trajectory.question}),
-                shown_run(trajectory, CHARACTERS),
+                render_run(trajectory, CHARACTERS),
                 *([f"Measured by code:\n{seen}"] if seen else []),
-                f"Criteria:\n{_listed(standard)}",
+                f"Criteria:\n{_number_criteria(standard)}",
             )
         )
         reply, usage = await ask_json(
             self._model,
-            instructed("score", asked),
+            instruct("score", asked),
             GivenVerdicts,
             check=lambda reply: check_numbers((v.number for v in reply.verdicts), count),
             seed=self._seed,
@@ -209,7 +209,7 @@ class ChatScorer:
         return Scored(verdicts, usage)
 
 
-def _listed(standard: Standard) -> str:
+def _number_criteria(standard: Standard) -> str:
     """Criteria with numbers that go on from stage to stage, as the model reads them."""
     lines, number = [], 0
     for stage, criteria in standard.items():
@@ -344,14 +344,14 @@ class ChoiceScorer:
     ) -> Verdict:
         statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
         span = closest_span(statement, stage_text(trajectory, stage))
-        seen = _seen(trajectory, stage, span)
+        seen = _describe_evidence(trajectory, stage, span)
         text = f"{before}\n\n{criterion_question(stage, statement, seen, graded=self._graded)}"
         if self._graded:
-            messages = instructed("choice_points", text)
+            messages = instruct("choice_points", text)
             chances, used = await weigh_options(self._reader, messages, POINTS)
-            points = expected(chances)
+            points = expected_value(chances)
         else:
-            yes, used = await chance_of_yes(self._reader, instructed("choice", text))
+            yes, used = await chance_of_yes(self._reader, instruct("choice", text))
             points = 2 * yes
         bill.usage += used
         return Verdict(
@@ -366,11 +366,11 @@ class ChoiceScorer:
 
         def text(characters: int) -> str:
             return (
-                f"{fence({'question': trajectory.question})}\n{shown_run(trajectory, characters)}"
+                f"{fence({'question': trajectory.question})}\n{render_run(trajectory, characters)}"
             )
 
         characters, _ = await fit_messages(
-            self._reader, lambda most: instructed("choice", text(most)), ITEM_TOKENS
+            self._reader, lambda most: instruct("choice", text(most)), ITEM_TOKENS
         )
         return text(characters)
 
@@ -400,7 +400,7 @@ def cites_of(text: str, known: Collection[str]) -> str:
     return f"{', '.join(real) or 'none'}{also}"
 
 
-def _seen(trajectory: Trajectory, stage: Stage, span: str) -> str:
+def _describe_evidence(trajectory: Trajectory, stage: Stage, span: str) -> str:
     """The sentence that comes closest, and what an answer cites.
 
     With the sentence the 0.5B put all of ten hand-made pairs in order, by 0.10 of probability on
@@ -491,14 +491,14 @@ class LineProposer:
         material = {
             stage: fence(
                 {
-                    f"attempt {number}": shown_stage(trajectory, stage, most)
+                    f"attempt {number}": render_stage(trajectory, stage, most)
                     for number, trajectory in enumerate(chosen, start=1)
                 }
             )
             + "\n\nSome attempts are stronger than others. Write what the stronger ones say or do "
             "that the weaker ones do not."
             for stage in Stage
-            if any(written(trajectory, stage) for trajectory in chosen)
+            if any(is_written(trajectory, stage) for trajectory in chosen)
         }
         return await self._all(buffer.question, material, persistent=False, step=step)
 
@@ -509,7 +509,7 @@ class LineProposer:
         stages: Sequence[Stage] = tuple(Stage),
     ) -> Proposed:
         most = min(LINE_CHARACTERS, self._model.context_tokens * 3 // 2)
-        before = f"{shown_passages(found, most)}\n\n" if found else ""
+        before = f"{render_passages(found, most)}\n\n" if found else ""
         material = dict.fromkeys(stages, f"{before}{FROM_QUESTION}")
         return await self._all(question, material, persistent=True, step=0)
 
@@ -589,11 +589,11 @@ def _line_messages(question: str, stage: Stage, material: str) -> list[Message]:
     example = "\n".join(f"{kind}: {line}" for kind, line in shown)
     return [
         Message("system", prompt("lines")),
-        Message("user", _asked(EXAMPLE_QUESTION, stage, FROM_QUESTION)),
+        Message("user", _line_request(EXAMPLE_QUESTION, stage, FROM_QUESTION)),
         Message("assistant", example),
-        Message("user", _asked(cut(question, QUESTION_CHARACTERS), stage, material)),
+        Message("user", _line_request(cut(question, QUESTION_CHARACTERS), stage, material)),
     ]
 
 
-def _asked(question: str, stage: Stage, material: str) -> str:
+def _line_request(question: str, stage: Stage, material: str) -> str:
     return f"{fence({'question': question})}\n\nThe stage is {LINE_TASKS[stage]}.\n\n{material}"

@@ -120,7 +120,7 @@ class LlmBarRow(BaseModel):
     output_2: str
     label: Literal[1, 2]
 
-    def labelled(self, place: int) -> list[LabelledPair]:
+    def to_items(self, place: int) -> list[LabelledPair]:
         return [
             LabelledPair(
                 id=str(place),
@@ -142,7 +142,7 @@ class JudgeBenchRow(BaseModel):
     label: Literal["A>B", "B>A"]
     source: str = ""
 
-    def labelled(self, place: int) -> list[LabelledPair]:
+    def to_items(self, place: int) -> list[LabelledPair]:
         return [
             LabelledPair(
                 id=self.pair_id,
@@ -164,7 +164,7 @@ class ChosenRow(BaseModel):
     subset: str = ""
     id: str | int | None = None
 
-    def labelled(self, place: int) -> list[LabelledPair]:
+    def to_items(self, place: int) -> list[LabelledPair]:
         before = self.chosen[:-1] if isinstance(self.chosen, list) else []
         return [
             LabelledPair(
@@ -189,7 +189,7 @@ class RmBenchRow(BaseModel):
     domain: str = ""
     id: str | int | None = None
 
-    def labelled(self, place: int) -> list[LabelledPair]:
+    def to_items(self, place: int) -> list[LabelledPair]:
         name = f"{self.domain}/{place if self.id is None else self.id}".removeprefix("/")
         styles: tuple[Style, ...] = get_args(Style)
         return [
@@ -216,7 +216,7 @@ class PhysiciansRow(BaseModel):
     binary_labels: list[bool] = Field(min_length=1)
     category: str = ""
 
-    def labelled(self, place: int) -> list[LabelledCriterion]:
+    def to_items(self, place: int) -> list[LabelledCriterion]:
         return [
             LabelledCriterion(
                 id=str(place),
@@ -243,7 +243,7 @@ class HealthBenchRow(BaseModel):
     prompt_id: str | None = None
     example_tags: list[str] = []
 
-    def labelled(self, place: int) -> list[ListedAnswer]:
+    def to_items(self, place: int) -> list[ListedAnswer]:
         """Empty if the row has no answer."""
         ideal = self.ideal_completions_data.ideal_completion if self.ideal_completions_data else ""
         if not (self.completion or ideal):
@@ -324,7 +324,7 @@ def read_labelled(path: Path) -> LabelledData:
         raise SettingsError(f"{path} holds none of the labelled formats.", KNOWN)
     read: list[Labelled] = []
     for place, row in enumerate(rows, start=1):
-        read += validated(form, row, path, place).labelled(place)
+        read += validate_row(form, row, path, place).to_items(place)
     if not read:
         raise SettingsError(f"{path} holds prompts without answers.", "Add a `completion` to each.")
     return LabelledData(
@@ -346,7 +346,7 @@ def read_rows(path: Path) -> list[Any]:
     raise SettingsError(f"{path} holds no rows.", KNOWN)
 
 
-def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
+def validate_row(form: type[Form], row: object, path: Path, place: int) -> Form:
     """The row as a value of `form`; StoreError with its number if it is none."""
     try:
         return form.model_validate(row)
@@ -414,7 +414,7 @@ def read_comparisons(path: Path, pairs: Sequence[LabelledPair]) -> list[Labelled
         read = _judgebench(rows, path)
     else:
         read = [
-            validated(LabelledComparison, row, path, place) for place, row in enumerate(rows, 1)
+            validate_row(LabelledComparison, row, path, place) for place, row in enumerate(rows, 1)
         ]
     _check({c.pair for c in read}, {pair.id for pair in pairs}, path)
     return list({(c.pair, c.swapped): c for c in read}.values())
@@ -423,7 +423,7 @@ def read_comparisons(path: Path, pairs: Sequence[LabelledPair]) -> list[Labelled
 def read_marks(path: Path, items: Iterable[str]) -> list[LabelledMark]:
     """Recorded marks of the items with these ids, at most one for each."""
     read = [
-        validated(LabelledMark, row, path, place) for place, row in enumerate(read_rows(path), 1)
+        validate_row(LabelledMark, row, path, place) for place, row in enumerate(read_rows(path), 1)
     ]
     _check({mark.item for mark in read}, set(items), path)
     return list({mark.item: mark for mark in read}.values())
@@ -436,7 +436,7 @@ def _llmbar(
         raise _foreign(path, f"it has {len(rows)} results, the data {len(pairs)} pairs")
     read = []
     for place, (row, pair) in enumerate(zip(rows, pairs, strict=True), start=1):
-        parsed = validated(_LlmBarRow, row, path, place)
+        parsed = validate_row(_LlmBarRow, row, path, place)
         if (parsed.label == 1) != (pair.better == "first"):
             raise _foreign(path, f"the label of its row {place} is not that of the data")
         try:
@@ -451,7 +451,7 @@ def _llmbar(
 def _judgebench(rows: Sequence[object], path: Path) -> list[LabelledComparison]:
     read = []
     for place, row in enumerate(rows, start=1):
-        parsed = validated(_JudgeBenchRow, row, path, place)
+        parsed = validate_row(_JudgeBenchRow, row, path, place)
         for swapped, judgement in zip((False, True), parsed.judgments, strict=False):
             said = NAMED.get(judgement.decision) if judgement else None
             winner = MIRRORED.get(said, said) if swapped else said

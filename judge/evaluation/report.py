@@ -359,7 +359,7 @@ def rm_bench_scores(
     domains = {
         name: domain_scores(
             tuple(
-                tuple(_known_mean(cells.get((row, column), [])) for column in range(STYLES))
+                tuple(_mean_if_known(cells.get((row, column), [])) for column in range(STYLES))
                 for row in range(STYLES)
             )
         )
@@ -367,24 +367,28 @@ def rm_bench_scores(
     }
     return RmBenchScores(
         domains=domains,
-        hard=_known_mean([scores.hard for scores in domains.values()]),
-        normal=_known_mean([scores.normal for scores in domains.values()]),
-        easy=_known_mean([scores.easy for scores in domains.values()]),
-        total=_known_mean([scores.mean for scores in domains.values()]),
+        hard=_mean_if_known([scores.hard for scores in domains.values()]),
+        normal=_mean_if_known([scores.normal for scores in domains.values()]),
+        easy=_mean_if_known([scores.easy for scores in domains.values()]),
+        total=_mean_if_known([scores.mean for scores in domains.values()]),
     )
 
 
 def domain_scores(matrix: Matrix) -> DomainScores:
     places = [(row, column) for row in range(STYLES) for column in range(STYLES)]
-    hard = _known_mean([matrix[row][column] for row, column in places if row < column])
-    normal = _known_mean([matrix[row][column] for row, column in places if row == column])
-    easy = _known_mean([matrix[row][column] for row, column in places if row > column])
+    hard = _mean_if_known([matrix[row][column] for row, column in places if row < column])
+    normal = _mean_if_known([matrix[row][column] for row, column in places if row == column])
+    easy = _mean_if_known([matrix[row][column] for row, column in places if row > column])
     return DomainScores(
-        matrix=matrix, hard=hard, normal=normal, easy=easy, mean=_known_mean([hard, normal, easy])
+        matrix=matrix,
+        hard=hard,
+        normal=normal,
+        easy=easy,
+        mean=_mean_if_known([hard, normal, easy]),
     )
 
 
-def _known_mean(values: Sequence[float | None]) -> float | None:
+def _mean_if_known(values: Sequence[float | None]) -> float | None:
     """None if one value is unknown, or if there are none."""
     known = [value for value in values if value is not None]
     return fmean(known) if known and len(known) == len(values) else None

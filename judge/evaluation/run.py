@@ -38,7 +38,7 @@ from rubricem.judge.evaluation.data import (
     read_comparisons,
     read_marks,
 )
-from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side, preferred
+from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side, ask_preference
 from rubricem.judge.relative import AttemptReader
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import SettingsError
@@ -77,7 +77,7 @@ class GroupComparer:
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         runs = answers_alone(question, first, second)
         group = TrajectoryGroup(question=question, trajectories=runs)
-        judged = await self._judged(group)
+        judged = await self._judge_group(group)
         usage = sum((j.usage for j in judged.judgements), judged.usage)
         answers = [s for j in judged.judgements for s in j.stages if s.stage is Stage.ANSWER]
         scores = [answer.score for answer in answers if answer.score is not None]
@@ -86,7 +86,7 @@ class GroupComparer:
             return Preference(None, " ".join((said[0], *judged.notes)), usage=usage)
         return higher(scores[0], scores[1], usage)
 
-    async def _judged(self, group: TrajectoryGroup) -> GroupJudgement:
+    async def _judge_group(self, group: TrajectoryGroup) -> GroupJudgement:
         question = group.question
         if not self._keep:
             return await self._judge.judge(group, RubricBuffer(question=question))
@@ -206,7 +206,7 @@ async def _each(
 async def compare_pair(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
     """The verdict on one pair in one order, told in the pair's own numbering."""
     texts = (pair.second, pair.first) if swapped else (pair.first, pair.second)
-    said = await preferred(comparer, pair.prompt, *texts)
+    said = await ask_preference(comparer, pair.prompt, *texts)
     winner, share = winner_of(said), said.first_share
     return LabelledComparison(
         pair=pair.id,
@@ -300,11 +300,11 @@ class VerdictFile:
 
     def comparisons(self, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
         """What was kept before. Raises SettingsError for a file of another judge or data."""
-        return self._kept(lambda path: read_comparisons(path, pairs))
+        return self._read_verdicts(lambda path: read_comparisons(path, pairs))
 
     def marks(self, items: Iterable[str]) -> list[LabelledMark]:
         """Likewise for marks of the items with these ids."""
-        return self._kept(lambda path: read_marks(path, items))
+        return self._read_verdicts(lambda path: read_marks(path, items))
 
     def add(self, verdict: LabelledComparison | LabelledMark) -> None:
         """Write one down, under the judge's name."""
@@ -326,7 +326,7 @@ class VerdictFile:
                 path.write_bytes(whole)
         return bool(whole.strip())
 
-    def _kept(self, read: Callable[[Path], list[Told]]) -> list[Told]:
+    def _read_verdicts(self, read: Callable[[Path], list[Told]]) -> list[Told]:
         if self._path is None or not self._whole_lines(self._path):
             return []
         kept = read(self._path)

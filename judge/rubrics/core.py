@@ -63,7 +63,7 @@ def run(steps: Steps) -> Result:
     return _rest(steps, first)
 
 
-def settled(value: Any) -> Generator[Awaitable[Any], Any, Any]:
+def resolve(value: Any) -> Generator[Awaitable[Any], Any, Any]:
     """The value itself, or its result after awaiting it."""
     if isinstance(value, Score) or not inspect.isawaitable(value):
         return value
@@ -145,14 +145,14 @@ class Rubric(ABC):
 
     def _steps(self, action: Any, observation: Any) -> Steps:
         for before in tuple(self._pre_hooks):
-            yield from settled(before(self, action, observation))
-        given = yield from settled(self.forward(action, observation))
+            yield from resolve(before(self, action, observation))
+        given = yield from resolve(self.forward(action, observation))
         if not isinstance(given, SupportsFloat):
             kind = type(given).__name__
             raise TypeError(f"{type(self).__name__}.forward must return a number, not {kind}")
         score = self.last_score = float(given)
         for after in tuple(self._hooks):
-            yield from settled(after(self, action, observation, score))
+            yield from resolve(after(self, action, observation, score))
         return score
 
     def register_forward_pre_hook(self, hook: PreHook) -> None:
@@ -289,7 +289,7 @@ class Sequential(_Row):
     def _in_turn(self, action: Any, observation: Any) -> Steps:
         score = 1.0
         for rubric in self._row:
-            score = float((yield from settled(rubric(action, observation))))
+            score = float((yield from resolve(rubric(action, observation))))
             if score == 0.0:
                 return 0.0
             if math.isnan(score):
@@ -312,7 +312,7 @@ class Gate(Rubric):
         return run(self._let_through(action, observation))
 
     def _let_through(self, action: Any, observation: Any) -> Steps:
-        score = float((yield from settled(self.rubric(action, observation))))
+        score = float((yield from resolve(self.rubric(action, observation))))
         return 0.0 if score < self.threshold else score
 
 
@@ -326,7 +326,7 @@ class WeightedSum(_Row):
     _state_names = ("weights",)
 
     def __init__(self, rubrics: Sequence[Rubric], weights: Sequence[float]) -> None:
-        self._weights = _checked(weights, len(rubrics))
+        self._weights = _check_weights(weights, len(rubrics))
         super().__init__(rubrics)
 
     @property
@@ -336,18 +336,18 @@ class WeightedSum(_Row):
 
     @weights.setter
     def weights(self, weights: Sequence[float]) -> None:
-        self._weights = _checked(weights, len(self))
+        self._weights = _check_weights(weights, len(self))
 
     def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
         return run(self._weigh(action, observation))
 
     def _weigh(self, action: Any, observation: Any) -> Steps:
-        weights, given = _checked(self._weights, len(self)), []
+        weights, given = _check_weights(self._weights, len(self)), []
         try:
             for rubric in self._row:
                 given.append(rubric(action, observation))
             waiting = [one for one in given if not isinstance(one, Score)]
-            scores = iter((yield from settled(together(waiting))) if waiting else ())
+            scores = iter((yield from resolve(together(waiting))) if waiting else ())
         except BaseException:
             for one in given:
                 discard(one)
@@ -412,7 +412,7 @@ class RubricDict(Rubric):
         raise NotImplementedError("a RubricDict gives no score; call one of its rubrics")
 
 
-def _checked(weights: Sequence[float], rubrics: int) -> list[float]:
+def _check_weights(weights: Sequence[float], rubrics: int) -> list[float]:
     if len(weights) != rubrics:
         raise ValueError(f"{len(weights)} weights must match {rubrics} rubrics in number")
     if not abs(math.fsum(weights) - 1.0) <= SUM_TOLERANCE:

@@ -49,7 +49,7 @@ class Completer(Protocol):
 
 
 @contextmanager
-def noted() -> Iterator[list[Usage]]:
+def note_usage() -> Iterator[list[Usage]]:
     """The usage of the calls inside, with whichever client, also in tasks begun inside."""
     used: list[Usage] = []
     outside = _noted.set(used)
@@ -82,13 +82,13 @@ def unread_raises() -> Iterator[None]:
         _unread_raises.reset(outside)
 
 
-async def asked(client: Completer, prompt: str) -> str:
+async def ask_client(client: Completer, prompt: str) -> str:
     """The client's reply, through the store of replies if there is one."""
     if (through := _through.get()) is None:
         return await client.complete(prompt)
 
     async def ask() -> Reply:
-        with noted() as used:
+        with note_usage() as used:
             try:
                 text = await client.complete(prompt)
             except RubricemError as error:
@@ -341,7 +341,7 @@ class LLMJudge(Rubric):
             else _FIELD.sub(lambda field: str(values[field[1]]), template)
         )
         prompt = without_markers(filled)
-        reply = await asked(self._client, prompt)
+        reply = await ask_client(self._client, prompt)
         score = self._read(reply)
         if score is None:
             if _unread_raises.get() and not self.default_score:

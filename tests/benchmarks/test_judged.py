@@ -10,7 +10,7 @@ from benchmarks.loopback import TURNS, reply_to
 from benchmarks.stage_damage import damaged
 from benchmarks.stage_sensitivity import buffer_of as given_buffer
 from benchmarks.stage_sensitivity import run_of as given_run
-from rubricem.judge.base import stage_text, written
+from rubricem.judge.base import is_written, stage_text
 from rubricem.memory.schema import (
     Author,
     Completion,
@@ -56,7 +56,7 @@ def test_runs_have_the_length_asked_for_and_differ():
     runs = [run_of(number, 6000) for number in range(2)]
     assert len(runs[0].transcript()) == 6000
     assert runs[0].transcript() != runs[1].transcript()
-    assert all(written(runs[0], stage) for stage in Stage)
+    assert all(is_written(runs[0], stage) for stage in Stage)
 
 
 def test_the_server_scores_every_criterion_and_still_plays_its_run():

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import pytest
 
-from rubricem.judge.base import closest_span, shown_run, shown_stage, stage_text
+from rubricem.judge.base import closest_span, render_run, render_stage, stage_text
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -35,14 +35,14 @@ def test_in_forced_mode_what_the_runner_wrote_belongs_to_the_stage():
 
 def test_tool_output_is_shortened_before_the_policys_words():
     run = run_of(extra=[TOOL])
-    short = shown_stage(run, Stage.RESEARCH, 300)
+    short = render_stage(run, Stage.RESEARCH, 300)
     assert WHOLE[Stage.RESEARCH] in short and len(short) <= 300
     assert "[...]" in short
 
 
 @pytest.mark.parametrize("characters", [200, 400, 2000])
 def test_all_stages_are_shown_within_the_characters_and_their_fences(characters: int):
-    text = shown_run(run_of(extra=[TOOL]), characters)
+    text = render_run(run_of(extra=[TOOL]), characters)
     assert all(f" {stage}]" in text for stage in Stage)
     assert len(text) <= characters + 4 * 80
     assert ("x" * 900 in text) == (characters == 2000)

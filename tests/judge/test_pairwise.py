@@ -11,9 +11,9 @@ from rubricem.judge.pairwise import (
     Preference,
     Quote,
     WeightedItem,
+    ask_preference,
     consistency,
     parse_chain,
-    preferred,
     real_quotes,
     verdict_of,
     without_tags,
@@ -288,7 +288,7 @@ async def test_a_text_cut_off_by_its_length_is_told_to_be_shorter():
 
 
 async def test_a_server_that_fails_after_a_paid_reply_leaves_no_winner_and_its_cost():
-    read = await preferred(ChatComparer(ScriptedChat(["no verdict", None])), "q", "x", "y")
+    read = await ask_preference(ChatComparer(ScriptedChat(["no verdict", None])), "q", "x", "y")
     assert (read.winner, read.usage) == (None, PAID)
     assert read.reason == "the server is down. Start it."
 
@@ -320,7 +320,7 @@ async def test_a_storm_of_429_that_passes_costs_nothing_but_time():
         return Fault(429, "slow down") if number < 3 else chain("A")
 
     async with chatting(script) as (chat, _):
-        read = await preferred(ChatComparer(chat), "q", "x", "y")
+        read = await ask_preference(ChatComparer(chat), "q", "x", "y")
     assert (read.winner, read.usage.calls) == ("A", 1)
 
 
@@ -332,13 +332,13 @@ async def test_the_likelier_letter_wins_and_a_reader_that_cannot_say_names_none(
     read = await ChoiceComparer(FixedReader(lambda text: (0.5, 0.5))).prefer("q", "x", "y")
     assert (read.winner, read.first_share) == (None, 0.5)
     reader = FixedReader(lambda text: (1.0, 0.0), context_tokens=300)
-    read = await preferred(ChoiceComparer(reader), "q" * 5000, "x", "y")
+    read = await ask_preference(ChoiceComparer(reader), "q" * 5000, "x", "y")
     assert read.winner is None and "fills the judge's context" in read.reason
 
     def fail(text: str) -> tuple[float, float]:
         raise PolicyError("no option has a probability")
 
-    read = await preferred(ChoiceComparer(FixedReader(fail)), "q", "x", "y")
+    read = await ask_preference(ChoiceComparer(FixedReader(fail)), "q", "x", "y")
     assert (read.winner, read.reason) == (None, "no option has a probability.")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rubricem.judge.base import NOTHING, GroupText, group_text, shared_length
-from rubricem.judge.build import Wanted, group_judge, known_judge
+from rubricem.judge.build import Wanted, group_judge, identify_judge
 from rubricem.judge.relative import (
     ALONE,
     IDENTICAL,
@@ -30,7 +30,7 @@ from rubricem.judge.relative import (
     plain_id,
     raw_score,
 )
-from rubricem.judge.stage_readers import expected
+from rubricem.judge.stage_readers import expected_value
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     Author,
@@ -257,7 +257,7 @@ async def test_probabilities_grade_each_attempt_and_fit_the_context():
     result = await RelativeJudge(ChoiceAttemptReader(Digits())).scores(group, seed=3)
     assert [score.score for score in result.scores] == [1.0, 0.0]
     assert (result.usage.calls, result.usage.cost) == (2, 0)
-    assert expected([0.25, 0.25, 0.5]) == 1.25, "a grade is a mean"
+    assert expected_value([0.25, 0.25, 0.5]) == 1.25, "a grade is a mean"
 
 
 BUFFER = RubricBuffer(question=QUESTION)
@@ -352,7 +352,7 @@ async def test_the_lists_become_advantages_stage_by_stage():
 
 
 async def test_runs_can_be_collected_under_it():
-    assert known_judge("relative-stages") == "relative-stages"
+    assert identify_judge("relative-stages") == "relative-stages"
     async with chatting(lambda body, number: "") as (chat, _):
         judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
     assert isinstance(judge, RelativeJudge) and judge.name == chat.name

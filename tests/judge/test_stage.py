@@ -23,7 +23,7 @@ from rubricem.judge.stage import (
 from rubricem.judge.stage_readers import (
     ChoiceScorer,
     LineProposer,
-    shown_passages,
+    render_passages,
 )
 from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
@@ -300,7 +300,7 @@ async def test_criteria_are_made_once_also_without_a_search():
 
 
 def test_passages_are_fenced_and_cut():
-    shown = shown_passages([Passage("t", "l", "p", "x" * 999), Passage("u", "l", "p", "y")], 200)
+    shown = render_passages([Passage("t", "l", "p", "x" * 999), Passage("u", "l", "p", "y")], 200)
     assert shown.count("[end of text") == 2 and "t\nx" in shown
     assert len(shown) < 200 + 2 * 80
 

@@ -13,7 +13,7 @@ import pytest
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings.trust import acting
 from rubricem.agent.sources.choice import is_folder, open_source
-from rubricem.judge.build import Wanted, known_judge, named_judge
+from rubricem.judge.build import Wanted, build_judge, identify_judge
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import RubricBuffer, Stage, TrajectoryGroup
 from rubricem.memory.text import prompt
@@ -50,10 +50,10 @@ async def test_the_pages_own_parts_are_found_by_name_and_do_what_they_say(instal
     assert (found.title, is_folder("tickets")) == ("#12", False)
     vectors = (await embedder_in(installed, name="letters")).embed(["ab", "zz"])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
-    assert known_judge("short") == "short ours 1.2"
+    assert identify_judge("short") == "short ours 1.2"
     group = TrajectoryGroup(question="q", trajectories=(trajectory("An answer."),))
     model: Any = None
-    judged = await named_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
+    judged = await build_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
     assert judged.judgements[0].score(Stage.ANSWER) == 1.0
     assert prompt("agent", "plain").startswith("You answer in one sentence")
     assert acting({"source": ("tickets",)}, installed)  # a folder's file is asked about

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rubricem.judge.base import stage_text
-from rubricem.judge.build import known_judge
+from rubricem.judge.build import identify_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
@@ -191,7 +191,7 @@ def test_the_recipes_configurations_are_ones_that_train_takes(
 ):
     recipe = ROOT / "training" / "recipes" / "hops"
     job = build_job(read_toml(recipe / f"{name}.toml"), tmp_path, method)
-    assert job.rounds is None or known_judge(job.rounds.judge)
+    assert job.rounds is None or identify_judge(job.rounds.judge)
 
 
 async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_model(

@@ -25,8 +25,8 @@ from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.transcript.question import Ask, Branch
-from rubricem.judge.buffers import bring_in, kept_criteria
-from rubricem.judge.build import JudgeModel, Wanted, named_judge, reflection_judge
+from rubricem.judge.buffers import bring_in, persistent_criteria
+from rubricem.judge.build import JudgeModel, Wanted, build_judge, reflection_judge
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
@@ -115,7 +115,7 @@ class Judging:
     ) -> tuple[GroupJudge, Reflector | None]:
         """Judge and reflecting over an open model and the policy."""
         judging = keeping(model)
-        judge = named_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
+        judge = build_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens
@@ -187,7 +187,7 @@ def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
         ("", c, 1.0) if isinstance(c, str) else ("", c.criterion, c.points)
         for c in question.criteria
     ]
-    own = [c for c in kept_criteria(points) if c.meaning not in gone]
+    own = [c for c in persistent_criteria(points) if c.meaning not in gone]
     return bring_in(buffer, {Stage.ANSWER: own}, "from the questions file")
 
 

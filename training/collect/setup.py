@@ -22,7 +22,7 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
 from rubricem.agent.transcript.question import OPEN_PAGE
-from rubricem.judge.build import KINDS, NONE, Wanted, kind_of, known_judge
+from rubricem.judge.build import KINDS, NONE, Wanted, identify_judge, kind_of
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
 from rubricem.memory.bank import RubricBank
@@ -117,7 +117,7 @@ class CollectOptions:
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
     """Raises SettingsError for an unknown judge, and for windows without anything to teach."""
-    known_judge(options.judge)
+    identify_judge(options.judge)
     replace(options.judging, kind=kind_of(options.judge)).check()
     if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
         raise SettingsError(
@@ -311,7 +311,7 @@ def _manifest(
         decoding=researcher.decoding,
         teacher=researcher.policy.name if options.taught else "",
         judge=judge,
-        judge_kind=known_judge(options.judge),
+        judge_kind=identify_judge(options.judge),
         judge_options=_judge_options(setup, options),
         group_size=options.group_size,
         step_size=options.step_size,

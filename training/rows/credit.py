@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from rubricem.judge.base import written
+from rubricem.judge.base import is_written
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Decoding,
@@ -440,7 +440,7 @@ def own_stages(runs: Sequence[Trajectory]) -> Flags:
 
     A whole run that left a stage out chose to, so that stage has a return from what followed.
     """
-    rows = [[not run.shared or written(run, stage) for stage in Stage] for run in runs]
+    rows = [[not run.shared or is_written(run, stage) for stage in Stage] for run in runs]
     return np.array(rows, dtype=np.bool_).reshape(len(runs), len(STAGES))
 
 

@@ -33,7 +33,14 @@ from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of
-from rubricem.judge.build import NONE, Wanted, kind_of, known_judge, named_judge, reflection_judge
+from rubricem.judge.build import (
+    NONE,
+    Wanted,
+    build_judge,
+    identify_judge,
+    kind_of,
+    reflection_judge,
+)
 from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.bank import EpisodeMatch, RubricBank
@@ -100,7 +107,7 @@ def group_options(values: object) -> GroupOptions:
             "+rubricem.gated puts a gate before a judge of ours.",
             "Leave it out, or compose the gate with your own rubric.",
         )
-    known_judge(options.judge)
+    identify_judge(options.judge)
     given = options.judging | {"rubric": str(options.rubric or "")}
     Wanted(kind_of(options.judge), **given).check()
     return options
@@ -347,7 +354,7 @@ class GroupsActor:
         self._groups = RolloutGroups(
             setup,
             options,
-            named_judge(options.judge, kept, wanted, gated() if options.gated else None),
+            build_judge(options.judge, kept, wanted, gated() if options.gated else None),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
         )

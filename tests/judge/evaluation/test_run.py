@@ -16,7 +16,7 @@ from rubricem.judge.evaluation.run import (
     sample,
     tasks_of,
 )
-from rubricem.judge.pairwise import Preference, preferred
+from rubricem.judge.pairwise import Preference, ask_preference
 from rubricem.judge.relative import Read
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import JudgeError
@@ -82,7 +82,7 @@ async def test_a_relative_judge_is_shown_differing_answers_in_the_order_given_an
     reader = FirstReader((1.0, 0.0))
     said = await RelativeComparer(reader).prefer("q", "same", "same")
     assert (said.winner, said.first_share, reader.seen) == (None, 0.5, [])
-    said = await preferred(RelativeComparer(FirstReader(None)), "q", "x", "y")
+    said = await ask_preference(RelativeComparer(FirstReader(None)), "q", "x", "y")
     assert (said.winner, said.usage.calls) == (None, 2)
     assert said.reason == "it is silent. Ask again."
 

@@ -20,7 +20,7 @@ from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.judge.composed import ComposedJudge
 from rubricem.judge.rubrics import LLMJudge, OpenAIClient, WeightedSum
-from rubricem.judge.rubrics.llm import asked, asking_through, noted
+from rubricem.judge.rubrics.llm import ask_client, asking_through, note_usage
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
@@ -417,9 +417,9 @@ async def test_a_kept_reply_counts_as_it_did_when_it_was_asked_for():
         endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
         one, other = (OpenAIClient(endpoint, int(port), model=name) for name in ("a", "b"))
         for _ in range(2):
-            with asking_through(through), noted() as used:
-                assert await asked(one, "Rate it.") == "0.5"
-                assert await asked(other, "Rate it.") == "0.25", "each model has its own"
+            with asking_through(through), note_usage() as used:
+                assert await ask_client(one, "Rate it.") == "0.5"
+                assert await ask_client(other, "Rate it.") == "0.25", "each model has its own"
             assert used == [Usage(prompt_tokens=100, completion_tokens=20, calls=1)] * 2
         assert len(server.requests) == 2
         await one.aclose()

@@ -19,7 +19,7 @@ from rubricem.agent.learning.scoring import gated
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.judge.build import Wanted, known_judge, named_judge
+from rubricem.judge.build import Wanted, build_judge, identify_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.schema import Author, Decoding, Stage
@@ -87,11 +87,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("kind", ["stage", "relative", "pairwise", "checklist", "none"])
 def test_a_judge_is_known_by_its_kind_and_a_rubric_by_its_name_and_code(here: Path, kind: str):
-    assert known_judge(kind) == kind
-    before = known_judge("rubric:own_rubrics:Long")
+    assert identify_judge(kind) == kind
+    before = identify_judge("rubric:own_rubrics:Long")
     assert before.startswith("rubric:own_rubrics:Long ")
     (here / "own_rubrics.py").write_text(RUBRICS + "more = 1\n")
-    assert known_judge("rubric:own_rubrics:Long") != before
+    assert identify_judge("rubric:own_rubrics:Long") != before
 
 
 class Chat:
@@ -102,11 +102,11 @@ class Chat:
 
 def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
     model: Any = Chat()
-    twice = named_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
+    twice = build_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
     assert (twice._passes, twice._reader._rubric) == (2, "- Be brief.")  # type: ignore[attr-defined]
-    judge: Any = named_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
+    judge: Any = build_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
     assert len(judge._judge._scorer._scorers) == 3, "the stage judge behind a rubric heeds it too"
-    assert isinstance(named_judge("stage", model, Wanted(), gated()), ComposedJudge)
+    assert isinstance(build_judge("stage", model, Wanted(), gated()), ComposedJudge)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_mapping_names_the_rubrics_of_some_stages(here: Path):
 def test_what_is_no_judge_is_told_with_a_remedy(here: Path, name: str, told: str):
     (here / "half_written.py").write_text("class Long(")
     with pytest.raises(SettingsError, match=told) as raised:
-        known_judge(name)
+        identify_judge(name)
     assert raised.value.remedy
 
 

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from rubricem.judge.build import Wanted, group_judge, named_judge, pair_comparer
+from rubricem.judge.build import Wanted, build_judge, group_judge, pair_comparer
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
 from rubricem.judge.pairwise import (
     ChainComparer,
     ChainForm,
     ChoiceComparer,
+    ask_preference,
     chain_messages,
-    preferred,
     verdict_end,
     well_formed,
 )
@@ -189,12 +189,12 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
     assert "rubric" not in model.asked[0].lower()
     nothing = await comparer.prefer("Which?", "one", "two")
     assert nothing.winner is None and "cut off without a verdict" in nothing.reason
-    long = await preferred(ChainComparer(WritingModel([], 100), max_tokens=64), "q", "x", "y")
+    long = await ask_preference(ChainComparer(WritingModel([], 100), max_tokens=64), "q", "x", "y")
     assert long.winner is None and "fills the judge's context" in long.reason
 
 
 async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
-    judge = named_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
+    judge = build_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
                              Wanted(chain="no-rubric"))  # fmt: skip
     group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
     judged = await judge.judge(group, RubricBuffer(question="Which?"))
