@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Value, emit
 from rubricem.agent.sources.index import HybridIndex, LexicalIndex, build_index, matched_text
 from rubricem.agent.sources.python import library_passages
-from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, lookup
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import RubricemError, WeightsError
@@ -173,7 +173,7 @@ def _embedding_rate(model: Path | None, count: int) -> dict[str, Value]:
 
 def _fetched_embedder() -> Path:
     """The default embedder's folder, checked; nothing is fetched for a benchmark."""
-    weights = known(DEFAULT_EMBEDDER)
+    weights = lookup(DEFAULT_EMBEDDER)
     if weights is None or not (weights_dir() / weights.folder).exists():
         raise WeightsError("the embedding model is not on disk and no --model was given")
     return asyncio.run(WeightsStore().embedder_folder())

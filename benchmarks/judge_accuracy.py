@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.report import Value, emit
-from rubricem.agent.cli.judge import judged_report
+from rubricem.agent.cli.judge import run_judge
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.evaluation.report import PairReport, pair_shares
@@ -42,7 +42,7 @@ async def measure(
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
     choice, seed = model_of(settings), settings.seed
-    report = await judged_report(choice, DATA, kind, "both", limit, seed, out, _told)
+    report = await run_judge(choice, DATA, kind, "both", limit, seed, out, _told)
     assert isinstance(report, PairReport)
     return report
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from rubricem.agent.cli.ask import ask
-from rubricem.agent.settings import PREFIX, Settings, ToolServer, documented
+from rubricem.agent.settings import PREFIX, Settings, ToolServer, field_docs
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig
@@ -101,7 +101,7 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
         if issubclass(each, BaseModel) and each.__module__.startswith(
             ("rubricem.agent.", "rubricem.training.")
         ):
-            found |= dict(documented(each))
+            found |= dict(field_docs(each))
     return found
 
 

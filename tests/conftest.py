@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from rubricem.agent.cli import main
-from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, lookup
 from rubricem.agent.weights.store import WeightsStore, weights_dir
 
 ROOT = Path(__file__).parent.parent
@@ -162,7 +162,7 @@ def weights_15b() -> Path:
 
 
 def fetched(name: str) -> Path:
-    weights = known(name)
+    weights = lookup(name)
     assert weights is not None
     if not (WEIGHTS_DIR / weights.folder).exists():
         # Another process fetches, since this one may not leave the machine.
@@ -174,7 +174,7 @@ def fetched(name: str) -> Path:
 @pytest.fixture
 def minilm(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The default embedder's folder, also where code looks for it; without it a test is skipped."""
-    weights = known(DEFAULT_EMBEDDER)
+    weights = lookup(DEFAULT_EMBEDDER)
     if weights is None or not (WEIGHTS_DIR / weights.folder).exists():
         pytest.skip("the embedding model is not on disk")
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))

@@ -19,11 +19,11 @@ from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.page import SUFFIXES, write_page, write_report
 from rubricem.agent.reports.report import facts, markdown, recalled_lines, whereabouts
 from rubricem.agent.settings import BUDGETS
-from rubricem.agent.settings.door import offered_models
+from rubricem.agent.settings.door import models_on_offer
 from rubricem.agent.settings.trust import BUILT_IN
 from rubricem.agent.transcript.question import ShownPlan, check_question
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
 from rubricem.memory.text import one_line, pluralise, printable, storable
@@ -65,11 +65,11 @@ def command(
 ) -> Callable[[Act], Act]:
     """Register a function as the command of its name."""
 
-    def listed(act: Act) -> Act:
+    def register(act: Act) -> Act:
         COMMANDS[act.__name__.rstrip("_")] = Command(act, help, takes, words)
         return act
 
-    return listed
+    return register
 
 
 @command(
@@ -232,15 +232,15 @@ async def budget(talk: Talk, argument: str) -> None:
 
 def models(talk: Talk) -> Words:
     """The available models, the one in the settings first."""
-    return [(name, "") for name in offered_models(talk.settings) if name]
+    return [(name, "") for name in models_on_offer(talk.settings) if name]
 
 
 @command("show or set the model that answers", "[NAME]", models)
 async def model(talk: Talk, argument: str) -> None:
     if argument:
-        server = None if known(argument) else talk.settings.base_url
+        server = None if lookup(argument) else talk.settings.base_url
         named = {"model": argument, "base_url": server}
-        await talk.reopen(**offered_models(talk.settings).get(argument, named))
+        await talk.reopen(**models_on_offer(talk.settings).get(argument, named))
     talk.terminal.say(f"The next question is answered by {talk.researcher.policy.name}.")
 
 
@@ -339,7 +339,7 @@ async def resume(talk: Talk, argument: str) -> None:
     if argument and not here:
         await threads(talk, argument)
     run = argument if here else None
-    run = run or await asyncio.to_thread(talk.unfinished)
+    run = run or await asyncio.to_thread(talk.find_unfinished)
     if run is None:
         raise SettingsError(
             "There is nothing to resume: every question here has ended.",

@@ -17,7 +17,7 @@ from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, ask
 from rubricem.agent.chat.session import Talk, Terminal
 from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE
-from rubricem.agent.learning.lessons import queued
+from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import with_default_source
@@ -145,14 +145,14 @@ async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, qui
     signal.signal(signal.SIGINT, signal.default_int_handler)
     settings = with_default_source(load_settings(flags))
     conversations = ConversationStore(settings.data_dir)
-    begin_in = _begun(conversations, conversation) if conversation else ""
+    begin_in = _find_conversation(conversations, conversation) if conversation else ""
     if after:
         # A run that is not there is told, before a conversation is made for it.
         RunStore(settings.data_dir).request(after)
         begin_in = conversations.after(after).id
     terminal = Terminal(quiet=quiet)
     async with AsyncExitStack() as stack:
-        opening = Talk.opened(settings, dict(flags), conversations, terminal)
+        opening = Talk.start(settings, dict(flags), conversations, terminal)
         with terminal.waiting("opening"):
             talk = await stack.enter_async_context(opening)
         if begin_in:
@@ -160,12 +160,12 @@ async def talk_with(flags: dict[str, Any], conversation: str, after: str, *, qui
         await _talk(talk)
         if terminal.attended and talk.conversation:
             terminal.tell(f"Continue this thread: rubricem chat --resume {talk.conversation.id}")
-        if talk.settings.memory == "on" and (waiting := len(queued(talk.store))):
+        if talk.settings.memory == "on" and (waiting := len(find_queued(talk.store))):
             terminal.tell(f"{pluralise(waiting, 'run')} can be learnt from: rubricem learn")
         return 0 if terminal.attended else talk.worst
 
 
-def _begun(conversations: ConversationStore, conversation: str) -> str:
+def _find_conversation(conversations: ConversationStore, conversation: str) -> str:
     """The conversation to begin in; raises SettingsError if there is none."""
     if conversation != LATEST:
         return conversations.get(conversation).id
@@ -184,9 +184,9 @@ async def _talk(talk: Talk) -> None:
         talk.terminal.say("Ask a question; /help lists the commands, ^D leaves.", style="dim")
     elif settings.approve_plan or settings.clarify:
         talk.terminal.tell(NOBODY_HERE)
-    async for line in _entered(talk):
+    async for line in _read_lines(talk):
         if line.strip():
-            done = await _worked(talk, line)
+            done = await _work(talk, line)
             if not done and not attended:
                 talk.worst = INTERRUPTED
                 return
@@ -194,7 +194,7 @@ async def _talk(talk: Talk) -> None:
             return
 
 
-async def _worked(talk: Talk, line: str) -> bool:
+async def _work(talk: Talk, line: str) -> bool:
     """Whether an input was processed to its end; errors are printed."""
 
     async def work() -> None:
@@ -235,7 +235,7 @@ def one_of(name: str) -> Command:
     return COMMANDS[fitting[0]]
 
 
-async def _entered(talk: Talk) -> AsyncIterator[str]:
+async def _read_lines(talk: Talk) -> AsyncIterator[str]:
     """The lines of a pipe; of a terminal the inputs until ^D, where ^C empties the line."""
     if not talk.terminal.attended:
         for piped in sys.stdin:

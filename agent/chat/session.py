@@ -28,7 +28,7 @@ from rubricem.agent.cli.terminal import (
     Interrupts,
     leave_by_force,
     person_here,
-    shown_doing,
+    show_progress,
 )
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import CitedAnswer
@@ -90,7 +90,7 @@ class Terminal:
     @contextmanager
     def waiting(self, doing: str) -> Iterator[None]:
         """Show the progress of something slow."""
-        with shown_doing(doing, quiet=self.quiet) as tell, self._heard_by(tell):
+        with show_progress(doing, quiet=self.quiet) as tell, self._redirect(tell):
             yield
 
     @contextmanager
@@ -107,7 +107,7 @@ class Terminal:
         with (
             _typing_unseen() as seen,
             live_view(question, quiet=self.quiet) as view,
-            self._heard_by(tell_to(listen)),
+            self._redirect(tell_to(listen)),
             self._interrupts.running() as stop,
         ):
             yield ChatWatch(listen, stop, person)
@@ -120,7 +120,7 @@ class Terminal:
         interrupts = self._interrupts = Interrupts(self.tell)
 
         async def done() -> None:
-            with interrupts.caught():
+            with interrupts.catch():
                 await work()
 
         task = asyncio.create_task(done())
@@ -133,14 +133,14 @@ class Terminal:
         finally:
             task.cancel()
             gone.cancel()
-            interrupts.survived()
+            interrupts.finish()
         if task.cancelled():
             return False
         task.result()
         return True
 
     @contextmanager
-    def _heard_by(self, tell: Tell) -> Iterator[None]:
+    def _redirect(self, tell: Tell) -> Iterator[None]:
         before, self._told = self._told, tell
         try:
             yield
@@ -236,7 +236,7 @@ class Talk:
 
     @classmethod
     @asynccontextmanager
-    async def opened(
+    async def start(
         cls,
         settings: Settings,
         flags: dict[str, Any],
@@ -306,7 +306,7 @@ class Talk:
             self.terminal.say(f"{number:>3}  {one_line(question, 80)}  ({status})")
         for problem in problems:
             self.terminal.tell(problem)
-        if await asyncio.to_thread(self.unfinished):
+        if await asyncio.to_thread(self.find_unfinished):
             self.terminal.say("/resume continues the question that has not ended.")
 
     def leave(self) -> None:
@@ -328,8 +328,8 @@ class Talk:
         await self.open(branch.id)
         return branch
 
-    def unfinished(self) -> str | None:
-        """The latest unfinished run of the conversation."""
+    def find_unfinished(self) -> str | None:
+        """The latest find_unfinished run of the conversation."""
         for run in reversed(self.runs):
             try:
                 if not self.store.whole(run):

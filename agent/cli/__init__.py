@@ -171,7 +171,7 @@ class LazyGroup(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # of --help, which no command's context tells of
-            if (known := _known_error(error)) is None:
+            if (known := _find_error(error)) is None:
                 raise
             click.echo(f"error: {known}\n{known.remedy}", err=True)
             sys.exit(FAILED)
@@ -223,7 +223,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
             raise gone from None  # click ends silently when the reader has gone
         if debugging(ctx):
             traceback.print_exception(error)
-        known = _known_error(error)
+        known = _find_error(error)
         if known is not None:
             told = "\n".join(filter(None, (f"error: {known}", known.remedy)))
         else:
@@ -239,7 +239,7 @@ def debugging(ctx: click.Context) -> bool:
     return set_so or bool(ctx.meta.get(DEBUG_VARIABLE))
 
 
-def _known_error(error: BaseException) -> RubricemError | None:
+def _find_error(error: BaseException) -> RubricemError | None:
     """The first of our own errors in it; groups of tasks wrap theirs."""
     if isinstance(error, RubricemError):
         return error
@@ -256,7 +256,7 @@ def _known_error(error: BaseException) -> RubricemError | None:
     if isinstance(error, RecursionError):
         return SettingsError("The input is nested too deeply.", "Name a file with less nesting.")
     if isinstance(error, BaseExceptionGroup):
-        return next((known for e in error.exceptions if (known := _known_error(e))), None)
+        return next((known for e in error.exceptions if (known := _find_error(e))), None)
     return None
 
 

@@ -45,7 +45,7 @@ async def _ask(
     from rubricem.agent.reports.display import live_view
     from rubricem.agent.research.setup import ask_once
 
-    if announced and _drawn():
+    if announced and _can_draw():
         click.echo(ABOVE_IS_WIPED, err=True, nl=False)
 
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
@@ -55,7 +55,7 @@ async def _ask(
         if said:
             click.echo(said, err=True)
     try:
-        with interrupts.caught(), live_view(question, quiet=quiet, named=announced) as listener:
+        with interrupts.catch(), live_view(question, quiet=quiet, named=announced) as listener:
             if best_of > 1:
                 from rubricem.agent.learning.best_of import ask_best
 
@@ -73,14 +73,14 @@ async def _ask(
 ABOVE_IS_WIPED = "\033[1A\033[2K"
 
 
-def _drawn() -> bool:
+def _can_draw() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "dumb", "unknown")
 
 
 def _announce(line: str) -> None:
     """Tell what begins; where it will be drawn in place, on one row that makes way for it."""
     line = one_line(line)
-    click.echo(line[: shutil.get_terminal_size().columns - 1] if _drawn() else line, err=True)
+    click.echo(line[: shutil.get_terminal_size().columns - 1] if _can_draw() else line, err=True)
 
 
 LATEST = "-"
@@ -89,7 +89,7 @@ LOOKED_THROUGH = 1000
 """runs, the latest, among which that is sought: each is read"""
 
 
-def resumed(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Settings, str]":
+def read_earlier(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Settings, str]":
     """The thread, the settings and the question of an earlier run."""
     from rubricem.agent.settings import LIMITS, limits_of, load_settings
     from rubricem.agent.settings.door import UNNAMED, choices_of
@@ -203,7 +203,7 @@ def ask(
             "Leave out --best-of, or ask again with --thread and the earlier name.",
         )
     if resume:
-        thread, settings, asked = resumed(resume, asked, flags)
+        thread, settings, asked = read_earlier(resume, asked, flags)
     else:
         thread, settings = thread or new_thread(), load_settings(flags)
     asked = check_question(asked)

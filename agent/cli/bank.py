@@ -37,12 +37,12 @@ from rubricem.agent.cli.options import (
     FILE,
     YES,
     CommandGroup,
-    confirmed,
+    confirm,
     open_text,
     print_json,
     read_text,
 )
-from rubricem.agent.cli.terminal import Interrupts, edited_in_place, shown_doing
+from rubricem.agent.cli.terminal import Interrupts, edit_in_place, show_progress
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.agent.transcript.question import check_question
@@ -86,7 +86,7 @@ _LISTED = 5
 @contextmanager
 def open_to_embed(doing: str) -> Iterator[RubricBank]:
     """The bank; on a terminal it is shown how its embedder is fetched and how far it has come."""
-    with shown_doing(doing) as tell:
+    with show_progress(doing) as tell:
         yield stores_of(load_settings()).open_bank(
             lambda line: tell(f"the embedding model: {line}"),
             lambda texts: tell(f"{texts:,} embedded"),
@@ -131,7 +131,7 @@ def line(item: BankItem) -> str:
 def provenance(item: BankItem) -> list[tuple[str, str]]:
     """Where an item comes from and what became of it; facts that are unknown are left out."""
     record, mean = item.record, item.mean_score
-    released = f", {released_how(item)}" if item.released else ""
+    released = f", {release_note(item)}" if item.released else ""
     why = f": {item.note}" if item.disabled and item.note else ""
     origin = "in another bank" if record.origin == "import" else "after a run"
     if record.origin == "hand":
@@ -145,17 +145,17 @@ def provenance(item: BankItem) -> list[tuple[str, str]]:
         *(("flag", one_line(flag)) for flag in record.flags),
         ("written", f"{record.written_at:%Y-%m-%d %H:%M} UTC {origin}"),
         ("run", one_line(record.trajectory_id, 80)),
-        ("policy", _versioned(record.policy, record.policy_version)),
-        *(_judged(item) if isinstance(record, Reflection) else _counted(item)),
+        ("policy", _name_with_version(record.policy, record.policy_version)),
+        *(_judge_lines(item) if isinstance(record, Reflection) else _count_lines(item)),
         ("recalled by", pluralise(item.recalled, "run") + ("" if mean is None else average)),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _judged(item: BankItem) -> Iterator[tuple[str, str]]:
+def _judge_lines(item: BankItem) -> Iterator[tuple[str, str]]:
     reflection = item.reflection
     stages = zip(Stage, reflection.stage_scores, strict=False)
-    yield "judge", _versioned(reflection.judge, reflection.judge_version)
+    yield "judge", _name_with_version(reflection.judge, reflection.judge_version)
     named = (f"{basis.kind} {one_line(basis.name, 80)}" for basis in reflection.rests_on)
     yield "rests on", "; ".join(named)
     for told in item.counts:
@@ -175,7 +175,7 @@ OFFERED = {
 }
 
 
-def _counted(item: BankItem) -> Iterator[tuple[str, str]]:
+def _count_lines(item: BankItem) -> Iterator[tuple[str, str]]:
     """What an episode found, and what came of its uses."""
     yield "found", f"{item.record.score:.0%} of what it looked up"
     for told in item.counts:
@@ -220,7 +220,7 @@ def print_whole(item: BankItem) -> None:
     click.echo(f"\n{printable(record.rubrics)}\n\n{printable(record.takeaways)}")
 
 
-def released_how(item: BankItem) -> str:
+def release_note(item: BankItem) -> str:
     """That a person released it, where and when."""
     where = f" at the {one_line(item.released_by, 40)}" if item.released_by else ""
     when = f", {item.released_at:%Y-%m-%d %H:%M} UTC" if item.released_at else ""
@@ -238,7 +238,7 @@ def _scores(item: BankItem) -> list[tuple[str, str]]:
     return [("score", score), ("", one_line(parts.justification, 400))]
 
 
-def _versioned(name: str, version: str) -> str:
+def _name_with_version(name: str, version: str) -> str:
     return one_line(" ".join(part for part in (name, version and f"({version})") if part), 160)
 
 
@@ -426,8 +426,8 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         print_whole(item)
         click.echo()
-        if confirmed("Release it?", yes):
-            click.echo(told_of(asyncio.run(open_own().release(item.record.id, BY))))
+        if confirm("Release it?", yes):
+            click.echo(describe_release(asyncio.run(open_own().release(item.record.id, BY))))
         else:
             click.echo(f"stays in quarantine: {item.record.id}")
 
@@ -441,7 +441,7 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         click.echo(line(item))
     these = "it" if len(items) == 1 else f"these {len(items)}"
-    if not confirmed(f"Remove {these} for good?", yes):
+    if not confirm(f"Remove {these} for good?", yes):
         click.echo("nothing was removed")
         return
     for item in items:
@@ -459,7 +459,7 @@ def rebuild() -> None:
     click.echo(f"rebuilt: {live}, embedded by {one_line(stats.embedder, 80)}")
 
 
-def told_of(released: Released) -> str:
+def describe_release(released: Released) -> str:
     """What became of a reflection that was released, in a line."""
     identifier, held = released.item.record.id, released.instead
     if held is not None:
@@ -499,7 +499,7 @@ def edit(identifier: str, file: Path | None) -> None:
             f"Edit the one that counts; see: rubricem bank show {item.reflection.id}",
         )
     new = asyncio.run(
-        _by_editor(held, item) if file is None else _kept(held, item, read_text(file))
+        _by_editor(held, item) if file is None else _keep_edit(held, item, read_text(file))
     )
     click.echo(line(new) if new else "nothing was changed")
 
@@ -521,13 +521,13 @@ async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(before)
     draft, interrupts = Path(name), Interrupts(tell=lambda said: None)
-    with interrupts.caught(), interrupts.left_to(cancelled=False):
-        failed = await edited_in_place(draft)
+    with interrupts.catch(), interrupts.leave_to_person(cancelled=False):
+        failed = await edit_in_place(draft)
     try:
         written = read_text(draft)
         if failed:
             raise SettingsError(failed, "Set EDITOR, or write the text and use --file.")
-        new = await _kept(bank, item, written) if written != before else None
+        new = await _keep_edit(bank, item, written) if written != before else None
     except RubricemError as error:
         if not draft.exists() or draft.read_bytes() == before.encode():
             draft.unlink(missing_ok=True)
@@ -538,7 +538,7 @@ async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
     return new
 
 
-async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
+async def _keep_edit(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
     """The new version in the bank; None where the words are those that it has."""
     from rubricem.agent.learning.reflect import Parsed
 
@@ -582,7 +582,7 @@ def restore(folder: Path, foreign: bool, yes: bool) -> None:
     """Go back to the copy in FOLDER. What was removed since stays removed."""
     held = open_own()
     now = asyncio.run(held.generation())
-    if now and not confirmed(f"Give up the bank as it is now ({pluralise(now, 'event')})?", yes):
+    if now and not confirm(f"Give up the bank as it is now ({pluralise(now, 'event')})?", yes):
         click.echo("the bank was left as it is")
         return
     generation = asyncio.run(held.restore(folder, foreign=foreign))
@@ -621,7 +621,7 @@ def export(file: Path | None, every: bool) -> None:
         click.echo(text, nl=False)
         return
     write_atomically(file, text)
-    click.echo(f"{told_kinds([item.kind for item in items])} exported to {file}")
+    click.echo(f"{describe_kinds([item.kind for item in items])} exported to {file}")
 
 
 @bank.command("import")
@@ -646,7 +646,7 @@ def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) 
     read = _read_export(file, most)
     records = [record for record, disabled in read if not disabled]
     left_out = len(read) - len(records)
-    done = asyncio.run(_brought_in(records, dry_run, removed))
+    done = asyncio.run(_bring_in(records, dry_run, removed))
     if as_json:
         print_json(asdict(done) | {"left_out": left_out})
         return
@@ -660,7 +660,7 @@ def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) 
         (left_out, "left out, as disabled there"),
     )
     said = ", ".join(f"{count} {what}" for count, what in parts if count)
-    held = told_kinds([kind_of(record) for record, _ in read])
+    held = describe_kinds([kind_of(record) for record, _ in read])
     click.echo(f"{held} of {file}: {said or 'nothing to bring in'}")
     if done.replaced or done.kept:
         click.echo(RULE)
@@ -671,7 +671,7 @@ def import_(file: Path, dry_run: bool, removed: bool, most: int, as_json: bool) 
         click.echo(f"To bring back what was removed: {again}")
 
 
-def told_kinds(kinds: Sequence[ItemKind]) -> str:
+def describe_kinds(kinds: Sequence[ItemKind]) -> str:
     """`2 reflections and 1 episode`."""
     parts = [pluralise(kinds.count(kind), kind) for kind in get_args(ItemKind) if kind in kinds]
     return " and ".join(parts) or "0 reflections"
@@ -694,7 +694,7 @@ def _read_export(file: Path, most: int) -> list[tuple[Record, bool]]:
         read = [_record(file, *entry) for entry in islice(entries, promised)]
         if len(read) < promised or next(entries, None):
             found = f"{len(read)} items" if len(read) < promised else "more items"
-            raise _damaged(file, f"it has {found}, and its header says {promised}")
+            raise _damage(file, f"it has {found}, and its header says {promised}")
         return read
 
 
@@ -714,14 +714,14 @@ def _check_header(file: Path, line: str) -> int:
             "Import it with the version of rubricem that wrote it, or a later one.",
         )
     if not isinstance(items, int) or items < 0:
-        raise _damaged(file, "its header does not say how many items follow")
+        raise _damage(file, "its header does not say how many items follow")
     return items
 
 
 def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
     """A line's item, screened as if it had been written here; whether it was disabled."""
     if len(line) > LONGEST_LINE:
-        raise _damaged(file, f"line {number} has more than {LONGEST_LINE:,} characters")
+        raise _damage(file, f"line {number} has more than {LONGEST_LINE:,} characters")
     try:
         told = _Standing.model_validate_json(line)
         kind = Episode if told.kind == "episode" else Reflection
@@ -730,13 +730,13 @@ def _record(file: Path, number: int, line: str) -> tuple[Record, bool]:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         what = ": ".join(part for part in (f"line {number}", where, first["msg"]) if part)
-        raise _damaged(file, what) from error
+        raise _damage(file, what) from error
     if not _ID.fullmatch(read.id):
-        raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
-    return _screened(file, number, read), told.disabled
+        raise _damage(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
+    return _screen(file, number, read), told.disabled
 
 
-def _screened(file: Path, number: int, read: Record) -> Record:
+def _screen(file: Path, number: int, read: Record) -> Record:
     words, flags = dict[str, str](), tuple[str, ...]()
     if isinstance(read, Episode):
         flags = flag_suspicious(read.question, read.texts)
@@ -744,20 +744,20 @@ def _screened(file: Path, number: int, read: Record) -> Record:
         clean = screen(read.rubrics, read.takeaways, ())
         words, flags = {"rubrics": clean.rubrics, "takeaways": clean.takeaways}, clean.flags
     if not all(text.strip() for text in words.values()):
-        raise _damaged(file, f"line {number}: its rubrics or takeaways are empty")
+        raise _damage(file, f"line {number}: its rubrics or takeaways are empty")
     try:
         question = check_question(read.question)
     except SettingsError as error:
-        raise _damaged(file, f"line {number}: {str(error).rstrip('.')}") from error
+        raise _damage(file, f"line {number}: {str(error).rstrip('.')}") from error
     written = read.written_at
     if written.tzinfo is None or not 1970 <= written.year < 9999:
-        raise _damaged(file, f"line {number}: written_at must name its zone and a year from 1970")
+        raise _damage(file, f"line {number}: written_at must name its zone and a year from 1970")
     flagged = tuple(dict.fromkeys((*read.flags, *flags, *orders(question, asked=True))))
     at = {"written_at": written.astimezone(UTC)}
     return read.model_copy(update={"question": question, "flags": flagged, **words, **at})
 
 
-async def _brought_in(records: Sequence[Record], dry_run: bool, removed: bool) -> Imported:
+async def _bring_in(records: Sequence[Record], dry_run: bool, removed: bool) -> Imported:
     """What became of them; of a dry run in a copy of the journal, which is all that decides."""
     if not dry_run:
         return await open_own().bring_in(records, removed=removed)
@@ -769,5 +769,5 @@ async def _brought_in(records: Sequence[Record], dry_run: bool, removed: bool) -
         return await RubricBank(Path(folder)).bring_in(records, removed=removed)
 
 
-def _damaged(file: Path, what: str) -> SettingsError:
+def _damage(file: Path, what: str) -> SettingsError:
     return SettingsError(f"{file} is damaged: {what}.", "Nothing was imported. Export it again.")

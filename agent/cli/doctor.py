@@ -52,7 +52,7 @@ from rubricem.agent.sources.choice import (
     web_answers,
 )
 from rubricem.agent.sources.tool_server import ToolServer
-from rubricem.agent.weights.catalogue import Weights, known
+from rubricem.agent.weights.catalogue import Weights, lookup
 from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, SettingsError, import_extra
 from rubricem.memory.runs import RunStore, writable
@@ -213,7 +213,7 @@ def check_version() -> Check:
         name, extra = _REQUIRED.match(line), _EXTRA.search(line)
         if name and extra and name[0] != "rubricem":
             wanted.setdefault(extra[1], []).append(name[0])
-    here = [extra for extra, names in sorted(wanted.items()) if all(map(_installed, names))]
+    here = [extra for extra, names in sorted(wanted.items()) if all(map(_is_installed, names))]
     found = f"rubricem {version('rubricem')}, with {', '.join(here) or 'no extra'}"
     return Check("version", "ok", found)
 
@@ -221,7 +221,7 @@ def check_version() -> Check:
 _REQUIRED, _EXTRA = re.compile(r"[\w.-]+"), re.compile(r"extra == ['\"]([\w-]+)")
 
 
-def _installed(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     try:
         return bool(version(name))
     except PackageNotFoundError:
@@ -284,7 +284,7 @@ async def check_weights(choice: EmbeddedChoice, folder: Path, deep: bool = False
     name = choice.model_name
     repo, _, file = name.partition(":")
     store = WeightsStore(folder)
-    weights = known(name) or store.on_hand(repo, file or None)
+    weights = lookup(name) or store.on_hand(repo, file or None)
     if weights is not None:
         return await asyncio.to_thread(_check_published, "weights", weights, folder, deep)
     local = name.lower().endswith(".gguf") and ":" not in name
@@ -318,7 +318,7 @@ def check_disk(
     folder: Path,
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> Check:
-    weights = known(choice.model_name)
+    weights = lookup(choice.model_name)
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     free = free_bytes(there)
     fetched = weights is None or (folder / weights.folder).exists()
@@ -396,7 +396,7 @@ def check_embedder(settings: Settings, recallable: int = 0, deep: bool = False) 
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     try:
         import_extra("tokenizers", "memory", MEANING)
-        held = WeightsStore(settings.weights_dir).held_embedder(settings.embedder)
+        held = WeightsStore(settings.weights_dir).find_embedder(settings.embedder)
     except RubricemError as error:
         if settings.retrieval in ("auto", "lexical"):  # a run goes on without it
             found = f"{error} Nothing is recalled, and sources are searched by words alone."
@@ -449,20 +449,20 @@ def _works(checks: list[Check]) -> bool:
     return all(check.state != "fault" for check in checks)
 
 
-def shown(value: object) -> object:
+def redact(value: object) -> object:
     """A setting's value, fit to be shown to anyone: without keys and passwords."""
     if isinstance(value, SecretStr):
         secret = value.get_secret_value()
         return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
     if isinstance(value, tuple):
-        return tuple(map(shown, value))
+        return tuple(map(redact, value))
     if isinstance(value, ToolServer):
         value = value.describe()
     if isinstance(value, Mapping):
-        return {name: shown(held) for name, held in value.items()}
+        return {name: redact(held) for name, held in value.items()}
     for prefix in (SEARXNG, GIT):
         if isinstance(value, str) and value.startswith(prefix):
-            return prefix + str(shown(value.removeprefix(prefix)))
+            return prefix + str(redact(value.removeprefix(prefix)))
     return without_password(value) if isinstance(value, str) and "://" in value else value
 
 
@@ -470,7 +470,7 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
     if settings is None:
         return {}
     return {
-        name: {"value": shown(getattr(settings, name)), "origin": settings.origin(name)}
+        name: {"value": redact(getattr(settings, name)), "origin": settings.origin(name)}
         for name in Settings.model_fields
     }
 
@@ -511,7 +511,7 @@ def trust() -> None:
             "This folder has no rubricem.toml.", "Only such a file needs your consent."
         )
     if asked.wanted:
-        click.echo(f"{asked.shown()}\nIt may from now on.")
+        click.echo(f"{asked.describe()}\nIt may from now on.")
         asked.keep()
     else:
         click.echo(
@@ -529,9 +529,9 @@ def init() -> None:
     if path.exists():
         raise SettingsError(f"{path} exists already.", "Edit it, or remove it and start again.")
     told = "Model: 1.5b or 0.5b run here; NAME@http://SERVER/v1 asks a server"
-    said = click.prompt(told, default="1.5b", value_proc=_asked_model)
+    said = click.prompt(told, default="1.5b", value_proc=_parse_model)
     told = "Sources, with commas between: python, web, wikipedia, scholar, folders, ..."
-    said["source"] = click.prompt(told, default=PYTHON, value_proc=_asked_sources)
+    said["source"] = click.prompt(told, default=PYTHON, value_proc=_parse_sources)
     keys = [name for name in SERVICE_KEYS if name.removesuffix("_key") in said["source"]]
     keys += ["api_key"] if "base_url" in said else []
     for name in keys:
@@ -555,7 +555,7 @@ def init() -> None:
 HEAD = "# What this folder asks with; `rubricem doctor` says what is in force, and why."
 
 
-def _asked_model(given: str) -> dict[str, Any]:
+def _parse_model(given: str) -> dict[str, Any]:
     name, _, server = given.strip().partition("@")
     said = {"model": name, "base_url": server} if server else {"model": name}
     try:
@@ -568,7 +568,7 @@ def _asked_model(given: str) -> dict[str, Any]:
     return said
 
 
-def _asked_sources(given: str) -> list[str]:
+def _parse_sources(given: str) -> list[str]:
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names:
         if is_folder(name) and not Path(name).expanduser().is_dir():

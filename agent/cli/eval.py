@@ -179,7 +179,7 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
 
     given = {name: flags.pop(name) for name in OWN}
     arms = Arm.named(given["arms"], given["best_of"], given["memory"])
-    asked = QuestionSet.read(path, chosen_format(given["form"])).first(given["limit"])
+    asked = QuestionSet.read(path, check_format(given["form"])).first(given["limit"])
     settings = _naming_its_model(load_settings({**flags, "memory": "off"}))
     if not given["own_passages"]:
         settings = with_default_source(settings)
@@ -201,7 +201,7 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
         arms,
         given["out"] or Path(),
         None if form == "auto" else AnswerFormat(form),
-        chosen_judge(given["judge"]),
+        check_judge(given["judge"]),
         judge_model_of(settings, given["judge_model"], given["judge_url"]),
         given["at_once"] or _at_once(setup.model),
         searched,
@@ -223,7 +223,7 @@ def _naming_its_model(settings: "Settings") -> "Settings":
     return settings.model_copy(update={"model": asyncio.run(choice.resolve_model())})
 
 
-def chosen_format(name: str | None) -> str | None:
+def check_format(name: str | None) -> str | None:
     from rubricem.agent.evaluate import FORMATS
 
     if name is not None and name not in FORMATS:
@@ -231,7 +231,7 @@ def chosen_format(name: str | None) -> str | None:
     return name
 
 
-def chosen_judge(kind: str | None) -> Any:
+def check_judge(kind: str | None) -> Any:
     from rubricem.agent.evaluate import JUDGES
 
     if kind is not None and kind not in JUDGES:

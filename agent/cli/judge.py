@@ -116,7 +116,7 @@ def evaluate(
     """
     report: Report
     if recorded is not None:
-        report = recorded_report(data, recorded)
+        report = report_verdicts(data, recorded)
     elif kind is not None:
         settings = load_settings(flags)
 
@@ -125,9 +125,7 @@ def evaluate(
             if sys.stderr.isatty():
                 click.echo(f"\r{done} of {total} verdicts", nl=done == total, err=True)
 
-        asked = judged_report(
-            model_of(settings), data, kind, orders, limit, settings.seed, out, tell
-        )
+        asked = run_judge(model_of(settings), data, kind, orders, limit, settings.seed, out, tell)
         report = asyncio.run(asked)
     else:
         raise SettingsError("No judge is named.", "Add --judge pairwise, or --recorded FILE.")
@@ -175,7 +173,7 @@ def score(
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     settings, gate = load_settings(flags), judging.pop("gated")
     found = find_run(run, settings.data_dir)
-    wanted = wanted_of(kind, judging, settings)
+    wanted = resolve_judge(kind, judging, settings)
     choice, stores = model_of(settings), stores_of(settings)
     replies = None if no_cache else stores.data_dir / "replies"
 
@@ -208,7 +206,7 @@ def messages_(
 
     settings = load_settings(flags)
     groups = list(conversation_groups(json_rows(read_text(file), str(file))))
-    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
+    standards = keep_standards(rubric, settings.data_dir) if rubric else ""
     found: list[dict[str, Any]] = []
 
     async def judge_them() -> None:
@@ -233,15 +231,15 @@ def messages_(
         click.echo(f"note: {note}", err=True)
 
 
-def wanted_of(kind: Kind, judging: Mapping[str, Any], settings: Settings) -> Wanted:
+def resolve_judge(kind: Kind, judging: Mapping[str, Any], settings: Settings) -> Wanted:
     """The judge of a kind by `judge_flags` but the gate; a file of standards is read and kept."""
     told = dict(judging)
     rubric = told.pop("rubric")
-    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
+    standards = keep_standards(rubric, settings.data_dir) if rubric else ""
     return Wanted(kind, rubric=standards, seed=settings.seed, **told)
 
 
-def kept_standards(path: Path, data_dir: Path) -> str:
+def keep_standards(path: Path, data_dir: Path) -> str:
     """The text of a file of standards, of which a copy is kept under the name it is judged by."""
     from rubricem.judge.relative import version_of
 
@@ -271,7 +269,7 @@ Told = Callable[[int, int], None]
 """how many verdicts there are, of how many"""
 
 
-def recorded_report(data: Path, recorded: Path) -> Report:
+def report_verdicts(data: Path, recorded: Path) -> Report:
     """What verdicts recorded on this data say."""
     held = read_labelled(data)
     if held.pairs:
@@ -280,10 +278,10 @@ def recorded_report(data: Path, recorded: Path) -> Report:
         return PairReport.of(data.name, judge, held.pairs, comparisons)
     marks = read_marks(recorded, _mark_names(held))
     judge = next(filter(None, (mark.judge for mark in marks)), recorded.stem)
-    return _marked_report(data, judge, held, marks)
+    return _report_marks(data, judge, held, marks)
 
 
-async def judged_report(
+async def run_judge(
     choice: PolicyChoice,
     data: Path,
     kind: ComparerKind,
@@ -311,7 +309,7 @@ async def judged_report(
             names = {pair.id for pair in pairs}
             compared = [c for c in kept.comparisons(held.pairs) if c.pair in names]
             tasks = tasks_of(pairs, orders, seed, compared)
-            tell = _kept_as_they_come(kept, told, len(compared), len(tasks))
+            tell = _keep_verdicts(kept, told, len(compared), len(tasks))
             compared += await compare_all(comparer, tasks, choice.at_once, lambda c: tell([c]))
             _check_any([c.winner is not None for c in compared], [c.reason for c in compared])
             return PairReport.of(data.name, kept.judge, pairs, compared)
@@ -322,13 +320,13 @@ async def judged_report(
         marks = [mark for mark in kept.marks(_mark_names(held)) if mark.item in names]
         known = {mark.item for mark in marks}
         left = [one for one in chosen if any(name not in known for name, _ in items_of(one))]
-        tell = _kept_as_they_come(kept, told, len(marks), sum(len(list(items_of(o))) for o in left))
+        tell = _keep_verdicts(kept, told, len(marks), sum(len(list(items_of(o))) for o in left))
         marks += await mark_all(checker, left, choice.at_once, tell)
         _check_any([mark.met is not None for mark in marks], [mark.reason for mark in marks])
-        return _marked_report(data, kept.judge, held, list({m.item: m for m in marks}.values()))
+        return _report_marks(data, kept.judge, held, list({m.item: m for m in marks}.values()))
 
 
-def _kept_as_they_come(
+def _keep_verdicts(
     kept: VerdictFile, told: Told, done: int, left: int
 ) -> Callable[[Sequence[LabelledComparison] | Sequence[LabelledMark]], None]:
     """Keeps verdicts, and tells how many there are beside those that were done before."""
@@ -342,7 +340,7 @@ def _kept_as_they_come(
     return keep
 
 
-def _marked_report(
+def _report_marks(
     data: Path, judge: str, held: LabelledData, marks: Sequence[LabelledMark]
 ) -> CriteriaReport | ListedReport:
     if held.criteria:

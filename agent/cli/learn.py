@@ -22,11 +22,11 @@ from rubricem.agent.learning.lessons import (
     LearnMark,
     Lesson,
     enter,
-    failed,
+    failed_lesson,
+    find_queued,
     keep_rating,
     models_of,
     open_learner,
-    queued,
     set_mark,
 )
 from rubricem.agent.learning.lessons import learn as learn_from
@@ -106,7 +106,7 @@ def learn(
     store = RunStore(load_settings(flags).data_dir)
     for thread in threads:
         store.load(thread)  # they must have ended
-    wanted = (list(dict.fromkeys(threads)) or queued(store, every=every))[:limit]
+    wanted = (list(dict.fromkeys(threads)) or find_queued(store, every=every))[:limit]
     printer = LessonPrinter(quiet=as_json)
     lessons = [] if skip else learn_all(store, wanted, flags, printer)
     for thread in wanted if skip else ():
@@ -151,7 +151,7 @@ def learn_with(setup: "Setup", threads: Sequence[str], printer: LessonPrinter) -
         printer.lesson(lesson)
 
     async def run() -> None:
-        with Interrupts(printer.aside).caught():
+        with Interrupts(printer.aside).catch():
             async with open_learner(setup, printer.doing) as learner:
                 for thread in threads:
                     keep(await learn_from(learner, thread))
@@ -160,7 +160,7 @@ def learn_with(setup: "Setup", threads: Sequence[str], printer: LessonPrinter) -
         asyncio.run(run())
     except RubricemError as error:
         for thread in threads[len(lessons) :]:
-            keep(failed(thread, error))
+            keep(failed_lesson(thread, error))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     return lessons
@@ -188,7 +188,7 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
 
 
 def _offer(store: RunStore, printer: LessonPrinter) -> None:
-    waiting = queued(store)
+    waiting = find_queued(store)
     said = f"{pluralise(len(waiting), 'run')} can be learnt from"
     if printer.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         click.echo(f"{said}: rubricem learn", err=True)

@@ -124,14 +124,14 @@ def setting_flags(*names: str) -> Callable[[Command], Command]:
     """Flags of settings, in this order."""
     known = {name: (said, kind) for name, said, kind in _FLAGS}
 
-    def flagged(command: Command) -> Command:
+    def add_flags(command: Command) -> Command:
         for name in reversed(names):
             said, kind = known[name]
             spelt, setting = "--" + name.replace("_", "-"), _SETTINGS.get(name, name)
             command = click.option(spelt, setting, help=said, **kind)(command)
         return command
 
-    return flagged
+    return add_flags
 
 
 _JUDGING = (
@@ -192,7 +192,7 @@ def read_text(file: Path) -> str:
         return lines.read()
 
 
-def confirmed(question: str, yes: bool) -> bool:
+def confirm(question: str, yes: bool) -> bool:
     """The answer of the person at the terminal; SettingsError if there is none to ask."""
     if not (yes or sys.stdin.isatty()):
         raise SettingsError(
@@ -204,9 +204,9 @@ def confirmed(question: str, yes: bool) -> bool:
 def print_json(value: dict[str, Any]) -> None:
     """With an escape for whatever a terminal would obey or not show."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
-    click.echo("".join(c if c.isprintable() or c in "\n " else _escaped(c) for c in text))
+    click.echo("".join(c if c.isprintable() or c in "\n " else _escape(c) for c in text))
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     code = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{code[at : at + 4]}" for at in range(0, len(code), 4))

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
-from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, CommandGroup, confirmed, print_json
+from rubricem.agent.cli.options import AS_JSON, REPORT_OUT, YES, CommandGroup, confirm, print_json
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import Labels, RunStore, labels_of, set_labels
@@ -224,7 +224,7 @@ def rm(threads: Sequence[str], yes: bool) -> None:
         for sentence in depends.told():
             click.echo(f"{'':14}{one_line(sentence)}")
     these = "it" if len(threads) == 1 else f"these {len(threads)}"
-    if not confirmed(f"Delete {these} for good?", yes):
+    if not confirm(f"Delete {these} for good?", yes):
         click.echo("nothing was deleted")
         return
     for thread in threads:

@@ -59,7 +59,7 @@ class Interrupts:
     _last_resort: threading.Timer | None = None
 
     @contextmanager
-    def caught(self, *also: signal.Signals) -> Iterator[None]:
+    def catch(self, *also: signal.Signals) -> Iterator[None]:
         """Handle ^C in the running loop, and other signals with the same effect.
 
         A loop outside the main thread receives none.
@@ -77,7 +77,7 @@ class Interrupts:
         finally:
             for each in heard:
                 loop.remove_signal_handler(each)
-        self.survived()
+        self.finish()
 
     @contextmanager
     def running(self) -> Iterator[asyncio.Event]:
@@ -89,7 +89,7 @@ class Interrupts:
             self._running = False
 
     @contextmanager
-    def left_to(self, cancelled: bool) -> Iterator[None]:
+    def leave_to_person(self, cancelled: bool) -> Iterator[None]:
         """A person is asked: ^C then cancels, or belongs to another program in the terminal."""
         before = self._running, self._ignored
         self._running, self._ignored = False, not cancelled
@@ -98,7 +98,7 @@ class Interrupts:
         finally:
             self._running, self._ignored = before
 
-    def survived(self) -> None:
+    def finish(self) -> None:
         """The cancelled work has ended, and the process continues."""
         if self._last_resort:
             self._last_resort.cancel()
@@ -130,7 +130,7 @@ def leave_by_force(status: int, tell: Callable[[], None] = lambda: None) -> thre
     return timer
 
 
-async def edited_in_place(path: Path) -> str:
+async def edit_in_place(path: Path) -> str:
     """Open the file and wait until the editor ends; returns what went wrong, or ""."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or shutil.which("vi")
     if not editor:
@@ -147,7 +147,7 @@ async def edited_in_place(path: Path) -> str:
 
 
 @contextmanager
-def shown_doing(doing: str, *, quiet: bool = False) -> Iterator[Tell]:
+def show_progress(doing: str, *, quiet: bool = False) -> Iterator[Tell]:
     """Show on a terminal what is being done, followed by the latest progress message."""
     from rich.console import Console
     from rich.markup import escape
@@ -177,7 +177,7 @@ class TerminalPerson:
         self._interrupts = interrupts
 
     async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        with self._interrupts.left_to(cancelled=True):
+        with self._interrupts.leave_to_person(cancelled=True):
             if asked["ask"] == "clarify":
                 return {"text": await self._line(f"\n{one_line(asked['doubt'])}\n(empty: skip) ")}
             return await self._plan(ShownPlan.model_validate(asked))
@@ -190,7 +190,7 @@ class TerminalPerson:
                 return {"verdict": "approve"}
             if said in ("r", "reject", "n", "no"):
                 return {"verdict": "reject", "reason": await self._line("Why? (may be empty) ")}
-            if said in ("e", "edit") and (edited := await self._edited(plan)) is not None:
+            if said in ("e", "edit") and (edited := await self._edit(plan)) is not None:
                 return {"verdict": "edit", "plan": edited.model_dump(mode="json")}
 
     async def _line(self, prompt: str) -> str:
@@ -208,13 +208,13 @@ class TerminalPerson:
             raise asyncio.CancelledError
         return line.rstrip("\n")
 
-    async def _edited(self, plan: ShownPlan) -> ShownPlan | None:
+    async def _edit(self, plan: ShownPlan) -> ShownPlan | None:
         """The plan as saved by the editor; None if it cannot be used, after saying so."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "plan.md")
             path.write_text(plan.text(), encoding="utf-8")
-            with self._interrupts.left_to(cancelled=False):
-                failed = await edited_in_place(path)
+            with self._interrupts.leave_to_person(cancelled=False):
+                failed = await edit_in_place(path)
             text = path.read_text(encoding="utf-8", errors="replace")
         edited = ShownPlan.read(text)
         if failed or not edited.rubric:

@@ -37,7 +37,7 @@ import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirmed
+from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirm
 from rubricem.agent.settings import FILE_NAME, Settings, load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -64,7 +64,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 
 @contextmanager
-def untouched(data_dir: Path) -> Iterator[None]:
+def lock_data(data_dir: Path) -> Iterator[None]:
     """Nobody else works on the directory meanwhile; SettingsError if somebody does."""
     busy = SettingsError(f"rubricem serve is using {data_dir}.", "End it first.")
     with hold_lock(data_dir / LOCK, busy):
@@ -206,7 +206,7 @@ def restore(file: Path, yes: bool) -> None:
     """Bring back what `rubricem backup` wrote into FILE; what is there now is moved aside."""
     data_dir = load_settings().data_dir
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with untouched(data_dir):
+    with lock_data(data_dir):
         staged = Path(tempfile.mkdtemp(dir=data_dir, prefix=STAGED))
         try:
             found, made = unpack(file, staged)
@@ -214,7 +214,7 @@ def restore(file: Path, yes: bool) -> None:
             click.echo(f"{file} was made {made} and holds {pluralise(len(found), 'file')}.")
             if not KEYS.isdisjoint(found):
                 click.echo(KNOWN_TO_OTHERS)
-            if held and not confirmed(f"Replace the contents of {data_dir} with it?", yes):
+            if held and not confirm(f"Replace the contents of {data_dir} with it?", yes):
                 click.echo("nothing was changed")
                 return
             aside = data_dir / f"{ASIDE}{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -299,7 +299,7 @@ def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
             if entry.name == MANIFEST:
                 listed = _manifest(entry, read, wrong)
             else:
-                found[entry.name] = _unpacked(entry, read, folder, wrong)
+                found[entry.name] = _unpack(entry, read, folder, wrong)
         made = json.loads(listed)
         if made["format"] > FORMAT:
             version = one_line(str(made["version"]), MOST_SHOWN)
@@ -357,7 +357,7 @@ def _manifest(entry: tarfile.TarInfo, read: IO[bytes], wrong: SettingsError) -> 
     return b"".join(iter(lambda: read.read(1 << 16), b""))
 
 
-def _unpacked(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: SettingsError) -> str:
+def _unpack(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: SettingsError) -> str:
     """Write one file; returns its hash."""
     if entry.size > shutil.disk_usage(folder).free - SPARED:
         raise StoreError(
@@ -425,10 +425,10 @@ def uninstall(keep_data: bool, keep_weights: bool, yes: bool) -> None:
     if not found:
         click.echo(f"Nothing is kept here. {last}")
         return
-    if not confirmed("Remove all of this for good?", yes):
+    if not confirm("Remove all of this for good?", yes):
         click.echo("nothing was removed")
         return
-    with untouched(settings.data_dir):
+    with lock_data(settings.data_dir):
         for each in found:
             with writable(each.path):
                 shutil.rmtree(each.path) if each.path.is_dir() else each.path.unlink()
@@ -453,7 +453,7 @@ def models() -> None:
 def list_() -> None:
     """List the weights known by name and those fetched from the hub."""
     store = _weights()
-    for row in store.listed():
+    for row in store.list_weights():
         weights = row.weights
         names = ", ".join((weights.name, *weights.aliases))
         size = f"{weights.size / 1e6:,.0f} MB"
@@ -465,7 +465,7 @@ def list_() -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
-    with shown_fetch(name) as on_progress:
+    with show_fetch(name) as on_progress:
         folder = asyncio.run(_weights(on_progress).fetch_named(name))
     click.echo(f"{name} is in {folder}")
 
@@ -474,7 +474,7 @@ def fetch(name: str) -> None:
 @click.argument("name", required=False)
 def check(name: str | None) -> None:
     """Hash the weights again: NAME, or all that are on disk."""
-    with shown_fetch(name or "weights") as on_progress:
+    with show_fetch(name or "weights") as on_progress:
         checked = _weights(on_progress).check(name)
     for weights, damage in checked:
         verdict = "damaged" if damage else f"whole (SHA-256 {weights.files[0].sha256})"
@@ -492,7 +492,7 @@ def remove(name: str) -> None:
 
 
 @contextmanager
-def shown_fetch(name: str, console: Console | None = None) -> Iterator[OnProgress]:
+def show_fetch(name: str, console: Console | None = None) -> Iterator[OnProgress]:
     """An `OnProgress` that draws; it draws nothing if nothing has to be fetched."""
     console = console or Console(stderr=True)
     if not console.is_terminal:

@@ -101,7 +101,7 @@ class ClaimLine(BaseModel, coerce_numbers_to_str=True):
             "id": row.get("id", (row.get("meta") or {}).get("id", "")),
         })  # fmt: skip
 
-    def labelled(self) -> LabelledClaim:
+    def build(self) -> LabelledClaim:
         first, *rest = self.evidence or [""]
         title = first.removeprefix(TITLE) if first.startswith(TITLE) else ""
         text = "\n".join(rest if title else self.evidence)
@@ -167,7 +167,7 @@ class ClaimSet:
         found: dict[str, LabelledClaim] = {}
         for place, row in enumerate(rows_of(path, "claim", _LINE), start=1):
             try:
-                one = ClaimLine.of(row).labelled()
+                one = ClaimLine.of(row).build()
             except (ValidationError, ValueError) as error:
                 why = first_fault(error) if isinstance(error, ValidationError) else str(error)
                 raise StoreError(
@@ -249,11 +249,12 @@ class ClaimSet:
 def best_threshold(scored: Sequence[tuple[bool, float]]) -> float:
     """The threshold of "supported" with the highest balanced accuracy."""
     return max(
-        {s for _, s in scored}, key=lambda at: (balanced([(y, s >= at) for y, s in scored]), at)
+        {s for _, s in scored},
+        key=lambda at: (balanced_accuracy([(y, s >= at) for y, s in scored]), at),
     )
 
 
-def balanced(said: Sequence[tuple[bool, bool]]) -> float:
+def balanced_accuracy(said: Sequence[tuple[bool, bool]]) -> float:
     """Balanced accuracy of (label, verdict); for one class alone its share."""
     return statistics.fmean(statistics.fmean(each) for each in _classes(said))
 
@@ -275,7 +276,7 @@ def _accuracies(said: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     right = {wanted: [v == y for y, v in said if y is wanted] for wanted in (True, False)}
     return {
         "n": len(said),
-        "balanced_accuracy": round(balanced(said), 4),
+        "balanced_accuracy": round(balanced_accuracy(said), 4),
         "low": round(draws[round(0.025 * (DRAWS - 1))], 4),
         "high": round(draws[round(0.975 * (DRAWS - 1))], 4),
         "supported_right": round(sum(right[True]) / max(len(right[True]), 1), 4),

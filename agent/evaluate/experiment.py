@@ -120,7 +120,7 @@ class Experiment:
             "limits": {name: template[name] for name in shaping},
             "budgets": asdict(self.setup.budgets),
             "answer_format": self.answer_format or "auto",
-            "searched": searched_of(self.search_tool),
+            "searched": describe_search(self.search_tool),
             "judge": self.judge
             and f"{self.judge} by {(self.judge_model or self.setup.model).name}",
         }
@@ -165,7 +165,7 @@ class Experiment:
                 return [rows.held[q.id, arm.name] for q, arm in wanted]
 
 
-def searched_of(tool: SearchTool | None) -> str:
+def describe_search(tool: SearchTool | None) -> str:
     """What is searched, if not the sources of the settings; a corpus by its content."""
     if tool is None:
         return ""

@@ -166,15 +166,15 @@ def evidence_recall(gold: Sequence[str], sources: Sequence[Source]) -> float | N
     if not gold:
         return None
     held = {
-        _folded(name)
+        _fold(name)
         for source in sources
         for name in (source.title, source.place, source.location, *source.copies)
     }
-    held |= {_folded(source.location.rstrip("/").rpartition("/")[2]) for source in sources}
-    return sum(_folded(title) in held for title in gold) / len(gold)
+    held |= {_fold(source.location.rstrip("/").rpartition("/")[2]) for source in sources}
+    return sum(_fold(title) in held for title in gold) / len(gold)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return " ".join(name.casefold().split())
 
 

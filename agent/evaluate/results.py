@@ -181,7 +181,7 @@ def text_table(told: Mapping[str, Any]) -> list[str]:
     for name, label in LABELS.items():
         values = [arm["all"][name] for arm in arms.values()]
         if any(value is not None for value in values):
-            cells.append([f"{label:{width}}", *(shown(name, value) for value in values)])
+            cells.append([f"{label:{width}}", *(format_figure(name, value) for value in values)])
     sizes = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     lines = [
         "  ".join([row[0], *(f"{c:>{s}}" for c, s in zip(row[1:], sizes[1:], strict=True))])
@@ -200,7 +200,7 @@ def difference_text(one: Mapping[str, Any]) -> str:
     )
 
 
-def shown(name: str, value: float | int | None) -> str:
+def format_figure(name: str, value: float | int | None) -> str:
     """A figure as a reader sees it."""
     if value is None:
         return "-"
@@ -249,7 +249,7 @@ def results_page(
         "evaluation_page.html",
         told=told,
         labels=LABELS,
-        shown=shown,
+        shown=format_figure,
         difference_text=difference_text,
         answers=answers,
         stages={thread: stage_texts(run) for thread, run in runs.items()},

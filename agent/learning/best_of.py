@@ -34,7 +34,7 @@ async def ask_best(
     """The best of `count` runs, which are the threads THREAD-1, THREAD-2, ..."""
     tell = tell_to(listener)
     setup = await settle(setup, thread, tell)
-    asks = _seeded(replace(setup.template, question=question), count)
+    asks = _seed_runs(replace(setup.template, question=question), count)
     for ask, name in zip(asks, _names(thread, count), strict=True):
         reserve(replace(setup, template=ask), name, question)
     async with open_researcher(setup, tell) as researcher:
@@ -59,7 +59,7 @@ async def ask_among(
     runs = []
     for number, name in enumerate(_names(thread, count), start=1):
         tell(f"run {number} of {count}")
-        runs.append(await researcher.ask(_seeded(ask, count)[number - 1], name, listener))
+        runs.append(await researcher.ask(_seed_runs(ask, count)[number - 1], name, listener))
     best = await _best(setup, runs, researcher.policy.reader, tell)
     for run in runs:
         if run is not best:
@@ -71,7 +71,7 @@ def _names(thread: str, count: int) -> list[str]:
     return [f"{thread}-{number}" for number in range(1, count + 1)]
 
 
-def _seeded(ask: Ask, count: int) -> list[Ask]:
+def _seed_runs(ask: Ask, count: int) -> list[Ask]:
     """The same question with a separate seed for each run."""
     return [replace(ask, seed=(ask.seed + number) % 2**32) for number in range(count)]
 

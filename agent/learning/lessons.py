@@ -129,7 +129,7 @@ def enter(store: RunStore, trajectory: Trajectory) -> str:
     return ""
 
 
-def queued(
+def find_queued(
     store: RunStore, *, every: bool = False, settled: dict[str, int] | None = None
 ) -> list[str]:
     """Threads of the waiting runs, the oldest first.
@@ -201,7 +201,7 @@ class Lesson(Value):
     score: float | None = None
 
 
-def failed(thread: str, error: RubricemError) -> Lesson:
+def failed_lesson(thread: str, error: RubricemError) -> Lesson:
     said = f"nothing was learnt from this run: {error.told()}"
     return Lesson(thread=thread, outcome="queued", said=said)
 
@@ -296,7 +296,7 @@ async def learn(learner: RunLearner, thread: str) -> Lesson:
         with closing(journal):
             return await _learn(learner, store, trajectory, journal)
     except RubricemError as error:
-        return failed(thread, error)
+        return failed_lesson(thread, error)
 
 
 async def _learn(
@@ -501,11 +501,11 @@ async def _lesson(thread: str, learn: Learn) -> Lesson:
     try:
         return await learn()
     except RubricemError as error:
-        return failed(thread, error)
+        return failed_lesson(thread, error)
     except Exception as error:
         # Nobody awaits this: a fault that is not told here is told nowhere.
         logging.getLogger(__name__).error("learning from %s", thread, exc_info=error)
-        return failed(thread, RubricemError(f"rubricem itself failed: {error!r}"))
+        return failed_lesson(thread, RubricemError(f"rubricem itself failed: {error!r}"))
 
 
 def keep_rating(store: RunStore, thread: str, score: int, comment: str = "") -> str:
@@ -519,6 +519,6 @@ def keep_rating(store: RunStore, thread: str, score: int, comment: str = "") -> 
     if (folder / WRITTEN).exists():
         set_mark(folder, LearnMark(reason="it was rated after it had been learnt from"))
         return "It was learnt from before the rating; it waits again: rubricem learn"
-    if thread in queued(store):
+    if thread in find_queued(store):
         return "It waits to be learnt from, with the rating: rubricem learn"
     return f"It does not wait to be learnt from; to do so: rubricem learn {thread}"

@@ -147,7 +147,7 @@ class Reflector:
         least = self.judge.minimum if self.minimum is None else self.minimum
         marked = mark_best(scored, least)
         read = dict.fromkeys(source.text for source in (*trajectory.sources, *earlier))
-        best = accepted(
+        best = accept(
             marked,
             self.policy.name,
             self.policy.version,
@@ -198,7 +198,7 @@ def mark_best(
     ]
 
 
-def accepted(
+def accept(
     candidates: Sequence[ReflectionCandidate],
     policy: str = "",
     policy_version: str = "",
@@ -265,13 +265,13 @@ async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segmen
 
 def message(trajectory: Trajectory, characters: int) -> str:
     """The question and the run, the run cut to about so many characters."""
-    run = harmless(shortened(trajectory, characters))
+    run = harmless(shorten(trajectory, characters))
     question = harmless(trajectory.question)
     form = template("reflect_form")
     return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
 
 
-def shortened(trajectory: Trajectory, characters: int) -> str:
+def shorten(trajectory: Trajectory, characters: int) -> str:
     """What was written after the question, in at most `characters` where that can be."""
     pieces = [(s.author, s.stage, s.text) for s in trajectory.segments if s.kept and s.stage]
     text = "".join(text for *_, text in pieces)

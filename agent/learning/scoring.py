@@ -88,7 +88,7 @@ class Supported(Rubric):
         return sum(held) / len(held) if held else 0.0
 
 
-def gated() -> Compositions:
+def gate_scores() -> Compositions:
     """The judge's score for a stage of whole form, and for an answer whose citations hold.
 
     A stage of whole form of which the judge has nothing to say, as one of whole answers has not, is
@@ -125,7 +125,7 @@ async def open_group_judge(
         if replies:
             model = journal_calls(model, KeptCalls(ReplyStore(replies)))
         judge = group_judge(model, replace(wanted, chain=choice.chain))
-        yield ComposedJudge(judge, gated()) if gate else judge
+        yield ComposedJudge(judge, gate_scores()) if gate else judge
 
 
 FILE = "judgement.json"

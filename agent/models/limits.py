@@ -516,7 +516,7 @@ class Server:
             again=True,
         )
 
-    def refused(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
+    def refusal(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure for an HTTP status and the server's words."""
         if status in (401, 403):
             return self._key_refusal(status)

@@ -193,7 +193,7 @@ class ModelServer:
     def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
         """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
         if isinstance(error, APIStatusError):
-            return self.server.refused(
+            return self.server.refusal(
                 error.status_code, complaint_of(error.body), error.response.headers
             )
         if isinstance(error, _BROKEN):
@@ -208,8 +208,8 @@ class ModelServer:
         complaint, error = complaint_of(event), event["error"]
         code = str(error.get("code") or "") if isinstance(error, Mapping) else ""
         if code.isdigit():
-            return self.server.refused(int(code), complaint, {})
-        failed = self.server.refused(400, complaint, {})
+            return self.server.refusal(int(code), complaint, {})
+        failed = self.server.refusal(400, complaint, {})
         return failed if "context" in str(failed) else self.server.cut(complaint)
 
     def _options(self, seconds: float | None) -> Any:

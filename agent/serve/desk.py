@@ -313,7 +313,7 @@ class Lessons:
         try:
             why = await asyncio.to_thread(lessons.enter, self._store, trajectory)
         except RubricemError as error:
-            self._queue.lessons.append(lessons.failed(trajectory.thread, error))
+            self._queue.lessons.append(lessons.failed_lesson(trajectory.thread, error))
             return
         if not why and self.at_once and self._is_ours(trajectory.thread):
             self._queue.put(trajectory.thread, partial(self._learn, trajectory.thread))
@@ -363,7 +363,7 @@ class Lessons:
 
     def _waiting(self) -> tuple[list[str], list[str]]:
         """Waiting runs: those of this model, and the others."""
-        waiting = lessons.queued(self._store, settled=self._settled)
+        waiting = lessons.find_queued(self._store, settled=self._settled)
         own = [run for run in waiting if self._is_ours(run)]
         return own, [run for run in waiting if run not in set(own)]
 

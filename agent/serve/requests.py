@@ -35,7 +35,7 @@ from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, limits_of
-from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, offered_models, setup_of
+from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, models_on_offer, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -178,7 +178,7 @@ class RunAsked(BudgetsAsked):
             exclude_none=True, exclude={"question", "thread", "format", "source", "model"}
         )
         if self.model is not None:
-            offered = offered_models(settings)
+            offered = models_on_offer(settings)
             if self.model not in offered:
                 raise SettingsError(
                     f"The model {self.model!r} is not offered by this server.",
@@ -297,7 +297,7 @@ def settings_of_run(
     kept["source"] = tuple(kept.get("source", settings.source))
     given = budgets.model_dump(exclude_none=True) if budgets else {}
     settings = settings.model_copy(update={**kept, **limits_of(request), **given})
-    for offered in offered_models(settings).values():
+    for offered in models_on_offer(settings).values():
         asked = settings.model_copy(update=offered)
         now = choices_of(asked)
         if all(now.get(name) == value for name, value in choices.items()):

@@ -66,7 +66,7 @@ from rubricem.agent.settings import (
     meanings,
     settings_file,
 )
-from rubricem.agent.settings.door import offered_models
+from rubricem.agent.settings.door import models_on_offer
 from rubricem.agent.settings.trust import PASSWORD
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
@@ -583,7 +583,7 @@ class _Server:
         return {
             "version": version("rubricem"),
             "model": policy.name if policy else model,
-            "models": list(offered_models(settings)),
+            "models": list(models_on_offer(settings)),
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
             "formats": [each.value for each in AnswerFormat],

@@ -299,7 +299,7 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     Raises SettingsError that names the invalid flag, variable or file, and what is allowed.
     """
     try:
-        return _loaded(flags)
+        return _load(flags)
     except RuntimeError as cause:
         raise SettingsError(
             "This user has no home directory.",
@@ -318,7 +318,7 @@ def _address(value: str) -> str:
     return value.strip().rstrip("/")
 
 
-def _loaded(flags: Mapping[str, Any] | None) -> Settings:
+def _load(flags: Mapping[str, Any] | None) -> Settings:
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for name, value, origin in _layers(flags or {}):
@@ -343,7 +343,7 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
         said = {name: v for name, v in values.items() if origins[name] == str(local)}
         if not foreign and settings.base_url is not None:
             said.pop("model", None)  # a word to the user's own server
-        _untrusted(said, settings, local).require()
+        _find_untrusted(said, settings, local).require()
     refuse_strangers(settings.data_dir)
     settings._origins.update(origins)
     return settings
@@ -352,10 +352,10 @@ def _loaded(flags: Mapping[str, Any] | None) -> Settings:
 @cache
 def meanings() -> dict[str, str]:
     """The docstring below each setting, as one line."""
-    return dict(documented(Settings))
+    return dict(field_docs(Settings))
 
 
-def documented(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+def field_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
     """Each field of a model with a docstring below it, and that docstring as one line."""
     [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
     assert isinstance(written, ast.ClassDef)
@@ -423,10 +423,10 @@ def local_wishes() -> Untrusted | None:
         settings = Settings(**said)
     except ValidationError as cause:
         raise _explain(cause, said, dict.fromkeys(said, str(path))) from cause
-    return _untrusted(said, settings, path)
+    return _find_untrusted(said, settings, path)
 
 
-def _untrusted(said: Mapping[str, Any], settings: Settings, path: Path) -> Untrusted:
+def _find_untrusted(said: Mapping[str, Any], settings: Settings, path: Path) -> Untrusted:
     return Untrusted.of(said, {name: getattr(settings, name) for name in said}, path)
 
 

@@ -19,7 +19,7 @@ from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
 from rubricem.agent.transcript.question import Ask, Budgets
-from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, known
+from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
 from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Decoding
@@ -72,13 +72,13 @@ def setup_of(settings: Settings) -> Setup:
         ),
         stores=stores_of(settings),
         memory=settings.memory,
-        memory_items=recalled_by(settings, model),
+        memory_items=recall_kinds(settings, model),
         similarity_floor=settings.similarity_floor,
         least_reflection_score=settings.least_reflection_score,
         reflection_tokens=settings.reflection_tokens,
         verify=settings.verify,
         checker=settings.checker,
-        checkpoints=_revealed(settings.checkpoints),
+        checkpoints=_reveal(settings.checkpoints),
         tracing=settings.tracing,
         choices=choices_of(settings),
     )
@@ -86,7 +86,7 @@ def setup_of(settings: Settings) -> Setup:
 
 def service_keys(settings: Settings) -> dict[str, str]:
     """The keys of search services that are set, by the sources' names."""
-    found = {name: _revealed(getattr(settings, name)) for name in SERVICE_KEYS}
+    found = {name: _reveal(getattr(settings, name)) for name in SERVICE_KEYS}
     return {name.removesuffix("_key"): key for name, key in found.items() if key}
 
 
@@ -99,9 +99,9 @@ def with_default_source(settings: Settings) -> Settings:
 
 def model_of(settings: Settings) -> PolicyChoice:
     """The model that the settings name; raises SettingsError if its key is missing."""
-    key = _revealed(settings.api_key)
+    key = _reveal(settings.api_key)
     if settings.base_url is not None:
-        return _served(settings, settings.base_url, key)
+        return _server_choice(settings, settings.base_url, key)
     if settings.model is None or is_embedded(settings.model):
         return EmbeddedChoice(
             settings.model or DEFAULT_MODEL,
@@ -117,10 +117,10 @@ def model_of(settings: Settings) -> PolicyChoice:
             "Name its server with --base-url, or set OPENAI_API_KEY to ask OpenAI's; "
             "the embedded models are 1.5b and 0.5b.",
         )
-    return _served(settings, OPENAI_URL, key)
+    return _server_choice(settings, OPENAI_URL, key)
 
 
-def offered_models(settings: Settings) -> dict[str, dict[str, str | None]]:
+def models_on_offer(settings: Settings) -> dict[str, dict[str, str | None]]:
     """The models that a question may name, the server's own first, with the settings of each.
 
     Only "" if another server would have to list them. Looks for files.
@@ -135,7 +135,7 @@ def offered_models(settings: Settings) -> dict[str, dict[str, str | None]]:
         named += [each.name for each in fetched if each.files[0].path.endswith(".gguf")]
     found: dict[str, dict[str, str | None]] = {}
     for name in named:
-        weights = known(name)
+        weights = lookup(name)
         server = None if weights else settings.base_url
         found.setdefault(weights.name if weights else name, {"model": name, "base_url": server})
     first = next(iter(found))
@@ -153,11 +153,11 @@ def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
         name = DEFAULT_MODEL if _is_small(model) else None
     if name is None or name == model.name:
         return model
-    server = None if known(name) else settings.base_url
+    server = None if lookup(name) else settings.base_url
     return model_of(settings.model_copy(update={"model": name, "base_url": server}))
 
 
-def recalled_by(settings: Settings, model: PolicyChoice) -> RecalledKinds:
+def recall_kinds(settings: Settings, model: PolicyChoice) -> RecalledKinds:
     """What is recalled for a model: no lessons for the smaller embedded one, unless somebody wants
     them, since they slow it down and answer nothing (`benchmarks.bank_effect`).
     """
@@ -166,13 +166,16 @@ def recalled_by(settings: Settings, model: PolicyChoice) -> RecalledKinds:
 
 def _is_small(model: PolicyChoice) -> bool:
     """Whether it is an embedded model smaller than the default one."""
-    return model.embedded and known(model.name) not in (None, known(DEFAULT_MODEL))
+    return model.embedded and lookup(model.name) not in (
+        None,
+        lookup(DEFAULT_MODEL),
+    )
 
 
 def is_embedded(model: str) -> bool:
     """Whether the name can only be of weights that run in this process."""
     return (
-        known(model) is not None
+        lookup(model) is not None
         or model.lower().endswith(".gguf")
         or model.startswith(("/", "./", "../", "~"))
         or _HUB_NAME.fullmatch(model) is not None
@@ -180,7 +183,7 @@ def is_embedded(model: str) -> bool:
     )
 
 
-def _served(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
+def _server_choice(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
     return ServerChoice(
         settings.model,
         base_url,
@@ -244,6 +247,6 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}
 
 
-def _revealed(secret: Any) -> str | None:
+def _reveal(secret: Any) -> str | None:
     value: str | None = secret.get_secret_value() if secret else None
     return value

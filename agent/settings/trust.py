@@ -19,7 +19,7 @@ import click
 import platformdirs
 
 from rubricem.agent.models.limits import Endpoint
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.parts import parts_of
 from rubricem.memory.text import one_line
@@ -66,9 +66,9 @@ def _acts(name: str, value: Any, meant: Mapping[str, Any], folder: Path) -> bool
             "model" | "models"
         ):  # what is fetched, read or paid for; to a named server it is a word
             names = (value,) if name == "model" else value
-            return meant.get("base_url") is None and not all(known(each.strip()) for each in names)
+            return meant.get("base_url") is None and not all(lookup(each.strip()) for each in names)
         case "reflect_model":
-            return known(value) is None
+            return lookup(value) is None
         case "source":
             return any(_lies_outside(each, folder) for each in value)
         case "memory":
@@ -98,7 +98,9 @@ class Untrusted:
     def of(cls, said: Mapping[str, Any], meant: Mapping[str, Any], path: Path) -> "Untrusted":
         """`said`: the values in the file; `meant`: the values in force (see `acting`)."""
         wanted = {name: said[name] for name in acting(meant, path.parent)}
-        kept = _kept().read_text(encoding="ascii").split() if wanted and _kept().exists() else ()
+        kept = (
+            _folder().read_text(encoding="ascii").split() if wanted and _folder().exists() else ()
+        )
         return cls(path, {n: v for n, v in wanted.items() if _digest(n, v, path) not in kept})
 
     def require(self) -> None:
@@ -107,7 +109,7 @@ class Untrusted:
             return
         if sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty():
             try:
-                yes = click.confirm(f"{self.shown()}\nMay it?", err=True)
+                yes = click.confirm(f"{self.describe()}\nMay it?", err=True)
             except click.Abort:
                 yes = False
             if yes:
@@ -119,7 +121,7 @@ class Untrusted:
             "Look at it; then allow it by `rubricem trust`, or remove it from the file.",
         )
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """For a person: without keys, and without anything that a terminal would obey."""
         lines = [f"{one_line(str(self.path))} acts outside of its folder:"]
         for name, value in self.wanted.items():
@@ -137,7 +139,7 @@ class Untrusted:
 
     def keep(self) -> None:
         """Store a person's consent."""
-        place = _kept()
+        place = _folder()
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -150,7 +152,7 @@ class Untrusted:
             ) from error
 
 
-def _kept() -> Path:
+def _folder() -> Path:
     # Not in `data_dir`, which the file itself may name.
     return platformdirs.user_data_path("rubricem", appauthor=False) / "trusted"
 

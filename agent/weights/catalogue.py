@@ -72,7 +72,7 @@ class Weights:
     """whether its yes or no on a claim improves on the rules alone, as measured"""
 
     @classmethod
-    def recorded(cls, folder: Path) -> Self | None:
+    def from_record(cls, folder: Path) -> Self | None:
         """The weights that a folder's record names; None without a readable record."""
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -118,7 +118,7 @@ def catalogue() -> tuple[Weights, ...]:
     )
 
 
-def known(name: str) -> Weights | None:
+def lookup(name: str) -> Weights | None:
     """The catalogue's weights of that name or alias, ignoring case."""
     wanted = name.lower()
     return next((w for w in catalogue() if wanted in (w.name, *w.aliases)), None)

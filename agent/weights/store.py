@@ -58,7 +58,7 @@ from rubricem.agent.weights.catalogue import (
     WeightFile,
     Weights,
     catalogue,
-    known,
+    lookup,
     unseen,
     verify,
 )
@@ -125,10 +125,10 @@ class WeightsStore:
         self.directory = directory or weights_dir()
         self._on_progress = on_progress
 
-    def listed(self) -> list[ListedWeights]:
+    def list_weights(self) -> list[ListedWeights]:
         """The catalogue, then all other weights fetched from the hub. Nothing is hashed."""
         rows = []
-        for weights in (*catalogue(), *self._fetched()):
+        for weights in (*catalogue(), *self._find_fetched()):
             folder = self.directory / weights.folder
             state = "partial" if os.path.exists(f"{folder}.partial") else "not fetched"
             if os.path.exists(folder):
@@ -138,23 +138,25 @@ class WeightsStore:
             rows.append(ListedWeights(weights, folder, state))
         return rows
 
-    def _fetched(self) -> list[Weights]:
+    def _find_fetched(self) -> list[Weights]:
         """Fetched weights that are not in the catalogue, the latest first."""
         records = self.directory.glob(f"*/{RECORD}")
         latest = sorted(records, key=lambda path: -path.stat().st_mtime_ns)
         found = [
-            Weights.recorded(path.parent) for path in latest if path.parent.suffix != ".partial"
+            Weights.from_record(path.parent) for path in latest if path.parent.suffix != ".partial"
         ]
-        return [weights for weights in found if weights is not None and known(weights.name) is None]
+        return [
+            weights for weights in found if weights is not None and lookup(weights.name) is None
+        ]
 
     def on_hand(self, repo: str, file: str | None = None) -> Weights | None:
         """The weights of a repository in the catalogue or on disk, without a look-up on the hub."""
-        every = (*catalogue(), *self._fetched())
+        every = (*catalogue(), *self._find_fetched())
         return next((w for w in every if w.repo == repo and file in (None, w.files[0].path)), None)
 
     def check(self, name: str | None = None) -> list[tuple[Weights, WeightsError | None]]:
         """Hash the weights of one name again, or all on disk; each with its damage, if any."""
-        rows = self.listed()
+        rows = self.list_weights()
         if name is None:
             rows = [row for row in rows if row.state in ("here", "damaged")]
         else:
@@ -173,7 +175,7 @@ class WeightsStore:
 
     def remove(self, name: str) -> int:
         """Delete the weights of a name, whole or partial, of any hash; returns the bytes freed."""
-        weights = known(name)
+        weights = lookup(name)
         stem, file = (weights.name, None) if weights else _hub_name(name)
         stem = stem.replace("/", "--")
         freed = 0
@@ -181,7 +183,7 @@ class WeightsStore:
             # Not of a model whose name only begins like this one's.
             if not re.fullmatch(re.escape(stem) + r"-[0-9a-f]{12}(\.partial)?", folder.name):
                 continue
-            held = Weights.recorded(folder)
+            held = Weights.from_record(folder)
             if file is None or (held is not None and held.files[0].path == file):
                 freed += _bytes_in(folder)
                 shutil.rmtree(folder)
@@ -189,10 +191,10 @@ class WeightsStore:
 
     async def model(self, name: str = DEFAULT_MODEL) -> Path:
         """The GGUF file of a name, fetched if it is not on disk."""
-        weights = known(name)
+        weights = lookup(name)
         path = Path(name).expanduser()
         if weights is None and os.path.isfile(path):
-            return await asyncio.to_thread(_checked_foreign, path)
+            return await asyncio.to_thread(_check_foreign, path)
         if weights is None and name.endswith(".gguf") and ":" not in name:
             raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
         if weights is None:
@@ -202,7 +204,7 @@ class WeightsStore:
             message = f"{weights.name} is an embedder and writes no text."
             raise SettingsError(message, "Name a model.")
         found = await self.obtain(weights) / weights.files[0].path
-        return await asyncio.to_thread(_checked_gguf if known(name) else _checked_foreign, found)
+        return await asyncio.to_thread(_check_gguf if lookup(name) else _check_foreign, found)
 
     async def model_files(self, name: str) -> ModelFiles:
         """The files of a model's name, or of a checkpoint with its base weights.
@@ -228,7 +230,7 @@ class WeightsStore:
     @staticmethod
     async def base_sha256(name: str, path: Path) -> str:
         """The hash of a model's weights; those of the catalogue were verified when resolved."""
-        weights = known(name)
+        weights = lookup(name)
         return weights.files[0].sha256 if weights else await asyncio.to_thread(hash_of, path)
 
     async def embedder(self, name: str = DEFAULT_EMBEDDER) -> SentenceEmbedder:
@@ -238,7 +240,7 @@ class WeightsStore:
 
     async def embedder_folder(self, name: str = DEFAULT_EMBEDDER) -> Path:
         """The folder of an embedding model, fetched if it is not on disk."""
-        held = await asyncio.to_thread(self.held_embedder, name)
+        held = await asyncio.to_thread(self.find_embedder, name)
         if isinstance(held, Path):
             return held
         try:
@@ -247,7 +249,7 @@ class WeightsStore:
         except HubError as error:
             message = f"The embedding model {name} cannot be fetched. {error}"
             raise WeightsError(message, _REMEDY) from error
-        return await asyncio.to_thread(_checked_embedder, folder)
+        return await asyncio.to_thread(_check_embedder, folder)
 
     async def classifier(self, name: str) -> Path:
         """The folder of a classifier of the hub with its tokenizer, fetched if not on disk."""
@@ -257,12 +259,12 @@ class WeightsStore:
             raise SettingsError(f"{repo} is no classifier.", "Name one that has a config.json.")
         return await self.obtain(weights)
 
-    def held_embedder(self, name: str) -> Weights | Path | None:
+    def find_embedder(self, name: str) -> Weights | Path | None:
         """Weights in the catalogue or a folder on disk for a name; None: ask the hub."""
-        weights = known(name)
+        weights = lookup(name)
         path = Path(name).expanduser()
         if weights is None and name.strip() and path.is_dir():
-            return _checked_embedder(path.resolve())
+            return _check_embedder(path.resolve())
         if name.startswith(("/", ".", "~")):
             raise SettingsError(f"There is no folder {path} with an embedding model.", _REMEDY)
         weights = weights or self.on_hand(self.embedder_repo(name))
@@ -270,14 +272,14 @@ class WeightsStore:
 
     def has_embedder(self, name: str) -> bool:
         """Whether an embedder is on disk."""
-        held = self.held_embedder(name)
+        held = self.find_embedder(name)
         return isinstance(held, Path) or (
             held is not None and os.path.exists(self.directory / held.folder)
         )
 
     def lacks_model(self, name: str) -> bool:
         """Whether a model of the catalogue has to be fetched before it is used."""
-        weights = known(name)
+        weights = lookup(name)
         return weights is not None and not os.path.exists(self.directory / weights.folder)
 
     @staticmethod
@@ -302,7 +304,7 @@ class WeightsStore:
 
     async def fetch_named(self, name: str) -> Path:
         """Fetch by name, replacing damaged weights; a hub name is looked up on the hub again."""
-        return await self.fetch(known(name) or await _look_up(*_hub_name(name)), repair=True)
+        return await self.fetch(lookup(name) or await _look_up(*_hub_name(name)), repair=True)
 
     async def fetch(self, weights: Weights, *, repair: bool = False) -> Path:
         """The folder of the weights, fetched if it is not there.
@@ -312,7 +314,7 @@ class WeightsStore:
         final = self.directory / weights.folder
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            async with self._locked(weights):
+            async with self._lock(weights):
                 if not await _stands(weights, final, repair):
                     staging = self.directory / f"{weights.folder}.partial"
                     staging.mkdir(exist_ok=True)
@@ -329,7 +331,7 @@ class WeightsStore:
         return final
 
     @asynccontextmanager
-    async def _locked(self, weights: Weights) -> AsyncIterator[None]:
+    async def _lock(self, weights: Weights) -> AsyncIterator[None]:
         """Hold the lock file, by polling: a blocked thread cannot be cancelled."""
         with (self.directory / f".{weights.folder}.lock").open("w") as stream:
             while True:
@@ -379,7 +381,7 @@ def _bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _checked_gguf(path: Path) -> Path:
+def _check_gguf(path: Path) -> Path:
     try:
         with path.open("rb") as stream:
             magic = stream.read(len(_GGUF_MAGIC))
@@ -391,9 +393,9 @@ def _checked_gguf(path: Path) -> Path:
     return path
 
 
-def _checked_foreign(path: Path) -> Path:
+def _check_foreign(path: Path) -> Path:
     """A GGUF file outside the catalogue; its chat template is checked."""
-    with _checked_gguf(path).open("rb") as file:
+    with _check_gguf(path).open("rb") as file:
         try:
             template = gguf_fields(file, (_TEMPLATE,)).get(_TEMPLATE)
         except Exception:
@@ -415,7 +417,7 @@ def _embedder(folder: Path, name: str) -> SentenceEmbedder:
     return SentenceEmbedder(folder, name)
 
 
-def _checked_embedder(folder: Path) -> Path:
+def _check_embedder(folder: Path) -> Path:
     """The folder, if it has a model that runs no code of its own."""
     try:
         parts = json.loads((folder / MODULES).read_text("utf-8"))
@@ -436,7 +438,7 @@ def _checked_embedder(folder: Path) -> Path:
 
 def _identity(folder: Path) -> str:
     """A name shared only by models with the same vectors: published weights are named by hash."""
-    if Weights.recorded(folder) is not None:
+    if Weights.from_record(folder) is not None:
         return folder.name
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -489,7 +491,7 @@ async def _look_up(repo: str, file: str | None = None, *, classifier: bool = Fal
         else:
             path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
             url = f"/{repo}/resolve/{revision}/{path}"
-            files = (WeightFile(path, *await _published(http, url, listed[path])),)
+            files = (WeightFile(path, *await _size_and_hash(http, url, listed[path])),)
     licence = str((info.get("cardData") or {}).get("license", "unknown"))
     return Weights(repo, licence, repo, revision, files)
 
@@ -538,7 +540,9 @@ def _choose(repo: str, paths: list[str], file: str | None) -> str:
     raise WeightsError(f"{repo} has {wanted}.", remedy)
 
 
-async def _published(http: httpx.AsyncClient, url: str, entry: dict[str, Any]) -> tuple[int, str]:
+async def _size_and_hash(
+    http: httpx.AsyncClient, url: str, entry: dict[str, Any]
+) -> tuple[int, str]:
     """Size and SHA-256 of a large file, from the listing, else from its headers."""
     large = entry.get("lfs") or {}
     size, sha256 = large.get("size"), str(large.get("sha256", ""))

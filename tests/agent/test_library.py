@@ -18,7 +18,7 @@ from typing import Unpack
 import pytest
 
 from rubricem import Report, RubricemError, SettingsError, learnt, research, research_sync
-from rubricem.agent.learning.lessons import queued
+from rubricem.agent.learning.lessons import find_queued
 from rubricem.agent.library import _QUEUES, Options
 from rubricem.agent.settings import Settings
 from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
@@ -247,14 +247,14 @@ def test_an_event_loop_that_ends_leaves_the_run_waiting(taught: Path):
     with ScriptedServer(Server()) as server:
         report = asyncio.run(research(QUESTION, **options(server)))
     assert report.status is Status.FINISHED
-    assert queued(RunStore(taught)) == [report.trajectory.thread] and kept(taught) == []
+    assert find_queued(RunStore(taught)) == [report.trajectory.thread] and kept(taught) == []
 
 
 def test_the_synchronous_form_has_learnt_when_it_returns(taught: Path):
     with ScriptedServer(Server()) as server:
         report = research_sync(QUESTION, **options(server))
     assert report.status is Status.FINISHED and len(kept(taught)) == 1
-    assert queued(RunStore(taught)) == []
+    assert find_queued(RunStore(taught)) == []
 
 
 def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
@@ -262,7 +262,7 @@ def test_a_judge_that_fails_costs_no_report_and_the_run_waits(taught: Path):
     with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
         report = research_sync(QUESTION, on_event=told.append, **options(server))
     assert report.status is Status.FINISHED
-    assert queued(RunStore(taught)) == [report.trajectory.thread]
+    assert find_queued(RunStore(taught)) == [report.trajectory.thread]
     last = told[-1]
     assert isinstance(last, SourceProgress) and "nothing was learnt" in last.message
 
@@ -277,7 +277,7 @@ async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(taught: Path)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await _QUEUES[asyncio.get_running_loop()].stop()
-    assert queued(RunStore(taught)) == [report.trajectory.thread]
+    assert find_queued(RunStore(taught)) == [report.trajectory.thread]
 
 
 async def test_without_memory_on_nothing_is_learnt(taught: Path):

@@ -317,7 +317,7 @@ def test_values_and_defaults_are_told_in_words():
 
 def test_a_meaning_is_the_docstring_below_the_field_also_of_a_base():
     assert meanings(TrainConfig)["out"] == meanings(EngineConfig)["out"] != ""
-    found = dict(configuration.documented(Shown))
+    found = dict(configuration.field_docs(Shown))
     assert found["share"] == "first line and second; not set: nothing"
     assert "form" not in found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.learning.reflect import accepted, mark_best
+from rubricem.agent.learning.reflect import accept, mark_best
 from rubricem.judge.build import reflection_judge
 from rubricem.judge.reflection import (
     STATEMENTS,
@@ -292,7 +292,7 @@ async def test_it_stands_whole_between_lines_that_it_does_not_hold(said: str):
 
 def test_a_judge_who_gives_way_still_brings_no_plea_into_the_bank():
     given = by_judge(candidate(f"- {PLEA}"))
-    best = accepted(mark_best([given], 0.5))
+    best = accept(mark_best([given], 0.5))
     assert best is not None
     assert any("speaks to whoever judges" in flag for flag in best.flags)
 

@@ -38,7 +38,7 @@ def run(
     async def watched() -> T:
         interrupts = Interrupts(partial(echo, err=True), ending)
         # A job that is preempted, and torchrun whose other process has ended, send SIGTERM.
-        with interrupts.caught(signal.SIGTERM):
+        with interrupts.catch(signal.SIGTERM):
             return await work(interrupts)
 
     try:

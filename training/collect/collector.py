@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.learning.scoring import gated
+from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
 from rubricem.agent.transcript.question import Ask, Branch
@@ -115,7 +115,7 @@ class Judging:
     ) -> tuple[GroupJudge, Reflector | None]:
         """Judge and reflecting over an open model and the policy."""
         judging = keeping(model)
-        judge = build_judge(self.judge, judging, self.wanted, gated() if self.gated else None)
+        judge = build_judge(self.judge, judging, self.wanted, gate_scores() if self.gated else None)
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens

@@ -35,7 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import value_in, write_atomically
@@ -228,7 +228,7 @@ class TrainingSession:
     def adapter_config(self, layers: Iterable[str]) -> dict[str, Any]:
         """Of the adapter of those layers, as peft reads it, who knows no catalogue."""
         told, name = self.config, self.base.name
-        if (weights := known(name)) is not None:
+        if (weights := lookup(name)) is not None:
             base = weights.repo
         else:  # of a GGUF file peft is given the folder or repository, and its name apart
             base = str(Path(name).parent) if Path(name).is_file() else name.partition(":")[0]

@@ -25,9 +25,9 @@ from typing import Any
 
 from pydantic import Field
 
-from rubricem.agent.cli.judge import wanted_of
-from rubricem.agent.learning.reflect import accepted, mark_best
-from rubricem.agent.learning.scoring import gated
+from rubricem.agent.cli.judge import resolve_judge
+from rubricem.agent.learning.reflect import accept, mark_best
+from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
@@ -91,7 +91,7 @@ class GroupOptions(JudgeOptions):
 
     def wanted(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
-        return replace(wanted_of(kind_of(self.judge), self.judging, settings), seed=self.seed)
+        return replace(resolve_judge(kind_of(self.judge), self.judging, settings), seed=self.seed)
 
 
 def group_options(values: object) -> GroupOptions:
@@ -317,7 +317,7 @@ class RolloutGroups:
         least = self._setup.least_reflection_score
         marked = mark_best(scored, self._reflecting.minimum if least is None else least)
         read = dict.fromkeys(source.text for source in run.sources)
-        best = accepted(
+        best = accept(
             marked, run.policy, run.policy_version, judgement=judgement, source_texts=tuple(read)
         )
         if best is not None:
@@ -354,7 +354,7 @@ class GroupsActor:
         self._groups = RolloutGroups(
             setup,
             options,
-            build_judge(options.judge, kept, wanted, gated() if options.gated else None),
+            build_judge(options.judge, kept, wanted, gate_scores() if options.gated else None),
             reflection_judge(kept),
             None if setup.memory == "off" else stores.open_bank(),
         )

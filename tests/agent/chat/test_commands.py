@@ -116,13 +116,13 @@ def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents
 async def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
     line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    from rubricem.agent.chat.repl import _worked
+    from rubricem.agent.chat.repl import _work
 
     with ScriptedServer([]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             settings = load_settings({"max_seconds": 60})
             talk = Talk(researcher, settings, {}, ConversationStore(tmp_path), Terminal())
-            assert await _worked(talk, line)
+            assert await _work(talk, line)
     told = capsys.readouterr().err.splitlines()
     if said:
         assert said in told[0] and told[0].startswith("error: ") and len(told) == 2

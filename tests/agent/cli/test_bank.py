@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.cli.bank import RULE
-from rubricem.agent.cli.terminal import edited_in_place
+from rubricem.agent.cli.terminal import edit_in_place
 from rubricem.memory.bank import RubricBank
 from tests.agent.cli.test_ask import read_until
 from tests.conftest import COMMAND, ROOT
@@ -509,7 +509,7 @@ async def test_an_edit_without_terminal_or_editor_or_its_file_says_what_it_needs
     asked = await asyncio.to_thread(bank, "edit", "abc", "--file", "none", exit_code=2)
     assert "does not exist" in asked.stderr
     monkeypatch.setenv("PATH", str(edited))
-    assert await edited_in_place(edited / "draft.txt") == "There is no editor: set EDITOR."
+    assert await edit_in_place(edited / "draft.txt") == "There is no editor: set EDITOR."
 
 
 def test_a_persons_words_are_cleaned_and_only_warned_of(edited: Path):

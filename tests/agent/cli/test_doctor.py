@@ -27,12 +27,12 @@ from rubricem.agent.cli.doctor import (
     check_speed,
     check_web,
     check_weights,
-    shown,
+    redact,
     without_password,
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.weights.catalogue import WeightFile, Weights, known, verify
+from rubricem.agent.weights.catalogue import WeightFile, Weights, lookup, verify
 from rubricem.memory.errors import install_of
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Spent
@@ -195,16 +195,16 @@ def test_no_key_and_no_password_is_printed(
 
 
 def test_secrets_are_shown_by_their_end_only_when_they_are_long_and_no_password_is():
-    assert shown(SecretStr("abcdefghijkl")) == "set (…kl)"
-    assert shown(SecretStr("abcdefghijk")) == "set"
+    assert redact(SecretStr("abcdefghijkl")) == "set (…kl)"
+    assert redact(SecretStr("abcdefghijk")) == "set"
     assert without_password("http://me:secret@host/v1") == "http://***@host/v1"
     assert without_password("http://host/v1") == "http://host/v1"
     source = ("python", "searxng:http://ann:hunter2@host:8080")
-    assert shown(source) == ("python", "searxng:http://***@host:8080")
+    assert redact(source) == ("python", "searxng:http://***@host:8080")
 
 
 async def test_weights_cut_short_or_altered_are_a_fault(folder: Path):
-    weights = known("0.5b")
+    weights = lookup("0.5b")
     assert weights is not None
     choice = EmbeddedChoice("0.5b")
     missing = await check_weights(choice, folder)

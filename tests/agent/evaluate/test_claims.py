@@ -10,7 +10,7 @@ from rubricem.agent.evaluate.claims import (
     ClaimRow,
     ClaimSet,
     LabelledClaim,
-    balanced,
+    balanced_accuracy,
     best_threshold,
     claim_lines,
 )
@@ -101,8 +101,8 @@ async def test_another_checker_for_the_same_folder_is_refused(tmp_path: Path):
 
 def test_balanced_accuracy_weighs_both_classes_alike():
     said = [(True, True), (True, False), (False, False), (False, False), (False, False)]
-    assert balanced(said) == 0.75
-    assert balanced([(True, True)]) == 1.0
+    assert balanced_accuracy(said) == 0.75
+    assert balanced_accuracy([(True, True)]) == 1.0
 
 
 def test_the_best_threshold_is_the_highest_that_tells_most_right():

@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 from rubricem.agent.learning import lessons
-from rubricem.agent.learning.lessons import LearnMark, lesson_of, queued, set_mark
+from rubricem.agent.learning.lessons import LearnMark, find_queued, lesson_of, set_mark
 from rubricem.agent.research.conversations import (
     FILE,
     LATEST_REPORT,
@@ -370,11 +370,13 @@ def test_a_run_that_did_not_wait_is_looked_at_again_once_its_folder_changed(data
     store, settled = RunStore(data), dict[str, int]()
     store.create("a", {"ask": {"question": QUESTION}, "choices": {"memory": "off"}})
     store.save(run_of(name="a"))
-    assert queued(store, settled=settled) == [] and not settled, "it may change within the tick"
+    assert find_queued(store, settled=settled) == [] and not settled, (
+        "it may change within the tick"
+    )
     os.utime(store.folder / "a", (1, 1))
-    assert queued(store, settled=settled) == [] and [*settled] == ["a"]
+    assert find_queued(store, settled=settled) == [] and [*settled] == ["a"]
     set_mark(store.folder / "a", LearnMark())
-    assert queued(store, settled=settled) == ["a"]
+    assert find_queued(store, settled=settled) == ["a"]
 
 
 def seen_by(server: ScriptedServer, system: str) -> str:
@@ -387,7 +389,7 @@ def test_a_follow_up_is_learnt_from_with_its_thread_and_recalled_by_what_it_mean
     server: ScriptedServer, script: Server, data: Path
 ):
     threaded(server, data, QUESTION, SECOND)
-    assert queued(RunStore(data)) == ["0", "1"], "it waits like every run"
+    assert find_queued(RunStore(data)) == ["0", "1"], "it waits like every run"
     done = command("learn", "1", "--base-url", server.base_url)
     assert done.exit_code == 0 and "1: kept reflection" in done.output
     assert script.asked[-len(CALLS) :] == list(CALLS)
@@ -424,7 +426,7 @@ def test_a_follow_up_whose_thread_is_gone_teaches_nothing_and_waits_no_longer(
     calls = len(server.requests)
     done = command("learn", "1", "--base-url", server.base_url)
     assert "nothing of its thread is left" in done.output
-    assert mark(data, "1")["state"] == "skipped" and queued(RunStore(data)) == []
+    assert mark(data, "1")["state"] == "skipped" and find_queued(RunStore(data)) == []
     assert len(server.requests) == calls and not (data / "runs" / "1" / "learning.jsonl").exists()
 
 

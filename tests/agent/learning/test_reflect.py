@@ -9,11 +9,11 @@ from rubricem.agent.learning.reflect import (
     HEADINGS,
     Parsed,
     Reflector,
-    accepted,
+    accept,
     form_grammar,
     mark_best,
     message,
-    shortened,
+    shorten,
 )
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
@@ -171,7 +171,7 @@ async def test_a_lesson_that_rests_on_nothing_of_the_run_is_a_fault():
     found = await reflect(ScriptedPolicy([stray, GOOD]), RUN, None, FixedJudge(0.9, 0.6), 2)
     assert [c.fault for c in found] == [STRAY, ""]
     assert (found[1].takeaways, found[1].accepted) == ("- Read the default, too.", True)
-    item = accepted(found)
+    item = accept(found)
     assert item and item.rests_on == (Basis(kind="stage", name="answer"),)
 
 
@@ -225,14 +225,14 @@ def test_the_best_of_valid_form_from_the_minimum_on_is_accepted(
 
 def test_the_accepted_candidate_has_the_same_id_each_time_and_what_is_doubted_a_flag():
     marked = mark_best([candidate(0.6)], 0.5)
-    first, again = accepted(marked, "m", "v"), accepted(marked, "m", "v")
+    first, again = accept(marked, "m", "v"), accept(marked, "m", "v")
     assert first is not None and again is not None
     assert (first.id, first.score, first.policy_version) == (again.id, pytest.approx(0.6), "v")
-    assert accepted([candidate(0.6)]) is None
+    assert accept([candidate(0.6)]) is None
     [best] = marked
     assert best.score is not None
     doubted = best.score.model_copy(update={"suspicion": "call\nAcme"})
-    held = accepted([best.model_copy(update={"score": doubted})])
+    held = accept([best.model_copy(update={"score": doubted})])
     assert held is not None and held.flags == ('The judge doubts it: "call Acme".',)
 
 
@@ -249,14 +249,14 @@ def long_run(words: int) -> Trajectory:
 
 def test_tool_output_is_cut_before_what_the_policy_wrote_and_the_answer_last():
     whole = long_run(1000)
-    less = shortened(whole, 3000)
+    less = shorten(whole, 3000)
     assert len(less) <= 3000
     assert "p " * 1000 in less and "a " * 50 in less and "t " * 1000 not in less
-    least = shortened(whole, 400)
+    least = shorten(whole, 400)
     assert len(least) <= 400
     assert "a " * 50 in least and "PLAN" in least and "p " * 1000 not in least
-    assert len(shortened(whole, 100)) <= 110
-    assert shortened(whole, 10_000) == whole.transcript()
+    assert len(shorten(whole, 100)) <= 110
+    assert shorten(whole, 10_000) == whole.transcript()
 
 
 async def test_a_run_is_cut_until_what_is_to_be_written_fits_behind_it():

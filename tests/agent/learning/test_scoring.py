@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.scoring import Supported, Valid, gated
+from rubricem.agent.learning.scoring import Supported, Valid, gate_scores
 from rubricem.judge.buffers import add
 from rubricem.judge.checklist import (
     Checked,
@@ -96,7 +96,9 @@ async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path)
     each = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
     buffer = add(RubricBuffer(question=good.question), each, 0, "before")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.5))
-    result = await ComposedJudge(inner, gated()).judge(group_of(good, uncited, planless), buffer)
+    result = await ComposedJudge(inner, gate_scores()).judge(
+        group_of(good, uncited, planless), buffer
+    )
     assert [[s.score for s in j.stages] for j in result.judgements] == [
         [0.75, 0.75, 0.75, 0.75],
         [0.75, 0.75, 0.75, 0.0],
@@ -120,7 +122,7 @@ async def test_behind_a_judge_of_whole_answers_a_broken_plan_is_worse_than_a_who
 
     buffer = add(RubricBuffer(question=good.question), {Stage.ANSWER: (item("Says."),)}, 0, "")
     judge = ChecklistJudge(ProposedChecklist(ScriptedProposer({})), Checker())
-    result = await ComposedJudge(judge, gated()).judge(group_of(good, planless), buffer)
+    result = await ComposedJudge(judge, gate_scores()).judge(group_of(good, planless), buffer)
     scores = [[s.score for s in j.stages] for j in result.judgements]
     assert scores == [[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
 
@@ -133,7 +135,7 @@ async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_hel
     each = {Stage.RESEARCH: (item("Searches."),), Stage.ANSWER: (item("Says."),)}
     buffer = add(RubricBuffer(question=run.question), each, 0, "")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))
-    [judged] = (await ComposedJudge(inner, gated()).judge(group_of(run), buffer)).judgements
+    [judged] = (await ComposedJudge(inner, gate_scores()).judge(group_of(run), buffer)).judgements
     assert [stage.score for stage in judged.stages] == [1.0, 0.5, 1.0, 0.5]
     await bank.note_judgements([judged])
     [told] = await bank.items()

@@ -26,7 +26,7 @@ from rubricem.agent.reports.verifier import (
     list_pairs,
     pairs_of,
 )
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import (
     AnswerFormat,
@@ -192,7 +192,7 @@ async def test_the_real_model_holds_what_is_said_likelier_than_what_is_not(weigh
 def test_a_model_is_asked_about_claims_unless_known_too_weak_or_switched_off(
     name: str, suffix: str, asked: bool
 ):
-    policy, weights = ScriptedPolicy([]), known(name)
+    policy, weights = ScriptedPolicy([]), lookup(name)
     policy.version = (weights.folder if weights else name) + suffix
     verifier = AnswerVerifier.choose(policy, "mark", "auto")
     assert verifier is not None and (verifier.policy is not None) == asked

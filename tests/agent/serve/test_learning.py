@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed, queued
+from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed_lesson, find_queued
 from rubricem.agent.serve.desk import Lessons, Researchers
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
@@ -92,7 +92,7 @@ async def test_stopping_leaves_what_waits_and_a_follow_up_is_learnt_from_with_it
         await left(here, 1)
         stopped = (await here.http.post("/api/learning/stop")).json()
         assert stopped["now"] is None and stopped["waiting"] == 2
-        assert sorted(queued(here.desk.store)) == sorted([first, second])
+        assert sorted(find_queued(here.desk.store)) == sorted([first, second])
         failing.on = False
         await here.http.post("/api/learning")
         state = await learnt(here)
@@ -133,7 +133,7 @@ async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path:
         async with site(chosen) as here:
             run = await here.ask()
             await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
-        assert queued(here.desk.store) == [run]
+        assert find_queued(here.desk.store) == [run]
         failing.on = False
         async with site(chosen) as here:
             assert (await here.http.get("/api/learning")).json()["waiting"] == 1
@@ -212,4 +212,4 @@ async def test_a_fault_in_learning_is_a_lesson_and_the_next_run_has_its_turn():
     await queue.idle()
     first, second = queue.lessons
     assert "rubricem itself failed: KeyError" in first.said and first.outcome == "queued"
-    assert second == failed("b", PolicyError("the server is down"))
+    assert second == failed_lesson("b", PolicyError("the server is down"))

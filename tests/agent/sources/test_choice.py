@@ -25,7 +25,7 @@ from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 from rubricem.agent.transcript.events import Tell
-from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, lookup
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
@@ -312,7 +312,7 @@ async def test_meaning_ranks_where_it_is_there_and_its_lack_is_told(
         return Near()
 
     monkeypatch.setattr(Stores, "open_embedder", open_embedder)
-    weights = known(DEFAULT_EMBEDDER)
+    weights = lookup(DEFAULT_EMBEDDER)
     assert weights is not None
     if here:
         (tmp_path / weights.folder).mkdir()

@@ -18,14 +18,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from rubricem.agent.cli.upkeep import models, shown_fetch
+from rubricem.agent.cli.upkeep import models, show_fetch
 from rubricem.agent.weights.catalogue import (
     DEFAULT_EMBEDDER,
     Pieces,
     WeightFile,
     Weights,
     catalogue,
-    known,
+    lookup,
     verify,
 )
 from rubricem.agent.weights.store import WeightsStore, weights_dir
@@ -316,7 +316,7 @@ async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: Weig
     with pytest.raises(WeightsError, match=rf"is cut short: 100 of {len(WHOLE):,} bytes") as caught:
         await store.model("org/tiny")
     assert "rubricem models fetch org/tiny" in caught.value.remedy
-    assert [row.state for row in store.listed()][len(catalogue()) :] == ["damaged"]
+    assert [row.state for row in store.list_weights()][len(catalogue()) :] == ["damaged"]
     assert await store.fetch_named("org/tiny") == path.parent
     assert path.read_bytes() == WHOLE
 
@@ -420,14 +420,14 @@ async def test_removing_one_file_of_a_repository_leaves_the_others(site: Site, s
     on_hub(site)
     path = await store.model("org/tiny")
     assert store.remove("org/tiny:tiny-q8_0.gguf") == 0
-    assert path.exists() and Weights.recorded(path.parent) is not None
+    assert path.exists() and Weights.from_record(path.parent) is not None
     assert store.remove("org/tiny:tiny-q4_k_m.gguf") >= len(WHOLE)
     assert not path.parent.exists()
 
 
 def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals():
     plain = io.StringIO()
-    with shown_fetch("tiny", Console(file=plain)) as on_progress:
+    with show_fetch("tiny", Console(file=plain)) as on_progress:
         for done in (0, 1 << 20, 2 << 20):
             on_progress(done, 3 << 20, "from the hub")
         on_progress(0, 3 << 20, "checking the hash")
@@ -436,7 +436,7 @@ def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals():
         "tiny: checking the hash (0 of 3 MiB)",
     ]
     drawn = io.StringIO()
-    with shown_fetch("tiny", Console(file=drawn, force_terminal=True, width=120)) as on_progress:
+    with show_fetch("tiny", Console(file=drawn, force_terminal=True, width=120)) as on_progress:
         on_progress(1_000_000, 2_000_000, "from the hub")
     assert "1.0/2.0 MB" in drawn.getvalue()
 
@@ -471,7 +471,7 @@ async def test_the_commands_know_embedders_and_an_embedder_is_no_policy_nor_a_po
     put_on_hub(site, small)
     folder = await store.fetch_named("org/tiny")
     assert folder == await store.embedder_folder("org/tiny")
-    assert [row.state for row in store.listed() if row.weights.name == "org/tiny"] == ["here"]
+    assert [row.state for row in store.list_weights() if row.weights.name == "org/tiny"] == ["here"]
     for name in ("org/tiny", "all-minilm-l6-v2"):
         with pytest.raises(SettingsError, match="is an embedder and writes no text"):
             await store.model(name)
@@ -534,7 +534,7 @@ async def test_the_defaults_folder_that_lacks_a_file_is_reported_whatever_else_h
 ):
     (store.directory / "all-minilm-l6-v2").mkdir()
     monkeypatch.chdir(store.directory)
-    weights = known(DEFAULT_EMBEDDER)
+    weights = lookup(DEFAULT_EMBEDDER)
     assert weights is not None and weights.embedder
     (store.directory / weights.folder).mkdir()
     with pytest.raises(WeightsError, match=r"lacks its file .*model\.safetensors"):

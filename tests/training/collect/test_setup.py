@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.learning.scoring import gated
+from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -106,7 +106,7 @@ def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
     assert (twice._passes, twice._reader._rubric) == (2, "- Be brief.")  # type: ignore[attr-defined]
     judge: Any = build_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
     assert len(judge._judge._scorer._scorers) == 3, "the stage judge behind a rubric heeds it too"
-    assert isinstance(build_judge("stage", model, Wanted(), gated()), ComposedJudge)
+    assert isinstance(build_judge("stage", model, Wanted(), gate_scores()), ComposedJudge)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.checkpoints import FILES, fault
@@ -33,7 +33,7 @@ def front_matter(card: str) -> dict[str, Any]:
 
 
 def test_a_base_of_the_catalogue_is_named_with_its_licence_by_its_hash_alone():
-    weights = known("0.5b")
+    weights = lookup("0.5b")
     assert weights is not None
     card = model_card(note(base="/home/me/my.gguf", base_sha256=weights.files[0].sha256),
                       KeptNumbers(), {}, {})  # fmt: skip
