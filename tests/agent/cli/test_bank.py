@@ -712,7 +712,7 @@ def test_of_a_file_with_a_damaged_line_nothing_is_imported(data: Path, damaged: 
 def test_more_items_are_brought_in_where_they_are_allowed(data: Path):
     file = file_of(data, entry("a", question="A?"), entry("b", question="B?"))
     refused = bank("import", "--most", "1", file, exit_code=2).stderr
-    assert "holds 2 items; at most 1 are brought in unasked" in refused
+    assert "holds 2 items; at most 1 are imported" in refused
     allowed = refused.splitlines()[1].partition(": rubricem bank ")[2]
     assert "2 added" in bank(*allowed.split()).stdout
 
@@ -732,7 +732,7 @@ def test_a_file_without_an_end_is_read_no_further_than_its_first_line():
         ('{"rubricem_bank": 1, "items": 2}\n' + json.dumps(entry()), "has 1 items, and its"),
         ('{"rubricem_bank": 1, "items": 0}\n' + json.dumps(entry()), "has more items, and its"),
         ('{"rubricem_bank": 1, "items": "2"}\n', "its header does not say how many items"),
-        ('{"rubricem_bank": 1, "items": 20001}\n', "20,001 items; at most 20,000 are brought"),
+        ('{"rubricem_bank": 1, "items": 20001}\n', "20,001 items; at most 20,000 are imported"),
         ("\udcff", "cannot be read as text"),
     ],
 )
