@@ -206,7 +206,7 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
     with ScriptedServer(failing) as server:
         broken = collect(folder, server, *shape)
     assert broken.exit_code == 1
-    assert "error: No rollout of step 0 came to an end" in broken.stderr
+    assert "error: No rollout of step 0 ended" in broken.stderr
     with ScriptedServer(scripted) as moved:
         done = collect(folder, moved, *shape)
         assert len(moved.requests) == 2, "the two plans were in the journal"

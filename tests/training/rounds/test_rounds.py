@@ -812,7 +812,7 @@ async def test_what_ends_one_round_ends_all_in_its_own_words_and_nothing_is_lost
         return Failing(ScriptedPolicy(two_turns), lambda asked: down and number == 1)
 
     parts = Parts(tmp_path, 3, policy=policy)
-    with pytest.raises(PolicyError, match="No rollout of step 0 came to an end"):
+    with pytest.raises(PolicyError, match="No rollout of step 0 ended"):
         await parts.rounds().run()
     assert parts.updates.done <= 1
     kept = {t.id for t in parts.folders.round(0).trajectories()}
