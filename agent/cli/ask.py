@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, REPORT_OUT, setting_flags
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
@@ -68,6 +68,14 @@ async def _ask(
             again = f"by the same command with --thread {thread}"
         click.echo(f"\nStopped. Continue {again}", err=True)
         raise
+    except StoreError as error:
+        from rubricem.memory.runs import RunStore
+
+        store = RunStore(setup.stores.data_dir)
+        if best_of > 1 or not store.holds(thread) or store.running(thread):
+            raise
+        remedy = f"{error.remedy} Then continue with: rubricem ask --resume {thread}"
+        raise StoreError(str(error), remedy) from error
 
 
 ABOVE_IS_WIPED = "\033[1A\033[2K"

@@ -20,7 +20,9 @@ import pytest
 from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.transcript.question import Budgets
-from rubricem.memory.schema import Status, Verification
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Status, Trajectory, Verification
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
 from tests.support import policies
 from tests.support.policies import (
@@ -424,6 +426,21 @@ def test_a_disk_that_is_full_is_one_sentence_and_loses_nothing_finished(unchecke
     told = [line for line in sentences(errors).splitlines() if line]
     assert told[0].startswith("error: ") and "journal.jsonl cannot be used: " in told[0]
     assert "disk is not full" in errors
+
+
+def test_a_report_that_cannot_be_stored_says_how_to_get_it(
+    unchecked: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: RunStore, trajectory: Trajectory) -> None:
+        raise StoreError("trajectory.json cannot be used: No space left on device", "Free some.")
+
+    with ScriptedServer(RUN) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(RunStore, "save", full)
+            asked = where(server, unchecked, "--thread", "t", "--quiet")
+            told = rubricem("ask", *asked, code=1).stderr
+        assert "Free some. Then continue with: rubricem ask --resume t" in told
+        assert resumed("t")["status"] == "finished" and len(server.requests) == len(RUN)
 
 
 def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
