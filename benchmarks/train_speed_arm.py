@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rubricem.training.local.local_config import TrainConfig, checked_config
+from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.local.session import TrainingSession, open_session
 from rubricem.training.rows.row import TrainRow, Window
 
@@ -156,7 +156,7 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
         "save_every": arm.steps + 1,
         "objective": {"importance": "none"},
     }
-    return checked_config(values | lora, folder, TrainConfig)
+    return check_config(values | lora, folder, TrainConfig)
 
 
 class Peak:

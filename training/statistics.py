@@ -48,7 +48,7 @@ def spread(
     return {f"{name}/{kind}": found[kind] for kind in kinds}
 
 
-def known_share(name: str, flags: Iterable[bool]) -> Numbers:
+def share_if_any(name: str, flags: Iterable[bool]) -> Numbers:
     """How many of them hold, in [0, 1]; {} of none."""
     counted = list(flags)
     return {name: sum(counted) / len(counted)} if counted else {}
@@ -67,7 +67,9 @@ def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
     for stage, values in stages.items():
         numbers |= spread(f"advantage/{stage}", values, ("mean", "std"))
         numbers |= spread(f"advantage/{stage}/size", list(map(abs, values)), ("max",))
-        numbers |= known_share(f"advantage/{stage}/positive_share", (value > 0 for value in values))
+        numbers |= share_if_any(
+            f"advantage/{stage}/positive_share", (value > 0 for value in values)
+        )
     return numbers
 
 

@@ -336,7 +336,7 @@ class HopsPhases(Phases):
         sampled = Sampled(rounds, job.config, folders, self.tell)
         start = checkpoint or TrainingFolder(plan.keep / "sft").newest
         recalling = arm == RECALL
-        async with sampled.held_out(run, Selected(asked), start, recalling) as collector:
+        async with sampled.open_held_out(run, Selected(asked), start, recalling) as collector:
             await collector.collect(self.stop)
 
 

@@ -82,7 +82,7 @@ class Phases:
         if run.exists and run.finished_steps():
             return
         sampled = Sampled(rounds, config, folders, self.tell)
-        async with sampled.held_out(run, asked, None) as collector:
+        async with sampled.open_held_out(run, asked, None) as collector:
             await collector.collect(self.stop)
 
     async def sft(self) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.load import load_learner
-from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
+from rubricem.training.local.local_config import EngineConfig, TrainConfig, check_config
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
@@ -85,10 +85,10 @@ def main(tiny: Path, folder: Path) -> None:
         found = steps(tiny, ranks)
         if ranks.first:
             (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")
-        asyncio.run(train(checked_config(settings, folder, TrainConfig), "ss-grpo", print))
+        asyncio.run(train(check_config(settings, folder, TrainConfig), "ss-grpo", print))
         if not ranks.first:
             settings["out"] = "elsewhere"
-        told = asyncio.run(refused(checked_config(settings, folder, TrainConfig)))
+        told = asyncio.run(refused(check_config(settings, folder, TrainConfig)))
         (folder / f"refused{ranks.rank}").write_text(told, encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Curriculum, Question, QuestionBatch
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_base
-from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
+from rubricem.training.local.local_config import EngineConfig, TrainConfig, check_config
 from rubricem.training.local.passes import batch_logprobs
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import Batch
@@ -102,7 +102,7 @@ def config_of(folder: Path, tiny: Path, rows: list[TrainRow], **settings: Any) -
         "dtype": "float32",
     }
     given = {name: value for name, value in (values | settings).items() if value is not None}
-    return checked_config(given, folder, TrainConfig)
+    return check_config(given, folder, TrainConfig)
 
 
 def quiet(line: str) -> None:

@@ -169,7 +169,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     options = CollectOptions(
         scaffold=_scaffold(flags),
-        taught=_taught(flags),
+        taught=_take_teacher(flags),
         ray=_ray(flags),
         gated=judging.pop("gated"),
         **{name: flags.pop(name) for name in own},
@@ -181,18 +181,18 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     asked = select_questions(questions, **choice)
     folder = RunDirectory(out)
 
-    async def collected(interrupts: Interrupts) -> None:
-        def said(line: str) -> None:
+    async def collect_all(interrupts: Interrupts) -> None:
+        def say(line: str) -> None:
             if not quiet:
                 tell(line)
 
         if asked.selection:
-            said(asked.selection.sentence())
-        async with open_collector(settings, options, folder, asked, said) as collector:
+            say(asked.selection.sentence())
+        async with open_collector(settings, options, folder, asked, say) as collector:
             with interrupts.running() as stop:
                 await collector.collect(stop)
 
-    run(collected, "Finishing the calls in flight", uvloop.run)
+    run(collect_all, "Finishing the calls in flight", uvloop.run)
     for line in RunTally.of(folder).lines():
         click.echo(printable(line))
     click.echo(f"in {out}")
@@ -223,7 +223,7 @@ def _ray(flags: dict[str, Any]) -> "RayOptions | None":
     return None
 
 
-def _taught(flags: dict[str, Any]) -> bool:
+def _take_teacher(flags: dict[str, Any]) -> bool:
     """Whether a teacher writes the rollouts; it then takes the policy's place in the flags."""
     model, base_url = flags.pop("teacher"), flags.pop("teacher_base_url")
     if not (model or base_url):

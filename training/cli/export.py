@@ -99,7 +99,7 @@ def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_jso
     page_of: Callable[[Any, str], str]
     show: Callable[[Any, str], None]
     if _is_training(folder):
-        numbers, in_json = training.kept_numbers(folder), training.KeptNumbers.as_json
+        numbers, in_json = training.read_numbers(folder), training.KeptNumbers.as_json
         page_of, show = pages.training_page, console.print_training
     elif tensorboard is not None:
         raise SettingsError(

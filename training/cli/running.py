@@ -35,14 +35,14 @@ def run(
     """
     from rubricem.training.collect.gate import GO_ON, RunStopped
 
-    async def watched() -> T:
+    async def watch() -> T:
         interrupts = Interrupts(partial(echo, err=True), ending)
         # A job that is preempted, and torchrun whose other process has ended, send SIGTERM.
         with interrupts.catch(signal.SIGTERM):
             return await work(interrupts)
 
     try:
-        return loop(watched())
+        return loop(watch())
     except asyncio.CancelledError:
         echo(f"\nStopped at once. {GO_ON}", err=True)
         raise SystemExit(INTERRUPTED) from None

@@ -41,7 +41,7 @@ _POLICY = 'answer with it: rubricem ask --model {} "..."'
 T = TypeVar("T")
 
 
-def watched(
+def show_training(
     title: str,
     quiet: bool,
     ending: str,
@@ -56,14 +56,14 @@ def watched(
 
     weights_dir = load_settings().weights_dir
 
-    async def shown(interrupts: Interrupts) -> T:
+    async def show(interrupts: Interrupts) -> T:
         with (
             training_view(title, tell, quiet=quiet or not is_first()) as (said, watch),
             interrupts.running() as stop,
         ):
             return await work(said, weights_dir, watch, stop)
 
-    return run(shown, ending)
+    return run(show, ending)
 
 
 def in_json(value: object) -> str:
@@ -106,12 +106,12 @@ def distil_command(
     trained = None
     if not rows_only:
         title, work = f"judge, sft, {settings.model}", partial(train, settings, "sft")
-        trained = watched(title, as_json, STEP, work)
+        trained = show_training(title, as_json, STEP, work)
     if as_json:
         rows = {"rows_file": settings.rows[0], **asdict(found)}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
     else:
-        click.echo(_distilled_told(found, settings.rows[0]))
+        click.echo(_describe_distilled(found, settings.rows[0]))
         if trained is not None:
             click.echo(f"{len(trained.steps)} steps done\n{_JUDGE.format(trained.checkpoint)}")
 
@@ -130,14 +130,14 @@ def grpo_command(config: Path, overrides: tuple[str, ...], as_json: bool) -> Non
 
     settings, told = read_grpo(config, overrides)
     work = partial(train_judge, settings, told)
-    done = watched(f"judge-grpo, {settings.model}", as_json, UPDATE, work)
+    done = show_training(f"judge-grpo, {settings.model}", as_json, UPDATE, work)
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
     _tell(done, as_json, lines, _JUDGE)
 
 
-def _distilled_told(found: "Distilled", rows: Path) -> str:
+def _describe_distilled(found: "Distilled", rows: Path) -> str:
     from rubricem.memory.text import printable
 
     lines = [
@@ -267,11 +267,11 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
 
     job = TrainingJob.read(path, method, overrides)
     if dry:
-        echo(_estimated(job, method, as_json))
+        echo(_estimate(job, method, as_json))
         return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule)
-        done = watched(f"ss-grpo, {job.config.model}", as_json, UPDATE, work)
+        done = show_training(f"ss-grpo, {job.config.model}", as_json, UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
         _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
@@ -281,13 +281,13 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     work_on_rows = partial(train_by, config, method, rule=rule)
-    trained = watched(f"{method}, {config.model}", as_json, STEP, work_on_rows)
+    trained = show_training(f"{method}, {config.model}", as_json, STEP, work_on_rows)
     left_out = [f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()]
     use = _POLICY if trained.canary else "trained for torch alone: {}"
     _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)
 
 
-def _estimated(job: "TrainingJob", method: "Method", as_json: bool) -> str:
+def _estimate(job: "TrainingJob", method: "Method", as_json: bool) -> str:
     """What a training would take; the rows of runs are made in a place that is then removed."""
     from rubricem.agent.settings import load_settings
     from rubricem.training.local.local_config import TrainConfig
@@ -296,15 +296,15 @@ def _estimated(job: "TrainingJob", method: "Method", as_json: bool) -> str:
     given, weights = job.config, load_settings().weights_dir
     if job.rounds is not None:
         rounds = asyncio.run(estimate_rounds(given, job.rounds, weights))
-        return in_json(asdict(rounds)) if as_json else rounds.told()
+        return in_json(asdict(rounds)) if as_json else rounds.describe()
     assert isinstance(given, TrainConfig)
     with TemporaryDirectory(prefix="rubricem-dry-") as place:
         apart = replace(job, config=given.model_copy(update={"out": Path(place)}))
 
-        async def counted(interrupts: Interrupts) -> Estimate:
+        async def estimate_rows(interrupts: Interrupts) -> Estimate:
             config = await apart.with_rows(method, tell)
             config = config.model_copy(update={"out": given.out})
             return await estimate(config, method, tell, weights)
 
-        found = run(counted, STEP)
-    return in_json(asdict(found)) if as_json else found.told()
+        found = run(estimate_rows, STEP)
+    return in_json(asdict(found)) if as_json else found.describe()

@@ -299,7 +299,7 @@ class Collector:
         rollouts: list[asyncio.Future[Rollout]] = []
         shown = await self._scaffolds(step, name, question)
         threads = [thread_of(name, member) for member in range(len(shown))]
-        before = await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
+        before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
         for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
             if ended is not None:
                 rollouts.append(asyncio.get_running_loop().create_future())
@@ -330,7 +330,7 @@ class Collector:
         seed = f"{manifest.seed}:{name}"
         return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
-    def _ended(self, thread: str) -> Rollout | None:
+    def _load_ended(self, thread: str) -> Rollout | None:
         """A rollout that ended before; None if it failed, so that it continues from its journal."""
         if not self.run.store.has_ended(thread):
             return None
@@ -407,8 +407,8 @@ class Collector:
         failures = tuple(rollout.failure for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:
-            judged = self.run.judged(step, name)
-            reflected = self.run.reflected(step, name)
+            judged = self.run.judgement_of(step, name)
+            reflected = self.run.reflection_of(step, name)
             judge = self.judge if judged is None else None
             reflecting = self.reflecting if reflected is None else None
             runs = None
@@ -439,7 +439,7 @@ class Collector:
     async def _judge(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
-        step, name, part = record.step, record.id, self.run.judged_part(record.id)
+        step, name, part = record.step, record.id, self.run.judgement_part(record.id)
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         began = time.monotonic()
         with call_scope(part), asking_through(self.gate.ask_rubric):
@@ -460,7 +460,7 @@ class Collector:
         reflecting: Reflecting,
     ) -> Reflected:
         """Reflect on one trajectory, drawn at random regardless of score and length."""
-        part = self.run.reflected_part(name)
+        part = self.run.reflection_part(name)
         draw = random.Random(f"{self._manifest.seed}:{part}")
         run: Trajectory = draw.choice(runs.trajectories)
         scored = judged.judgements if judged else ()
@@ -470,7 +470,7 @@ class Collector:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32))
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
-        reflected = reflected.model_copy(update={"usage": self.gate.spent_in(part)})
+        reflected = reflected.model_copy(update={"usage": self.gate.usage_in(part)})
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
         self.gate.journal.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"
@@ -480,13 +480,13 @@ class Collector:
     async def _apply(self, group: Group) -> GroupRecord:
         """Save the changes of a group; idempotent, so that it can be repeated after a kill."""
         record, notes = group.record, group.record.notes
-        if judged := self.run.judged(record.step, record.id):
+        if judged := self.run.judgement_of(record.step, record.id):
             try:
                 await asyncio.to_thread(self.buffers.save, judged.buffer)
             except StoreError as error:
                 # Another process judged this question meanwhile: its rubrics stay, the run goes on.
                 notes = (*notes, f"The rubrics were not saved: {error}")
-        reflected = self.run.reflected(record.step, record.id)
+        reflected = self.run.reflection_of(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
             await self.memory.put(reflected.reflection)
         if self.memory is not None and self.leaving is not None:
@@ -496,8 +496,8 @@ class Collector:
         return record.model_copy(update={"notes": notes})
 
     def _commit(self, step: int, records: Sequence[GroupRecord], threads: Sequence[str]) -> None:
-        judged = (self.run.judged(step, record.id) for record in records)
-        reflected = (self.run.reflected(step, record.id) for record in records)
+        judged = (self.run.judgement_of(step, record.id) for record in records)
+        reflected = (self.run.reflection_of(step, record.id) for record in records)
         self.run.commit(
             step,
             {

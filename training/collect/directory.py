@@ -208,29 +208,29 @@ class RunDirectory:
         return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
 
     @staticmethod
-    def judged_part(group: str) -> str:
+    def judgement_part(group: str) -> str:
         """What names a group's judgement on disk, and the calls that were made for it."""
         return f"{group}-judged"
 
     @staticmethod
-    def reflected_part(group: str) -> str:
+    def reflection_part(group: str) -> str:
         """The same of the reflections on one of its members."""
         return f"{group}-reflected"
 
-    def judged(self, step: int, group: str) -> GroupJudgement | None:
+    def judgement_of(self, step: int, group: str) -> GroupJudgement | None:
         """What a group's judge gave; None: it was not judged."""
-        return self.part(step, self.judged_part(group), GroupJudgement)
+        return self.part(step, self.judgement_part(group), GroupJudgement)
 
-    def reflected(self, step: int, group: str) -> Reflected | None:
+    def reflection_of(self, step: int, group: str) -> Reflected | None:
         """What was written on one of a group's members; None: nothing was."""
-        return self.part(step, self.reflected_part(group), Reflected)
+        return self.part(step, self.reflection_part(group), Reflected)
 
-    def judged_now(self) -> dict[str, GroupJudgement]:
+    def judgements_now(self) -> dict[str, GroupJudgement]:
         """The groups that are judged of the step that is worked on, by their names."""
         step = self.finished_steps()
-        found = sorted(self._step(step).glob(f"{self.judged_part('*')}.json"))
-        names = [path.stem.removesuffix(self.judged_part("")) for path in found]
-        return {name: held for name in names if (held := self.judged(step, name)) is not None}
+        found = sorted(self._step(step).glob(f"{self.judgement_part('*')}.json"))
+        names = [path.stem.removesuffix(self.judgement_part("")) for path in found]
+        return {name: held for name in names if (held := self.judgement_of(step, name)) is not None}
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
@@ -257,16 +257,16 @@ class RunDirectory:
         self.save_part(step, "done", _Committed(sizes=sizes))
 
     def trajectories(self) -> Iterator[Trajectory]:
-        return self._committed("trajectories", Trajectory)
+        return self._read_committed("trajectories", Trajectory)
 
     def groups(self) -> Iterator[GroupRecord]:
-        return self._committed("groups", GroupRecord)
+        return self._read_committed("groups", GroupRecord)
 
     def judgements(self) -> Iterator[Judgement]:
-        return self._committed("judgements", Judgement)
+        return self._read_committed("judgements", Judgement)
 
     def reflections(self) -> Iterator[ReflectionCandidate]:
-        return self._committed("reflections", ReflectionCandidate)
+        return self._read_committed("reflections", ReflectionCandidate)
 
     def _step(self, step: int) -> Path:
         return self.folder / "steps" / f"{step:03d}"
@@ -283,7 +283,7 @@ class RunDirectory:
                 if path.exists() and path.stat().st_size > size:
                     os.truncate(path, size)
 
-    def _committed(self, name: Product, kind: type[V]) -> Iterator[V]:
+    def _read_committed(self, name: Product, kind: type[V]) -> Iterator[V]:
         path, left = self.folder / f"{name}.jsonl", self._sizes()[name]
         if not left:
             return

@@ -130,7 +130,7 @@ class Purse:
         dearest = max(meter.largest for meter in self._meters.values())
         return self.spent + (self.in_flight + 1) * dearest <= self.most
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return f"{self.spent:.2f} of {self.most or 0:g} US dollars"
 
 
@@ -214,13 +214,13 @@ class RunGate:
         was away for too long.
         """
 
-        async def stopped() -> None:
+        async def wait_for_stop() -> None:
             if stop is not None:
                 await stop.wait()
                 self.end(RunStopped.by_a_person(f"{self.name} was interrupted."))
 
         doing, over = asyncio.ensure_future(work), asyncio.ensure_future(self.over())
-        stopping = asyncio.ensure_future(stopped())
+        stopping = asyncio.ensure_future(wait_for_stop())
         try:
             await asyncio.wait({doing, over}, return_when=asyncio.FIRST_COMPLETED)
             if self.ended_by is not None and not doing.done():
@@ -235,11 +235,11 @@ class RunGate:
         """Of a server: finished ones are in the journal, others pass the gate."""
         return JournaledCalls(self.journal, partial(self.call, server))
 
-    def spent_in(self, thread: str) -> Usage:
+    def usage_in(self, thread: str) -> Usage:
         """What the calls of a thread cost that the journal holds in memory."""
         return sum(map(usage_of, self.journal.replies_of(thread).values()), NO_USAGE)
 
-    def journaled(self, model: Any) -> Any:
+    def with_journal(self, model: Any) -> Any:
         """The same model or policy with such calls."""
         return journal_calls(model, self.calls(model.name))
 
@@ -271,7 +271,7 @@ class RunGate:
             self._tell_change()
 
     @contextmanager
-    def parked(self) -> Iterator[None]:
+    def park(self) -> Iterator[None]:
         """A rollout waits inside for a place; a run that is ended does not wait for it."""
         self._parked += 1
         self._tell_change()
@@ -292,13 +292,13 @@ class RunGate:
         while True:
             await self._until(lambda: self.ended_by is not None or self._affordable())
             if self.ended_by is not None:
-                with self.parked() if of_rollout else nullcontext():
+                with self.park() if of_rollout else nullcontext():
                     await asyncio.Event().wait()
             # Waiting for money is no waiting for the server.
             began = began or time.monotonic()
             self._count(1)
             try:
-                made = await self._made(server, make)
+                made = await self._make(server, make)
                 return made
             except (PolicyError, JudgeError) as error:
                 tried += 1
@@ -313,7 +313,8 @@ class RunGate:
             return True
         if not self.purse.in_flight:
             self.purse.empty = RunStopped(
-                f"The run's budget is spent: {self.purse.told()}, and another call may cost more.",
+                f"The run's budget is spent: {self.purse.describe()}, "
+                "and another call may cost more.",
                 f"Allow more by {self.purse.limit}. {GO_ON}",
             )
             self._tell_change()
@@ -323,7 +324,7 @@ class RunGate:
         self.in_flight += calls
         self.purse.in_flight += calls
 
-    async def _made(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
+    async def _make(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
         try:
             made = await make()
         except (RubricemError, asyncio.CancelledError) as error:

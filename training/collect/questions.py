@@ -103,10 +103,10 @@ def utf8_lines(path: Path) -> Iterator[tuple[str, str]]:
     """
     for number, line in enumerate(content(path).split(b"\n"), start=1):
         place = f"line {number} of {path}"
-        yield place, decoded(line, place)
+        yield place, decode(line, place)
 
 
-def decoded(written: bytes, place: str) -> str:
+def decode(written: bytes, place: str) -> str:
     try:
         return written.decode("utf-8-sig")
     except UnicodeDecodeError as cause:
@@ -410,8 +410,8 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
     """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
     written = content(path)
     for at, part in enumerate(written.split(b"\n"), start=1):
-        decoded(part, f"line {at} of {path}")
-    text = decoded(written, str(path))
+        decode(part, f"line {at} of {path}")
+    text = decode(written, str(path))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     names: list[str] | None = None
     number, line = 0, 1

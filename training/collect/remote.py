@@ -178,7 +178,7 @@ class Line:
     def answer(self, answer: Any) -> None:
         self._answers.put_nowait(answer)
 
-    async def asked(self) -> Asked:
+    async def receive(self) -> Asked:
         return await self._asked.get()
 
 
@@ -328,7 +328,7 @@ class WorkerPool:
             self._load[worker] -= 1
             self._changed.set()
 
-    def lost(self, worker: Worker, why: WorkerLost) -> None:
+    def replace_lost(self, worker: Worker, why: WorkerLost) -> None:
         """Replace a worker that died; every job that lost it may report it."""
         if self._load.pop(worker, None) is None:
             return
@@ -355,24 +355,24 @@ class WorkerPool:
         await self._changed.wait()
 
     def _replace(self, number: int) -> None:
-        self._hiring[number] = asyncio.create_task(self._hired(number))
+        self._hiring[number] = asyncio.create_task(self._hire_worker(number))
 
-    async def _hired(self, number: int) -> None:
+    async def _hire_worker(self, number: int) -> None:
         try:
             worker = await self._hire()
             self._load[worker], self._numbers[worker] = 0, number
         except WorkerLost as lost:
-            self._missed(number, PolicyError(f"it ended while it began: {lost}"))
+            self._note_missing(number, PolicyError(f"it ended while it began: {lost}"))
         except RubricemError as error:
-            self._missed(number, error)
+            self._note_missing(number, error)
         except Exception as error:
             # A fault of ours, too, is told: nobody else waits for this task.
-            self._missed(number, PolicyError(f"{type(error).__name__}: {error}"))
+            self._note_missing(number, PolicyError(f"{type(error).__name__}: {error}"))
         finally:
             del self._hiring[number]
             self._changed.set()
 
-    def _missed(self, number: int, why: RubricemError) -> None:
+    def _note_missing(self, number: int, why: RubricemError) -> None:
         """Report a worker that cannot start; the others continue."""
         self._tell(f"worker {number} cannot begin: {why}")
         remedy = why.remedy or "Fix that and run the same command again."
@@ -423,7 +423,7 @@ class RemoteRollouts:
     async def ask(self, ask: Ask, thread: str) -> Trajectory:
         request = request_of(ask, self.researcher.choices)
         await asyncio.to_thread(self.researcher.store.create, thread, request)
-        written = await self._done(lambda: Begin(thread, ask, self._held(thread, ask)))
+        written = await self._done(lambda: Begin(thread, ask, self._finished_calls(thread, ask)))
         assert isinstance(written, Trajectory)
         return await self.researcher.keep(written)
 
@@ -449,7 +449,7 @@ class RemoteRollouts:
         """The result of a job, which is restarted from its finished calls if its worker is lost."""
         for _ in range(LIVES):
             work = begin()
-            with self.gate.parked() if isinstance(work, Begin) else nullcontext():
+            with self.gate.park() if isinstance(work, Begin) else nullcontext():
                 worker = await self.pool.take()
             try:
                 said = await worker.begin(work)
@@ -457,7 +457,7 @@ class RemoteRollouts:
                     answer = await self._answer(said, worker, work)
                     said = await worker.go_on(work.thread, answer)
             except WorkerLost as lost:
-                self.pool.lost(worker, lost)
+                self.pool.replace_lost(worker, lost)
             else:
                 if isinstance(said.outcome, RubricemError):
                     raise said.outcome
@@ -469,7 +469,7 @@ class RemoteRollouts:
             f"See that each has enough memory, or use fewer. {GO_ON}",
         )
 
-    def _held(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
+    def _finished_calls(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
         """The finished calls of a rollout; a branch's begin with its trunk's."""
         trunk = self.journal.replies_of(ask.branch.trunk) if ask.branch else {}
         return trunk | self.journal.replies_of(thread)
@@ -482,7 +482,7 @@ class RemoteRollouts:
             match asked:
                 case MayCall(server):
 
-                    async def made() -> Mapping[str, Any]:
+                    async def make_call() -> Mapping[str, Any]:
                         said = await worker.go_on(work.thread, None)
                         while isinstance(said, Keep):  # a judge's reply, before its call is over
                             kept = await self._answer(said, worker, work)
@@ -492,7 +492,7 @@ class RemoteRollouts:
                         assert isinstance(said, Called), said
                         return {"usage": said.usage}
 
-                    await self.gate.call(server, made, of_rollout=isinstance(work, Begin))
+                    await self.gate.call(server, make_call, of_rollout=isinstance(work, Begin))
                 case Keep(key, reply):
                     await self.journal.append(key, reply)
                 case Recalls(question):
@@ -522,7 +522,7 @@ class RemoteRollouts:
         Raises SettingsError if Ray is missing or cannot be reached, and a worker's own error if
         none can start.
         """
-        async with connected(options) as ray:
+        async with connect(options) as ray:
             cores = 1 / options.runs
             actors = ray.remote(RolloutActor).options(num_cpus=cores, max_concurrency=10_000)
             own = researcher.policy.name, researcher.policy.version
@@ -533,13 +533,14 @@ class RemoteRollouts:
                 while resting := next((one for one in _RESTING if one[0] == cores), None):
                     _RESTING.remove(resting)
                     with suppress(WorkerLost):  # it ended while it rested
-                        return await opened(_RayWorker(ray, resting[1]))
-                return await opened(_RayWorker(ray, actors.remote()))
+                        return await open_worker(_RayWorker(ray, resting[1]))
+                return await open_worker(_RayWorker(ray, actors.remote()))
 
-            async def opened(worker: _RayWorker) -> Worker:
+            async def open_worker(worker: _RayWorker) -> Worker:
                 if (found := await worker.open(anywhere, judging)) != own:
                     raise PolicyError(
-                        f"it would write with {_named(found)}, and the run is of {_named(own)}",
+                        f"it would write with {_policy_name(found)}, "
+                        f"and the run is of {_policy_name(own)}",
                         "Have the same weights, or the same server, on all machines.",
                     )
                 return worker
@@ -555,7 +556,7 @@ class RemoteRollouts:
                 yield cls(researcher, gate.journal, gate, pool, judging)
             finally:
                 await pool.close()
-                rested = await asyncio.gather(*(_rested(worker) for worker in pool.workers))
+                rested = await asyncio.gather(*(_rest(worker) for worker in pool.workers))
                 _RESTING.extend((cores, actor) for actor in rested if actor is not None)
 
 
@@ -576,12 +577,12 @@ class RolloutWorker:
         self._journal = LineJournal()
         gate = LineGate()
 
-        def kept(model: Any) -> Any:
+        def keep_calls(model: Any) -> Any:
             calls = JournaledCalls(self._journal, partial(gate.call, model.name))
             return journal_calls(model, calls)
 
         made: tuple[GroupJudge | None, Reflector | None] = (None, None)
-        self._judge, self._reflector = judges(kept) if judges else made
+        self._judge, self._reflector = judges(keep_calls) if judges else made
         self._researcher = replace(
             researcher,
             policy=GatedPolicy(researcher.policy, gate),
@@ -630,7 +631,7 @@ class RolloutWorker:
 
     async def _next(self, thread: str) -> Said:
         opened, written = self._begun[thread]
-        asked = asyncio.ensure_future(opened.asked())
+        asked = asyncio.ensure_future(opened.receive())
         await asyncio.wait({asked, written}, return_when=asyncio.FIRST_COMPLETED)
         if asked.done():
             return asked.result()
@@ -687,7 +688,7 @@ REST_SECONDS = 10.0
 """in which a worker has to close its run"""
 
 
-async def _rested(worker: Worker) -> Any:
+async def _rest(worker: Worker) -> Any:
     """The actor of a worker that has closed its run; None if it cannot be reused."""
     assert isinstance(worker, _RayWorker)
     try:
@@ -735,7 +736,7 @@ class _RayWorker:
 
 
 @asynccontextmanager
-async def connected(options: RayOptions) -> AsyncIterator[Any]:
+async def connect(options: RayOptions) -> AsyncIterator[Any]:
     """Ray, connected to a cluster; a cluster started here ends here.
 
     Nested calls share the connection: for several runs at the same time.
@@ -791,7 +792,7 @@ def _answers(address: str) -> None:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
-def _named(policy: tuple[str, str]) -> str:
+def _policy_name(policy: tuple[str, str]) -> str:
     return " ".join(filter(None, policy))
 
 

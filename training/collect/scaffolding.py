@@ -59,7 +59,7 @@ class ScaffoldRule(Value):
     def scaffolds(self, criteria: Sequence[Criterion], size: int, seed: str) -> list[Scaffold]:
         """The scaffold of each member of a group, the strongest first."""
         counts = [criteria_shown(self, member, size, len(criteria)) for member in range(size)]
-        return [Scaffold(scaffold_text(nested(criteria, n, seed)), n) for n in counts]
+        return [Scaffold(scaffold_text(draw_nested(criteria, n, seed)), n) for n in counts]
 
 
 def group_share(rule: ScaffoldRule, member: int, size: int) -> Fraction:
@@ -92,7 +92,7 @@ def criteria_shown(rule: ScaffoldRule, member: int, size: int, criteria: int) ->
     return round(float(criteria * group_share(rule, member, size)) * decay(rule))
 
 
-def nested(criteria: Sequence[Criterion], count: int, seed: str) -> list[Criterion]:
+def draw_nested(criteria: Sequence[Criterion], count: int, seed: str) -> list[Criterion]:
     """`count` of the criteria, in their order; with one seed, more contain fewer."""
     order = random.Random(seed).sample(range(len(criteria)), len(criteria))
     return [criteria[place] for place in sorted(order[:count])]

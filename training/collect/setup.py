@@ -179,7 +179,7 @@ async def open_collector(
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
         run.begin(manifest, asked.questions, asked.held_out)
         rollouts: Rollouts = researcher
-        groups = _judged_at_once(setup.model, judged_by, options)
+        groups = _groups_at_once(setup.model, judged_by, options)
         if options.ray is not None:
             away = (judging, groups or 0) if options.judged_by_ray else (None, 0)
             elsewhere = RemoteRollouts.open(options.ray, setup, researcher, gate, *away)
@@ -196,7 +196,7 @@ async def open_collector(
         if isinstance(rollouts, RemoteRollouts) and options.judged_by_ray:
             collector.judge, collector.reflecting = rollouts.judges()
         elif model is not None:
-            judges = judging.over(model, opened.policy, gate.journaled)
+            judges = judging.over(model, opened.policy, gate.with_journal)
             collector.judge, collector.reflecting = judges
         yield collector
 
@@ -205,11 +205,11 @@ def _journal(run: RunDirectory, meter: Meter) -> Journal:
     """The run's journal; replies of committed steps are not kept in memory."""
     finished = run.finished_steps()
 
-    def left(thread: str) -> bool:
+    def is_unfinished(thread: str) -> bool:
         step = re.match(r"s(\d+)-q", thread)  # none in what belongs to no step
         return step is not None and int(step[1]) >= finished
 
-    return run.journal(meter.hear, left)
+    return run.journal(meter.hear, is_unfinished)
 
 
 def _all_code(options: CollectOptions) -> bool:
@@ -237,7 +237,7 @@ def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
     return policy.at_once * apart
 
 
-def _judged_at_once(
+def _groups_at_once(
     policy: PolicyChoice, judge: PolicyChoice, options: CollectOptions
 ) -> int | None:
     """Groups judged at the same time; None: as part of the limit on rollouts.

@@ -51,13 +51,13 @@ from rubricem.training.judge_training.pairs import (
     ShownPair,
     digest,
     form_of,
-    gated,
+    open_gate,
     read_pairs,
     settings_of,
-    shown_once,
+    show_once,
     take_table,
 )
-from rubricem.training.local.local_config import TrainConfig, checked_config, read_toml
+from rubricem.training.local.local_config import TrainConfig, check_config, read_toml
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 from rubricem.training.rows.compile import write_rows
@@ -105,7 +105,7 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
     values = {"judge": "full", **read_toml(path, overrides)}
     told = take_table(values, "distil", DistilConfig, path.parent)
 
-    def placed(teacher: TeacherConfig | None) -> TeacherConfig | None:
+    def with_path(teacher: TeacherConfig | None) -> TeacherConfig | None:
         """With the path of its weights: a GGUF file or a checkpoint is relative to the file."""
         if teacher is None or teacher.model is None:
             return teacher
@@ -113,7 +113,7 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
         is_path = teacher.model.lower().endswith(".gguf") or weights.is_dir()
         return teacher.model_copy(update={"model": str(weights)}) if is_path else teacher
 
-    named = {name: placed(getattr(told, name)) for name in ("teacher", "second_teacher")}
+    named = {name: with_path(getattr(told, name)) for name in ("teacher", "second_teacher")}
     told = told.model_copy(update=named)
     if "rows" in values:
         raise SettingsError(
@@ -121,14 +121,14 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
             "Leave out `rows`; train on files of rows by `rubricem train sft`.",
         )
     values["rows"] = [str(Path(str(values.get("out", ""))) / "distilled" / "rows.jsonl")]
-    config = checked_config(values, path.parent, TrainConfig)
+    config = check_config(values, path.parent, TrainConfig)
     return config, told
 
 
 MADE_OF = "made_of.json"
 
 
-def made_of(
+def origin_of(
     config: TrainConfig, told: DistilConfig, pairs: Sequence[LabelledPair]
 ) -> dict[str, Any]:
     """The inputs that determine the rows.
@@ -137,7 +137,7 @@ def made_of(
     """
     second = told.second_teacher
     return {
-        "model": _placed(config.model, config.out),
+        "model": _path_from(config.model, config.out),
         "judge": config.judge,
         "seed": config.seed,
         "distil.pairs": digest(pairs),
@@ -169,11 +169,11 @@ def stands(config: TrainConfig, made: Mapping[str, Any]) -> bool:
 def _teacher(teacher: TeacherConfig, out: Path) -> dict[str, Any]:
     if teacher.model is None:
         return teacher.model_dump(mode="json")
-    told = {"model": _placed(teacher.model, out), "served": teacher.base_url is not None}
+    told = {"model": _path_from(teacher.model, out), "served": teacher.base_url is not None}
     return {**told, "max_tokens": teacher.max_tokens}
 
 
-def _placed(model: str, out: Path) -> str:
+def _path_from(model: str, out: Path) -> str:
     """A path of weights relative to `out`; any other name unchanged."""
     is_path = model.lower().endswith(".gguf") or Path(model).is_dir()
     return os.path.relpath(model, out) if is_path else model
@@ -226,7 +226,7 @@ class Teachers:
 
     async def trace(self, pair: ShownPair) -> Trace | str:
         """The trace of a pair, or the reason why it has none."""
-        asked = pair.asked(self.form)
+        asked = pair.messages_for(self.form)
         try:
             said = await self.first.write(asked)
             if not (wrong := _wrong(said, pair.better)):
@@ -301,19 +301,19 @@ async def distil(
     RunStopped if a person or the limit on cost ended it.
     """
     pairs = await asyncio.to_thread(read_pairs, told.pairs, told.limit, config.seed)
-    made = made_of(config, told, pairs)
+    made = origin_of(config, told, pairs)
     report = config.rows[0].parent / REPORT
     if stands(config, made):
         tell("training on these rows has begun: they stand as they are, and no teacher is asked")
         with boundary(StoreError, f"reading {report}"):
             return Distilled(**json.loads(report.read_text(encoding="utf-8")))
-    found = await _distilled(config, told, shown_once(pairs, config.seed), tell, stop)
+    found = await _distil(config, told, show_once(pairs, config.seed), tell, stop)
     write_atomically(report, json.dumps(asdict(found), indent=1))
     write_atomically(_path(config), json.dumps(made, indent=1))
     return found
 
 
-async def _distilled(
+async def _distil(
     config: TrainConfig,
     told: DistilConfig,
     shown: Sequence[ShownPair],
@@ -322,9 +322,9 @@ async def _distilled(
 ) -> Distilled:
     """Write the traces and the rows; returns the results."""
     form, folder = form_of(config), config.rows[0].parent
-    with gated(folder, tell, told.max_run_cost) as gate:
+    with open_gate(folder, tell, told.max_run_cost) as gate:
         async with _teachers(gate, told, form) as teachers:
-            found = await gate.through(_traced(gate, teachers, shown, tell), stop)
+            found = await gate.through(_trace_all(gate, teachers, shown, tell), stop)
         cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
     reasons = [reason for reason in found if isinstance(reason, str)]
@@ -353,27 +353,27 @@ async def _distilled(
 async def _teachers(gate: RunGate, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
     """Both teachers open; one that is named twice is opened once."""
     async with AsyncExitStack() as stack:
-        first = await _opened(stack, gate, told, told.teacher)
+        first = await _open_teacher(stack, gate, told, told.teacher)
         second = None
         if (again := told.second_teacher) is not None:
             named = {"model", "base_url"}
             same = again.model_dump(include=named) == told.teacher.model_dump(include=named)
             second = Teacher(first.model, again.max_tokens) if same else None
-            second = second or await _opened(stack, gate, told, again)
+            second = second or await _open_teacher(stack, gate, told, again)
         yield Teachers(form, first, second)
 
 
-async def _opened(
+async def _open_teacher(
     stack: AsyncExitStack, gate: RunGate, told: DistilConfig, teacher: TeacherConfig
 ) -> Teacher:
     settings = settings_of(teacher.model, teacher.base_url)
     model = await stack.enter_async_context(model_of(settings).open_judge())
     if told.max_run_cost is not None:
         check_priced(model, limit=LIMIT)
-    return Teacher(gate.journaled(model), teacher.max_tokens)
+    return Teacher(gate.with_journal(model), teacher.max_tokens)
 
 
-async def _traced(
+async def _trace_all(
     gate: RunGate, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
 ) -> list[Trace | str]:
     """For each pair its trace, or the reason why it has none."""
@@ -419,7 +419,7 @@ async def _trace_row(
 ) -> TrainRow | str:
     """The trace as the student would have written it, with the end of its turn."""
     try:
-        _, prefix = await fit_messages(student, pair.asked(form), CHAIN_TOKENS)
+        _, prefix = await fit_messages(student, pair.messages_for(form), CHAIN_TOKENS)
     except JudgeError as error:
         return f"too long for the student: {error}"
     written = (*await student.encode(trace.text), *await _end_of_turn(student))

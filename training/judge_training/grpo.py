@@ -59,13 +59,13 @@ from rubricem.training.judge_training.pairs import (
     ShownPair,
     digest,
     form_of,
-    gated,
+    open_gate,
     read_pairs,
     settings_of,
-    shown_once,
+    show_once,
     take_table,
 )
-from rubricem.training.local.local_config import EngineConfig, checked_config, read_toml
+from rubricem.training.local.local_config import EngineConfig, check_config, read_toml
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.rollouts import refresh_server
 from rubricem.training.rounds.update import (
@@ -76,7 +76,7 @@ from rubricem.training.rounds.update import (
     open_updates,
     round_seed,
 )
-from rubricem.training.rows.credit import Compiled, compiled, stage_advantages, trainable
+from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.events import (
@@ -87,7 +87,7 @@ from rubricem.training.show.events import (
     Watch,
     check_named,
     of_held_out,
-    unwatched,
+    watch_nothing,
 )
 
 RewardRule = Literal["answer", "answer+format"]
@@ -141,7 +141,7 @@ def read_grpo(path: Path, overrides: Sequence[str] = ()) -> tuple[EngineConfig, 
     objective = values.get("objective", {})
     if isinstance(objective, dict):
         values["objective"] = {"beta": BETA, **objective}
-    return checked_config(values, path.parent, EngineConfig), told
+    return check_config(values, path.parent, EngineConfig), told
 
 
 def batch_of(
@@ -202,14 +202,14 @@ def sample_of(said: Completion, better: Side, form: ChainForm, rule: RewardRule)
     return Sample(
         text=said.text,
         verdict=verdict_of(said.text),
-        reward=np.nan if cut_off else rewarded(said.text, better, form, rule),
+        reward=np.nan if cut_off else reward_of(said.text, better, form, rule),
         unscored=CUT_OFF if cut_off else "",
         ids=said.token_ids if whole else None,
         logprobs=said.logprobs if whole else None,
     )
 
 
-def rewarded(text: str, better: Side, form: ChainForm, rule: RewardRule) -> float:
+def reward_of(text: str, better: Side, form: ChainForm, rule: RewardRule) -> float:
     """-1 or 1 by the verdict alone; or 0, 1 or 2 by verdict and form."""
     right = reward(text, better)
     return right if rule == "answer" else float(right > 0) + float(well_formed(text, form))
@@ -218,7 +218,7 @@ def rewarded(text: str, better: Side, form: ChainForm, rule: RewardRule) -> floa
 def judge_rows(sampled: SampledPair, name: str) -> Compiled:
     """A row for each sample with a score and token ids; `name` is the group's."""
     pairs = zip(sampled.samples, sampled.advantages, strict=True)
-    return compiled(
+    return separate_rows(
         _judge_row(sampled, sample, advantage, f"{name}:{number}", name)
         for number, (sample, advantage) in enumerate(pairs)
     )
@@ -275,22 +275,22 @@ class JudgeRounds:
     folders: RoundFolders
     tell: Tell
     stop: asyncio.Event | None = None
-    watch: Watch = unwatched
+    watch: Watch = watch_nothing
 
     async def run(self) -> tuple[PairReport | None, PairReport | None]:
         """Do the remaining rounds; judges the held-out pairs before and after."""
-        before = await self._measured(0)
+        before = await self._measure(0)
         while self.updates.done < self.grpo.rounds:
             await self._round(self.updates.done)
-        return before, await self._measured(self.updates.done)
+        return before, await self._measure(self.updates.done)
 
     async def _round(self, number: int) -> None:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
         folder = self.folders.round(number).folder
         with self._phase("collect", number + 1):
-            found = await self._sampled(
-                folder, shown_once(pairs, seed), self.updates.checkpoint, seed
+            found = await self._sample(
+                folder, show_once(pairs, seed), self.updates.checkpoint, seed
             )
         sampled = [one for one in found if isinstance(one, SampledPair)]
         rows, numbers = round_rows(sampled, number, self.updates.longest)
@@ -315,7 +315,7 @@ class JudgeRounds:
         yield
         self.watch(PhaseChanged(phase, number, False))
 
-    async def _measured(self, updates: int) -> PairReport | None:
+    async def _measure(self, updates: int) -> PairReport | None:
         """The judge on the held-out pairs after so many rounds; done once, also after a kill."""
         if not self.held_out:
             return None
@@ -325,7 +325,7 @@ class JudgeRounds:
         if report is None:
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
             with self._phase("held-out pairs", updates):
-                comparisons = await self._compared(
+                comparisons = await self._compare(
                     folder / f"{updates:03d}", self.held_out, checkpoint
                 )
             report = PairReport.of(
@@ -336,7 +336,7 @@ class JudgeRounds:
             self.tell(f"held-out pairs after {updates} rounds: {right.hits:g} of {right.n}")
         return report
 
-    async def _sampled(
+    async def _sample(
         self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
     ) -> list[SampledPair | str]:
         """For each pair its samples, or why it has none. Raises PolicyError if no pair has any."""
@@ -352,7 +352,7 @@ class JudgeRounds:
             )
         return found
 
-    async def _compared(
+    async def _compare(
         self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
     ) -> list[LabelledComparison]:
         """Every pair in both orders at temperature 0. Raises PolicyError if none is compared."""
@@ -375,8 +375,8 @@ class JudgeRounds:
         self, choice: PolicyChoice, folder: Path
     ) -> AsyncIterator[tuple[RunGate, TokenPolicy]]:
         async with choice.open_tokens() as model:
-            with gated(folder, self.tell) as gate:
-                yield gate, gate.journaled(model)
+            with open_gate(folder, self.tell) as gate:
+                yield gate, gate.with_journal(model)
 
     async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
         grpo = self.grpo
@@ -392,7 +392,7 @@ class JudgeRounds:
     ) -> SampledPair | str:
         try:
             _, prefix = await fit_messages(
-                model, pair.asked(form_of(self.config)), self.grpo.max_tokens
+                model, pair.messages_for(form_of(self.config)), self.grpo.max_tokens
             )
         except (PolicyError, JudgeError) as error:
             return str(error)

@@ -25,7 +25,7 @@ from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
 from rubricem.memory.text import digest_of
 from rubricem.training.collect.gate import Meter, Purse, RunGate
-from rubricem.training.local.local_config import EngineConfig, checked_table
+from rubricem.training.local.local_config import EngineConfig, check_table
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 
@@ -53,7 +53,7 @@ def take_table(values: dict[str, Any], name: str, kind: type[Table], folder: Pat
         raise SettingsError(
             f"there is no table [{name}].", f"It sets {', '.join(kind.model_fields)}."
         )
-    told = checked_table(table, kind, f"[{name}]")
+    told = check_table(table, kind, f"[{name}]")
     paths = {n: getattr(told, n, None) for n in ("pairs", "held_out")}
     found = {n: [folder / path.expanduser() for path in given or ()] for n, given in paths.items()}
     return told.model_copy(update={n: tuple(listed) for n, listed in found.items() if listed})
@@ -69,7 +69,7 @@ class ShownPair:
     second: str
     better: Side
 
-    def asked(self, form: ChainForm) -> MessagesOf:
+    def messages_for(self, form: ChainForm) -> MessagesOf:
         return partial(chain_messages, form, self.question, self.first, self.second)
 
 
@@ -94,7 +94,7 @@ def read_pairs(
     return sample(found, limit, seed)
 
 
-def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
+def show_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
     """Each pair in an order drawn from the seed."""
     shown = []
     for pair, swapped in tasks_of(pairs, "one", seed):
@@ -116,7 +116,7 @@ def form_of(config: EngineConfig) -> ChainForm:
 
 
 @contextmanager
-def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[RunGate]:
+def open_gate(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[RunGate]:
     """The gate of calls journaled in a folder's journal.jsonl; raises StoreError."""
     meter = Meter()
     journal = Journal(folder / "journal.jsonl", meter.hear)

@@ -72,8 +72,8 @@ from rubricem.training.show.training import (
     LOCK,
     RECORD,
     STEPS,
-    kept_numbers,
     object_of,
+    read_numbers,
     steps_of,
 )
 
@@ -294,13 +294,13 @@ def _read_step(folder: Path) -> dict[str, Any]:
 
 def _seal(folder: Path) -> None:
     """Flush all files to disk, and then the list of them."""
-    written = _listed(folder, folder, apart=(FILES, CARD))
+    written = _list_files(folder, folder, apart=(FILES, CARD))
     write_atomically(folder / FILES, json.dumps(written, indent=1))
     for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
         sync(path)
 
 
-def _listed(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
+def _list_files(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
     """All files in a folder except some names, flushed to disk; by their paths below `root`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in apart)
     for path in paths:
@@ -357,7 +357,7 @@ class TrainingFolder:
         """how far llama.cpp is from the trainer, for the newest compared checkpoint"""
 
     @contextmanager
-    def begun(self, record: Mapping[str, Any]) -> Iterator[None]:
+    def hold(self, record: Mapping[str, Any]) -> Iterator[None]:
         """Lock the folder for this process, and for the run of this record and no other."""
         busy = StoreError(
             f"{self.folder} is being trained by another process",
@@ -386,7 +386,7 @@ class TrainingFolder:
 
     def step(self) -> int:
         """The number of finished and saved steps."""
-        return _linked(self.newest) if self.newest.exists() else 0
+        return _step_of_link(self.newest) if self.newest.exists() else 0
 
     def caller(self) -> dict[str, Any]:
         """The caller's position at the newest checkpoint; {} before the first."""
@@ -394,7 +394,7 @@ class TrainingFolder:
 
     def list_files(self, below: Path) -> Listed:
         """All files in a folder of this one, flushed to disk."""
-        return _listed(below, self.folder)
+        return _list_files(below, self.folder)
 
     def compare(self, written: Listed) -> str:
         """What is wrong with files listed by `list_files`, in a clause; empty: nothing."""
@@ -464,7 +464,7 @@ class TrainingFolder:
         """Write a complete checkpoint's card, from it and the folder's present contents."""
         step = _read_step(checkpoint)
         told = step.get("trained_on", {})
-        card = model_card(note_of(checkpoint), kept_numbers(self.folder), told, step["metrics"])
+        card = model_card(note_of(checkpoint), read_numbers(self.folder), told, step["metrics"])
         write_atomically(checkpoint / CARD, card)
 
     def mend(self, better: Better | None = None) -> str:
@@ -476,7 +476,7 @@ class TrainingFolder:
         with writable(self.folder):
             told = [*self._relink(self.newest), *self._relink(self.best), *self._mend_last()]
             told += self._mend_best(better)
-        step = _linked(self.newest)
+        step = _step_of_link(self.newest)
         begun = f"continuing from step {step}" if step else "beginning anew"
         return f"{' and '.join(told)}: {begun}" if told else ""
 
@@ -504,7 +504,7 @@ class TrainingFolder:
 
     def _mend_last(self) -> list[str]:
         told: list[str] = []
-        step, found = _linked(self.newest), self._places()
+        step, found = _step_of_link(self.newest), self._places()
         if step and not self.newest.exists():
             told.append(f"the checkpoint of step {step} is missing")
         if found and not step:
@@ -521,10 +521,10 @@ class TrainingFolder:
 
     def _mend_best(self, better: Better | None) -> list[str]:
         told: list[str] = []
-        step = _linked(self.best)
+        step = _step_of_link(self.best)
         if step and not self.best.exists():
             told.append(f"{BEST} links to step {step}, which is missing")
-        elif step and step != _linked(self.newest) and (wrong := fault(self.best)):
+        elif step and step != _step_of_link(self.newest) and (wrong := fault(self.best)):
             told.append(f"{BEST} links to step {step}: {_pass_by(self.best.resolve(), wrong)}")
         if told:
             self.best.unlink()
@@ -537,7 +537,7 @@ class TrainingFolder:
         """The best remaining one: the best of all, if it is there, since it was kept for that."""
         chosen, before = None, dict[str, Any]()
         for place in self._places():
-            if int(place.name) <= _linked(self.newest) and not fault(place):
+            if int(place.name) <= _step_of_link(self.newest) and not fault(place):
                 metrics = _read_step(place)["metrics"]
                 if better(metrics, before):
                     chosen, before = place, metrics
@@ -703,7 +703,7 @@ class Mirror:
             )
         try:
             there, here = self._there(), self._here()
-            held = self._held(there, here)
+            held = self._files_there(there, here)
             for name in sorted(here, key=_after):
                 self._send(name, here[name], held=name in held)
             for name in there.keys() - here.keys():
@@ -713,7 +713,7 @@ class Mirror:
             # Every store has errors of its own, and none of them ends a training.
             self._tell(f"the mirror {self._address} is behind: {error}")
 
-    def _held(self, there: Mapping[str, int], here: Mapping[str, Path]) -> set[str]:
+    def _files_there(self, there: Mapping[str, int], here: Mapping[str, Path]) -> set[str]:
         """The files of checkpoints that the mirror has as they are here: by one list of them."""
         found = set[str]()
         for name, path in here.items():
@@ -753,7 +753,7 @@ class Mirror:
     def _here(self) -> dict[str, Path]:
         """The files to mirror, by their paths below the folder."""
         named = (p.relative_to(self._folder) for p in self._folder.rglob("*") if p.is_file())
-        return {path.as_posix(): self._folder / path for path in named if _mirrored(path.parts)}
+        return {path.as_posix(): self._folder / path for path in named if _is_mirrored(path.parts)}
 
     def _check_newest(self, there: Iterable[str]) -> None:
         """Raise StoreError if another session has continued the run."""
@@ -784,7 +784,7 @@ def _is_gone(lease: Mapping[str, Any]) -> bool:
     return not Path(f"/proc/{lease.get('process')}").exists()
 
 
-def _mirrored(parts: Sequence[str]) -> bool:
+def _is_mirrored(parts: Sequence[str]) -> bool:
     """Whether a file of a run's folder is mirrored, by the parts of its path below it."""
     hidden = any(part.startswith((".", "catalogue.db")) for part in parts)
     left = hidden or any(part.endswith((".part", f".{DAMAGED}")) for part in parts)
@@ -802,7 +802,7 @@ def _after(name: str) -> tuple[int, str]:
     return 2 + (parts[-1] == FILES), name
 
 
-def _linked(link: Path) -> int:
+def _step_of_link(link: Path) -> int:
     """The step of a link's checkpoint, even if that is gone; 0: it is no such link."""
     name = link.readlink().name if link.is_symlink() else ""
     return int(name) if name.isdecimal() else 0

@@ -79,7 +79,7 @@ class Learner:
         self.updates = 0
         """made of the newest window, which has `passes` when it is done"""
         self._score = score or partial(batch_logprobs, model)
-        self._reference = weights.held() if config.objective.beta or config.novelty else {}
+        self._reference = weights.snapshot() if config.objective.beta or config.novelty else {}
         self.optimizer = torch.optim.AdamW(
             weights.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True
         )
@@ -100,7 +100,7 @@ class Learner:
         plan, passes = self._plan(rows, moving), self.config.passes if moving else 0
         several = passes > 1 or self._reference
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-        with self._lower.kept() if several else nullcontext():
+        with self._lower.keep() if several else nullcontext():
             references, seconds = self._references(plan)
             old: dict[int, Tensor] = {}
 
@@ -116,7 +116,7 @@ class Learner:
         """Begin with trained weights, which become the reference too."""
         self.weights.load(state)
         if self._reference:
-            self._reference = self.weights.held()
+            self._reference = self.weights.snapshot()
 
     def state(self) -> dict[str, Any]:
         """What it needs besides its weights to go on as if it had not stopped.
@@ -138,7 +138,7 @@ class Learner:
         """Take over what `state` gave, on these ranks."""
         optimizer, parameters = state["optimizer"], self.weights.parameters()
 
-        def divided(parameter: Tensor, value: Tensor) -> Tensor:
+        def divide(parameter: Tensor, value: Tensor) -> Tensor:
             """A moment, as its parameter is; the number of steps is a scalar and stays."""
             if value.shape == parameter.shape:
                 put(moment := torch.zeros_like(parameter), value)
@@ -146,7 +146,7 @@ class Learner:
             return value
 
         moments = {
-            number: {name: divided(parameters[number], value) for name, value in held.items()}
+            number: {name: divide(parameters[number], value) for name, value in held.items()}
             for number, held in optimizer["state"].items()
         }
         self.optimizer.load_state_dict({**optimizer, "state": moments})

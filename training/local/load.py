@@ -457,7 +457,7 @@ def lower_blocks(model: Any, config: EngineConfig) -> LowerBlocks:
         return LowerBlocks()
     lower = LowerBlocks(blocks[: len(blocks) - config.adapted_blocks])
     ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
-    with torch.no_grad(), lower.kept():
+    with torch.no_grad(), lower.keep():
         try:
             twice = []
             for _ in range(2):

@@ -230,14 +230,14 @@ Table = TypeVar("Table", bound=BaseModel)
 Config = TypeVar("Config", bound=EngineConfig)
 
 
-def checked_table(values: Any, kind: type[Table], name: str) -> Table:
+def check_table(values: Any, kind: type[Table], name: str) -> Table:
     """Values as a model of this kind. Raises SettingsError with every fault in a sentence."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
         faults = "; ".join(
             f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
-            f"{fault['msg'].removeprefix('Value error, ')}{_meant(fault, kind)}"
+            f"{fault['msg'].removeprefix('Value error, ')}{_suggest(fault, kind)}"
             for fault in error.errors()
         )
         known = ", ".join(kind.model_fields)
@@ -248,7 +248,7 @@ BESIDE = ("preset", "credit", "scaffold_ratio", "rules", "rounds")
 """keys of a file that are read before its configuration is"""
 
 
-def _meant(fault: Any, kind: type[BaseModel]) -> str:
+def _suggest(fault: Any, kind: type[BaseModel]) -> str:
     """The known key that a misspelt one resembles, in a clause; else ""."""
     if fault["type"] != "extra_forbidden":
         return ""
@@ -263,12 +263,12 @@ def _meant(fault: Any, kind: type[BaseModel]) -> str:
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:
+def check_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:
     """A configuration of any kind; its paths are relative to a folder.
 
     Raises SettingsError with every fault in a sentence.
     """
-    config = checked_table(values, kind, "the training configuration")
+    config = check_table(values, kind, "the training configuration")
     paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
     found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
     if isinstance(config, TrainConfig):

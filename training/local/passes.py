@@ -147,7 +147,7 @@ class LowerBlocks:
         self._part = self._left = 0
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep(self) -> Iterator[None]:
         """Keep the first pass's results for the parts of one plan, for use by later passes."""
         self._kept, self._left = [], self._room
         for block in self._blocks:
@@ -284,7 +284,7 @@ class PassPlan:
         `window` is that of the whole step, `least` what a branch has to save, in tokens.
         """
 
-        def divided(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
+        def divide(rows: list[TrainRow], read: int, known: int) -> list[TrainRow | Fork]:
             """What follows `read` tokens of sorted rows, known to be alike up to `known`."""
             if len(rows) == 1:
                 return [*rows]
@@ -294,7 +294,7 @@ class PassPlan:
             found: list[TrainRow | Fork] = [row for row in rows if _end(row) <= end + 1]
             going = [row for row in rows if _end(row) > end + 1]
             for _, ways in groupby(going, key=lambda row: row.ids[end]):
-                found += divided(list(ways), end if worth else read, end)
+                found += divide(list(ways), end if worth else read, end)
             ids = torch.tensor([rows[0].ids[read:end]], dtype=torch.int64)
             return [Fork(ids, laid(found))] if worth else found
 
@@ -304,7 +304,7 @@ class PassPlan:
             batches = (Batch.collate(part, window) for part in cut(alone, 0, micro_batch))
             return cls((*branches, *batches))
 
-        return laid(divided(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else cls()
+        return laid(divide(sorted(rows, key=lambda row: row.ids), 0, 0)) if rows else cls()
 
     def passes(
         self,

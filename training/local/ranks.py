@@ -60,7 +60,7 @@ class Ranks:
     def wait(self) -> None:
         """Until all are here."""
         if self.world > 1:
-            with self.joined():
+            with self.report_lost():
                 dist.barrier(group=self.values)
 
     def gather(self, value: T) -> list[T]:
@@ -68,7 +68,7 @@ class Ranks:
         if self.world == 1:
             return [value]
         found: list[T | None] = [None] * self.world
-        with self.joined():
+        with self.report_lost():
             dist.all_gather_object(found, value, group=self.values)
         return found  # type: ignore[return-value]
 
@@ -76,7 +76,7 @@ class Ranks:
         """What the first rank says, to all; the others wait for it, however long it takes."""
         said = [order]
         if self.world > 1:
-            with self.joined():
+            with self.report_lost():
                 dist.broadcast_object_list(said, src=0, group=self.values)
         return said[0]  # type: ignore[return-value]
 
@@ -86,7 +86,7 @@ class Ranks:
             raise found
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
+    def report_lost(self) -> Iterator[None]:
         """Work that all ranks have a part in. Raises PolicyError where one of them is gone."""
         if self.device.type == "cuda":  # for each thread it is the first GPU until it is said
             torch.cuda.set_device(self.device)

@@ -109,7 +109,7 @@ class TrainingSession:
         if config.threads:
             torch.set_num_threads(config.threads)
         self.tell(f"reading {self.base.path.name} as {config.dtype}; half a minute for the 0.5b")
-        with memory_told(self.ranks.device), self.ranks.joined():
+        with memory_told(self.ranks.device), self.ranks.report_lost():
             learner = load_learner(config, self.base.path, self.ranks)
             if self.done:
                 learner.weights.load(read_weights(self.folder.newest, config.adaptation))
@@ -180,7 +180,7 @@ class TrainingSession:
             with (
                 boundary(PolicyError, f"training step {number}"),
                 memory_told(self.ranks.device),
-                self.ranks.joined(),
+                self.ranks.report_lost(),
             ):
                 metrics = take(rows, rate)
         except NotFinite as error:
@@ -192,9 +192,9 @@ class TrainingSession:
             raise PolicyError(
                 f"training step {number} was {how_far}: {error}", f"{error.remedy} {kept}"
             ) from error
-        return self.finished(metrics, rows)
+        return self.count_step(metrics, rows)
 
-    def finished(self, metrics: Metrics, rows: Sequence[TrainRow]) -> Metrics:
+    def count_step(self, metrics: Metrics, rows: Sequence[TrainRow]) -> Metrics:
         """Count a step, of this engine or another one's; returns all its numbers."""
         self.done += 1
         peak = {"memory_peak": memory_peak(self.ranks.device)}
@@ -216,7 +216,7 @@ class TrainingSession:
         if more and self._lines:
             self._lines[-1] |= more
         self.place = dict(place or {})
-        with self.ranks.joined():
+        with self.ranks.report_lost():
             weights = self.learner.weights.state(keep=self.ranks.first)
             trainer = self.learner.state()
         if isinstance(adapter := self.learner.weights, Adapter):
@@ -327,7 +327,7 @@ async def open_session(
             session.mirror = mirror
             held = {**_record(session), **(record or {})}
             await asyncio.to_thread(ranks.check_alike, held)
-            with session.folder.begun(held) if ranks.first else nullcontext():
+            with session.folder.hold(held) if ranks.first else nullcontext():
                 await asyncio.to_thread(session.stand)
                 try:
                     yield session
@@ -341,7 +341,7 @@ async def _mirror_held(
     config: EngineConfig, ranks: Ranks, tell: Tell
 ) -> AsyncIterator[Mirror | None]:
     """The first rank's mirror, held alone until the end; None: the run has none."""
-    mirror = await asyncio.to_thread(_mirrored, config, ranks, tell)
+    mirror = await asyncio.to_thread(_open_mirror, config, ranks, tell)
     if mirror is None:
         yield None
         return
@@ -360,7 +360,7 @@ async def _mirror_held(
         await asyncio.to_thread(mirror.release)
 
 
-def _mirrored(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
+def _open_mirror(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
     """The mirror of the first rank, from which an empty folder is filled before all go on."""
     ranks.check_alike({"mirror": config.mirror})
     if config.mirror is None:
@@ -379,7 +379,7 @@ def _mirrored(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
     return mirror
 
 
-def _checked_note(folder: Path) -> Checkpoint:
+def _load_note(folder: Path) -> Checkpoint:
     """The note of a checkpoint to begin with, whose weights for torch are those that were written.
 
     Whether llama.cpp can answer with it does not matter. Raises WeightsError where one is not.
@@ -398,7 +398,7 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     full = config.adaptation == "full"
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
-        start = _checked_note(config.start_adapter)
+        start = _load_note(config.start_adapter)
         mine = (base.sha256, config.rank, config.alpha, config.adapted_blocks)
         if (start.base_sha256, start.rank, start.alpha, start.adapted_blocks) != mine:
             raise SettingsError(
@@ -445,7 +445,7 @@ def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
 
 
 @asynccontextmanager
-async def settled(config: Config, weights_dir: Path | None = None) -> AsyncIterator[Config]:
+async def settle_before(config: Config, weights_dir: Path | None = None) -> AsyncIterator[Config]:
     """What a session in there will have, for who has to know it before one is opened."""
     with Ranks.join(config.device) as ranks:
         yield await settle(config, ranks, weights_dir)
@@ -457,7 +457,7 @@ async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) 
     Raises SettingsError and WeightsError as `row_limit` does, and SettingsError where the ranks
     were not given the same.
     """
-    await asyncio.to_thread(ranks.check_alike, _shared(config))
+    await asyncio.to_thread(ranks.check_alike, _common_facts(config))
     if config.dtype == "auto":
         dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
         config = config.model_copy(update={"dtype": dtype})
@@ -476,7 +476,7 @@ PLACES = {"out", "bank", "threads", "start_adapter", "rows", "judge"}
 """settings that may differ between ranks, or are compared by what they name"""
 
 
-def _shared(config: EngineConfig) -> dict[str, Any]:
+def _common_facts(config: EngineConfig) -> dict[str, Any]:
     """What the ranks of a training must have alike before they send each other anything."""
     packages = {name: version(name) for name in ("rubricem", "torch", "transformers")}
     return {**config.model_dump(mode="json", exclude=PLACES), **packages}
@@ -677,7 +677,7 @@ async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
         learner.weights.load(read_weights(folder, config.adaptation))
     exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
     if isinstance(learner.weights, Adapter):
-        without = learner.weights.switched_off()
+        without = learner.weights.switch_off()
     else:
         base = load_base(session.base.path, config.dtype)
         without = learner.weights.as_in(dict(base.named_parameters()))

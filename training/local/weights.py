@@ -32,17 +32,17 @@ class Trainable:
     foreign: ClassVar[str]
     """the error for a state with other names or shapes"""
 
-    def _trained(self) -> Mapping[str, nn.Parameter]:
+    def _trainable(self) -> Mapping[str, nn.Parameter]:
         """By name, as they are now: sharding replaces them."""
         raise NotImplementedError
 
-    def _computed(self) -> Mapping[str, nn.Parameter]:
+    def _model_parameters(self) -> Mapping[str, nn.Parameter]:
         """What the model computes with."""
-        return self._trained()
+        return self._trainable()
 
     def parameters(self) -> list[nn.Parameter]:
         """What an optimizer updates, float32."""
-        return list(self._trained().values())
+        return list(self._trainable().values())
 
     def settle(self) -> None:
         """Make the model compute with what the optimizer has updated."""
@@ -52,25 +52,25 @@ class Trainable:
 
         A rank that does not `keep` it takes part in gathering, and gets nothing.
         """
-        return {name: whole(parameter, keep) for name, parameter in self._trained().items()}
+        return {name: whole(parameter, keep) for name, parameter in self._trainable().items()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Restore a state. Raises ValueError if names or shapes are not this model's."""
-        mine = self._trained()
+        mine = self._trainable()
         if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
             raise ValueError(self.foreign)
         for name, parameter in mine.items():
             put(parameter, state[name])
         self.settle()
 
-    def held(self) -> dict[str, Tensor]:
+    def snapshot(self) -> dict[str, Tensor]:
         """Copies of what the model computes with, for `as_in`."""
-        return {name: weight.detach().clone() for name, weight in self._computed().items()}
+        return {name: weight.detach().clone() for name, weight in self._model_parameters().items()}
 
     @contextmanager
     def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
         """The model with the weights of another time."""
-        now = self.held()
+        now = self.snapshot()
         self._compute_with(held)
         try:
             yield
@@ -79,7 +79,7 @@ class Trainable:
 
     def _compute_with(self, held: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
-            for name, weight in self._computed().items():
+            for name, weight in self._model_parameters().items():
                 weight.copy_(held[name])
 
 
@@ -219,16 +219,18 @@ class Adapter(Trainable):
         """Whole copies of all A and B, which no update changes, with the names of peft's files."""
         return {name: tensor.clone() for name, tensor in super().state(keep).items()}
 
-    def _trained(self) -> Mapping[str, nn.Parameter]:
+    def _trainable(self) -> Mapping[str, nn.Parameter]:
         found = {}
         for name, layer in self.layers.items():
             found[f"base_model.model.{name}.lora_A.weight"] = layer.lora_a
             found[f"base_model.model.{name}.lora_B.weight"] = layer.lora_b
         return found
 
-    def switched_off(self) -> AbstractContextManager[None]:
+    def switch_off(self) -> AbstractContextManager[None]:
         """Use the base model alone."""
-        return self.as_in({name: torch.zeros_like(w) for name, w in self._computed().items()})
+        return self.as_in(
+            {name: torch.zeros_like(w) for name, w in self._model_parameters().items()}
+        )
 
 
 class FullWeights(Trainable):
@@ -250,10 +252,10 @@ class FullWeights(Trainable):
                 if weight is not self._masters[name]:
                     weight.copy_(self._masters[name])
 
-    def _trained(self) -> Mapping[str, nn.Parameter]:
+    def _trainable(self) -> Mapping[str, nn.Parameter]:
         return self._masters
 
-    def _computed(self) -> Mapping[str, nn.Parameter]:
+    def _model_parameters(self) -> Mapping[str, nn.Parameter]:
         return dict(self.model.named_parameters())
 
 

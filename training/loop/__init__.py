@@ -53,7 +53,7 @@ def run_loop(folder: Path, plan: Result, tell: Callable[[str], None]) -> Path:
 
 def _collect(story: Story, at: Path, use: str, model: str, *flags: object) -> Result:
     """The run of the questions of a use, and one more beside it for those that come again."""
-    asked = story.used_for(use)
+    asked = story.questions_for(use)
     passes = {at: list(dict.fromkeys(asked))}
     if again := [question for place, question in enumerate(asked) if question in asked[:place]]:
         passes[at.with_name(f"{at.name}-2")] = again
@@ -94,7 +94,7 @@ def _train(story: Story, at: Path, method: str, runs: list[str], chosen: Result)
 
 def _ask(story: Story, at: Path, trained: str) -> Result:
     """The answers of the untrained model, and of the trained one with its memory."""
-    (question,) = story.used_for("ask")
+    (question,) = story.questions_for("ask")
     answers: Result = {"question": question}
     for name, model, memory in (
         ("base", story.plan["model"], "off"),

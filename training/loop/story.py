@@ -60,7 +60,7 @@ class Story:
         self.results[name] = value_in(path, dict[str, Any], remedy) or {}
         return self.results[name]
 
-    def used_for(self, use: str) -> list[str]:
+    def questions_for(self, use: str) -> list[str]:
         """The plan's questions of one use, in order."""
         return [each["question"] for each in self.plan["questions"] if each["use"] == use]
 

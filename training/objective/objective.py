@@ -147,13 +147,13 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     loss = sum of -c * logprobs; under token-mean, with rows of weight 1, this is the mean over
     the window's tokens. `logprobs` is (B, T).
     """
-    surprise = -_trained(logprobs, batch.mask)
+    surprise = -_mask_out(logprobs, batch.mask)
     loss = (batch.weights * surprise).sum()
     ledger = Ledger()
     ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
     ledger.mean("negative_log_likelihood", surprise, batch.mask)
     _measure_stages(ledger, batch, {"loss": surprise})
-    return ObjectiveResult(loss, ledger.closed())
+    return ObjectiveResult(loss, ledger.close())
 
 
 EXPONENT_BOUND = 20.0
@@ -189,25 +189,25 @@ class ClippedTerms:
 
         `old` is of the policy before the window's first update; None: `logprobs` serve as `old`.
         """
-        new = _trained(logprobs, batch.mask)
-        before = new.detach() if old is None else _trained(old, batch.mask).detach()
+        new = _mask_out(logprobs, batch.mask)
+        before = new.detach() if old is None else _mask_out(old, batch.mask).detach()
         behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
         ratio = _bounded_exp(new - (behaviour if config.correction == "bypass" else before))
         importance = _importance(before - behaviour, config)
-        start = None if reference is None else _trained(reference, batch.mask).detach()
+        start = None if reference is None else _mask_out(reference, batch.mask).detach()
         return cls(
             new=new.detach(),
             old=before,
             behaviour=behaviour,
             ratio=ratio,
             importance=importance,
-            policy=-importance * _clipped(ratio, batch.advantages, config),
+            policy=-importance * _clip(ratio, batch.advantages, config),
             reference=start,
             divergence=None if start is None else _k3(start - new),
         )
 
 
-def _clipped(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
+def _clip(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
     """L(r, A) of the equation in the module docstring."""
     held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
     least = torch.minimum(ratio * advantages, held * advantages)
@@ -234,7 +234,7 @@ def _outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
     return (weight < config.band[0]) | (weight > config.band[1])
 
 
-def _trained(values: Tensor, mask: Tensor) -> Tensor:
+def _mask_out(values: Tensor, mask: Tensor) -> Tensor:
     """Values where the mask is true (for example, at trained tokens), 0 elsewhere."""
     return values.masked_fill(~mask, 0.0)
 
@@ -266,7 +266,7 @@ class Ledger:
 
     def sum(self, name: str, values: Tensor, where: Tensor) -> None:
         """The sum of the values at the tokens in `where`, (B, T) bool."""
-        self._totals[name] = _trained(values.detach(), where).sum()
+        self._totals[name] = _mask_out(values.detach(), where).sum()
         self._tokens[name] = where.sum()
 
     def mean(self, name: str, values: Tensor, where: Tensor) -> None:
@@ -276,9 +276,9 @@ class Ledger:
 
     def peak(self, name: str, values: Tensor, where: Tensor) -> None:
         """The largest of these values, which must not be negative; 0 if there are none."""
-        self._peaks[name] = _trained(values.detach(), where).max()
+        self._peaks[name] = _mask_out(values.detach(), where).max()
 
-    def closed(self) -> LossMetrics:
+    def close(self) -> LossMetrics:
         """All metrics so far, without sums and means over no token."""
         parts = (self._totals, self._tokens, self._peaks)
         flat = [tensor.double() for part in parts for tensor in part.values()]
@@ -328,7 +328,7 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     sizes = {"loss": terms.policy, "advantage_size": batch.advantages.abs()}
     ledger.mean("advantage_size", sizes["advantage_size"], mask)
     _measure_stages(ledger, batch, sizes)
-    return ledger.closed()
+    return ledger.close()
 
 
 def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[str, Tensor]:
@@ -363,12 +363,12 @@ def sequence_logs(
     counts = sums(policy.double())
     some = counts > 0
 
-    def moved_from(other: Tensor) -> Tensor:
+    def sum_shift(other: Tensor) -> Tensor:
         return sums((new - other).double().masked_fill(~policy, 0.0))
 
-    found = {"sequence_ratio": moved_from(behaviour)[some]}
+    found = {"sequence_ratio": sum_shift(behaviour)[some]}
     if reference is not None:
-        found["novelty"] = (moved_from(reference) / counts.clamp(min=1))[some]
+        found["novelty"] = (sum_shift(reference) / counts.clamp(min=1))[some]
     return found
 
 

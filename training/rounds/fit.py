@@ -39,14 +39,14 @@ from rubricem.training.local.session import (
     compare_once,
     open_session,
     products_per_second,
-    settled,
+    settle_before,
 )
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
-from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
+from rubricem.training.show.events import RowsDone, StepTaken, Watch, watch_nothing
 from rubricem.training.show.training import ROUNDS, SAVED_AT, number, objects_of, steps_of
 
 Stopped = Callable[[], bool]
@@ -98,7 +98,7 @@ async def train(
     rows = await asyncio.to_thread(read_rows, config.rows)
     if config.max_row_tokens is None:  # what is wrong with all is told before weights are fetched
         _select_rows(rows, config, method, tell)
-    async with settled(config, weights_dir) as whole:
+    async with settle_before(config, weights_dir) as whole:
         selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell, rule)
         return await _train_on(selection, whole, method, tell, weights_dir, watch, stop, rule)
 
@@ -122,7 +122,7 @@ class Estimate:
     measured: bool
     dropped: Mapping[str, int]
 
-    def told(self) -> str:
+    def describe(self) -> str:
         how = "at the speed of its steps so far" if self.measured else "at least, by its products"
         left = [f"{count} rows left out: {reason}" for reason, count in self.dropped.items()]
         return "\n".join([
@@ -140,7 +140,7 @@ async def estimate(
 ) -> Estimate:
     """What `train` would do with the configuration. Raises as that does; changes nothing."""
     rows = await asyncio.to_thread(read_rows, config.rows)
-    async with settled(config, weights_dir) as whole:
+    async with settle_before(config, weights_dir) as whole:
         selection = await asyncio.to_thread(_select_rows, rows, whole, method, tell)
         path = await find_weights(whole.model, weights_dir)
         costs = await asyncio.to_thread(memory_costs, whole, path)
@@ -195,7 +195,7 @@ class RoundsEstimate:
     def measured(self) -> bool:
         return self.done > 0
 
-    def told(self) -> str:
+    def describe(self) -> str:
         most = "about" if self.measured else "at most"
         how = (
             "not known before a round is done: that depends on the rollouts; the products of the "
@@ -224,7 +224,7 @@ async def estimate_rounds(
         for name in names
     ]
     lines = await asyncio.to_thread(objects_of, config.out / ROUNDS)
-    async with settled(config, weights_dir) as whole:
+    async with settle_before(config, weights_dir) as whole:
         path = await find_weights(whole.model, weights_dir)
         costs = await asyncio.to_thread(memory_costs, whole, path)
     assert whole.max_row_tokens is not None, "it is settled"
@@ -291,7 +291,7 @@ async def _train_on(
             "left out": selection.dropped,
         }
         first = session.ranks.first
-        shown = (watch or PlainTraining(session.tell)) if first else unwatched
+        shown = (watch or PlainTraining(session.tell)) if first else watch_nothing
         with with_event_files(shown, config.out, config.tracked if first else ()) as told:
             if session.done < len(plan):
                 stop = stop or asyncio.Event()
@@ -315,7 +315,7 @@ def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
         # Rows that were written before they said these are the same rows.
         digest.update(row.model_dump_json(exclude={"tokenizer", "later_versions"}).encode())
     found: dict[str, Any] = {"rows": digest.hexdigest()}
-    return found if rule is None else found | {"rule": rule.kept()}
+    return found if rule is None else found | {"rule": rule.to_record()}
 
 
 def _go_on(
@@ -327,20 +327,20 @@ def _go_on(
 ) -> None:
     session.go_back()
 
-    def heard() -> bool:
+    def is_stopped() -> bool:
         return any(session.ranks.gather(stopped()))
 
     def on_step(metrics: Metrics) -> None:
         check_best(config.best_by, metrics)
         watch(StepTaken(session.done, len(plan), metrics))
 
-    over = heard()
+    over = is_stopped()
     if config.engine == "trl" and not over:
         from rubricem.training.trl.trainer import take_steps
 
-        take_steps(session, config, plan, on_step, heard)
+        take_steps(session, config, plan, on_step, is_stopped)
     elif not over:
-        _take_steps(session, config, plan, watch, heard)
+        _take_steps(session, config, plan, watch, is_stopped)
     if (done := session.done) < len(plan):
         raise RunStopped.by_a_person(
             f"The training was interrupted; its first {done} of {len(plan)} steps are saved."

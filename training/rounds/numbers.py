@@ -37,9 +37,9 @@ from rubricem.training.statistics import (
     advantage_numbers,
     answers_of,
     by_place,
-    known_share,
     mean_best_of,
     meaning_apart,
+    share_if_any,
     spread,
     words_apart,
 )
@@ -61,10 +61,10 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
         **numbers,
         **spread("turns", turns, ("mean",)),
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
-        **known_share("tool_error_share", (tool_error(text) is not None for text in outputs)),
-        **known_share("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
-        **known_share("malformed_share", (find_violation(run) is not None for run in whole)),
-        **known_share("retokenised_share", (segment.retokenised for segment in written)),
+        **share_if_any("tool_error_share", (tool_error(text) is not None for text in outputs)),
+        **share_if_any("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
+        **share_if_any("malformed_share", (find_violation(run) is not None for run in whole)),
+        **share_if_any("retokenised_share", (segment.retokenised for segment in written)),
     }
 
 
@@ -91,7 +91,7 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     by_stage = {stage: _scores_at(groups, stage) for stage in Stage}
     numbers: Numbers = {}
     for stage, scores in by_stage.items():
-        numbers |= spread(f"reward/{stage}", _known(scores))
+        numbers |= spread(f"reward/{stage}", _score_values(scores))
         judged = [score for score in scores if score is not None]
         # The mean of each criterion over all runs that it was asked of.
         points: dict[str, list[float]] = {}
@@ -101,17 +101,17 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
             points.setdefault(verdict.criterion.key, []).append(held)
         criteria = list(map(fmean, points.values()))
         numbers |= spread(f"criterion/{stage}", criteria, ("mean", "min", "max"))
-        numbers |= known_share(f"missing_share/{stage}", (score.missing for score in judged))
+        numbers |= share_if_any(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
-    numbers |= spread("reward", _known(every))
+    numbers |= spread("reward", _score_values(every))
     asked = [score for score in every if not is_left_out(score)]
     seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
-        **known_share("unscored_share", (s is None or s.score is None for s in asked)),
-        **known_share("no_criteria_share", (is_left_out(s, (NO_CRITERIA,)) for s in every)),
-        **known_share("judge/failed_share", (s.score is None for s in asked if s is not None)),
-        **_spent(groups),
+        **share_if_any("unscored_share", (s is None or s.score is None for s in asked)),
+        **share_if_any("no_criteria_share", (is_left_out(s, (NO_CRITERIA,)) for s in every)),
+        **share_if_any("judge/failed_share", (s.score is None for s in asked if s is not None)),
+        **_judging_costs(groups),
         **spread("seconds/judge_group", seconds, ("mean", "max")),
     }
 
@@ -120,7 +120,7 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
     """The ends of the 95% interval of each stage's mean reward, where two are known."""
     numbers: Numbers = {}
     for stage in Stage:
-        ends = mean_interval(_known(_scores_at(groups, stage)))
+        ends = mean_interval(_score_values(_scores_at(groups, stage)))
         if ends is not None:
             numbers |= dict(zip((f"reward/{stage}/low", f"reward/{stage}/high"), ends, strict=True))
     return numbers
@@ -150,11 +150,11 @@ def _scores_at(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | 
     return [judgement.at(stage) if judgement else None for judgement in judged]
 
 
-def _known(scores: Iterable[StageScore | None]) -> list[float]:
+def _score_values(scores: Iterable[StageScore | None]) -> list[float]:
     return [s.score for s in scores if s is not None and s.score is not None]
 
 
-def _spent(groups: Sequence[RoundGroup]) -> Numbers:
+def _judging_costs(groups: Sequence[RoundGroup]) -> Numbers:
     """What scoring and proposing took; a cost only where every price is known."""
     usage = sum((one.judging for one in groups), NO_USAGE)
     if not usage.calls:
@@ -233,7 +233,7 @@ def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}
     for stage, told in flat.items():
-        numbers |= known_share(f"groups_without_spread/{stage}", told)
+        numbers |= share_if_any(f"groups_without_spread/{stage}", told)
     return numbers
 
 
@@ -244,7 +244,7 @@ def reflection_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     scores = [c.score.total for c in candidates if c.score is not None]
     return {
         **spread("reflection/score", scores, ("mean", "max")),
-        **known_share("reflection/malformed_share", (bool(c.fault) for c in candidates)),
+        **share_if_any("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
 
 

@@ -58,7 +58,7 @@ from rubricem.training.collect.collector import Collector, Rollouts
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import QuestionBatch, Selected
-from rubricem.training.collect.remote import RayOptions, connected
+from rubricem.training.collect.remote import RayOptions, connect
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
@@ -71,7 +71,13 @@ from rubricem.training.rounds.update import (
     round_seed,
 )
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.show.events import HeldOutJudged, PhaseChanged, Watch, of_held_out, unwatched
+from rubricem.training.show.events import (
+    HeldOutJudged,
+    PhaseChanged,
+    Watch,
+    of_held_out,
+    watch_nothing,
+)
 
 PLACE = "{checkpoint}"
 LOADED_IN = 900.0
@@ -120,7 +126,7 @@ def _not_refreshed(reason: str, table: str = "[rounds]") -> PolicyError:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _ssl_context() -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 20 ms of CPU."""
     return httpx.create_ssl_context(trust_env=False)
 
@@ -137,7 +143,7 @@ class SamplingServer:
         self.kind, self.model = kind, model
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    def named(self, version: str) -> str:
+    def name_of(self, version: str) -> str:
         """The model to ask for, once the checkpoint of that version is served."""
         if self.kind == "vllm-lora":
             return version
@@ -230,7 +236,7 @@ class SamplingServer:
         try:
             async with httpx.AsyncClient(
                 base_url=self.root, headers=self._headers, timeout=LOADED_IN, trust_env=False,
-                verify=_trusted(),
+                verify=_ssl_context(),
             ) as client:  # fmt: skip
                 reply = await client.request(method, path, **body)
         except httpx.HTTPError as error:
@@ -262,8 +268,8 @@ class SamplingServers:
         self._users[version] = self._users.get(version, 0) + 1
         try:
             async with self._changing:
-                folder = await asyncio.to_thread(self._placed, checkpoint, version)
-                giving = (self._given(server, version, folder) for server in self._servers)
+                folder = await asyncio.to_thread(self._place, checkpoint, version)
+                giving = (self._give(server, version, folder) for server in self._servers)
                 found = await asyncio.gather(*giving)
             faults = dict(zip(self._servers, found, strict=True))
             if all(faults.values()):
@@ -273,7 +279,7 @@ class SamplingServers:
             again = asyncio.create_task(self._again(version, folder))
             try:
                 ready = sorted(self._servers, key=lambda server: faults[server] is not None)
-                yield ready[0].named(version), tuple(server.address for server in ready)
+                yield ready[0].name_of(version), tuple(server.address for server in ready)
             finally:
                 again.cancel()
                 await asyncio.gather(again, return_exceptions=True)
@@ -281,10 +287,10 @@ class SamplingServers:
             self._users[version] -= 1
             async with self._changing:
                 if not self._users[version]:
-                    await asyncio.gather(*(self._released(s, version) for s in self._servers))
+                    await asyncio.gather(*(self._release(s, version) for s in self._servers))
                     await asyncio.to_thread(shutil.rmtree, self._out / SERVED / version, True)
 
-    def _placed(self, checkpoint: Path, version: str) -> Path:
+    def _place(self, checkpoint: Path, version: str) -> Path:
         """The folder that servers read the version from, which outlives its round's."""
         place = self._out / SERVED / version
         with writable(place):
@@ -300,9 +306,7 @@ class SamplingServers:
     def _adapter(self) -> Path:
         return self._out / SERVED / SERVED_ADAPTER
 
-    async def _given(
-        self, server: SamplingServer, version: str, folder: Path
-    ) -> PolicyError | None:
+    async def _give(self, server: SamplingServer, version: str, folder: Path) -> PolicyError | None:
         served = self._adapter
         try:
             if server.kind == "llama-adapter" or not await server.serves(version, served):
@@ -338,7 +342,7 @@ class SamplingServers:
                         self._tell(f"{server.root} does not have {version}: {error}")
                     lost.add(server)
 
-    async def _released(self, server: SamplingServer, version: str) -> None:
+    async def _release(self, server: SamplingServer, version: str) -> None:
         with suppress(PolicyError):  # it is away, or has forgotten it
             await server.release(version)
 
@@ -359,7 +363,7 @@ class HeldWeights:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """set whenever a call has ended"""
 
-    async def unused(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once no call is in flight; none may begin meanwhile."""
         while self.calls:
             self.ended.clear()
@@ -395,7 +399,7 @@ class NewestWeights:
                 return
             self._there.clear()
             self._now.leaving.set()
-            await self._now.unused()
+            await self._now.wait_until_idle()
         await self._stack.aclose()
         policy, version = await self._stack.enter_async_context(self._opened(checkpoint))
         await asyncio.to_thread(self._note, version, updates)
@@ -418,7 +422,7 @@ class NewestWeights:
         return self._now
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[HeldWeights]:
+    async def hold(self) -> AsyncIterator[HeldWeights]:
         """What the servers have, and keep until the end."""
         weights = await self.now()
         weights.calls += 1
@@ -430,7 +434,7 @@ class NewestWeights:
 
     async def policy(self, begun: str | None) -> "NewestPolicy":
         """The policy of a run that was begun by that version; None: it begins by this one."""
-        async with self.held() as weights:
+        async with self.hold() as weights:
             return NewestPolicy(self, weights.policy, begun or weights.version)
 
     async def aclose(self) -> None:
@@ -451,11 +455,11 @@ class NewestPolicy:
         self.model = getattr(opened, "model", None)
 
     async def render(self, system: str, question: str) -> tuple[int, ...] | None:
-        async with self._newest.held() as weights:
+        async with self._newest.hold() as weights:
             return await weights.policy.render(system, question)
 
     async def encode(self, text: str) -> tuple[int, ...] | None:
-        async with self._newest.held() as weights:
+        async with self._newest.hold() as weights:
             return await weights.policy.encode(text)
 
     async def write(
@@ -466,7 +470,7 @@ class NewestPolicy:
         stop: StopPredicate | None,
         on_text: OnText | None,
     ) -> Completion:
-        async with self._newest.held() as weights:
+        async with self._newest.hold() as weights:
             said = await weights.policy.write(system, transcript, sampling, stop, on_text)
         other = weights.version if weights.version != self.version else ""
         return replace(said, policy_version=other)
@@ -534,11 +538,11 @@ class Sampled:
         return RayOptions(workers, self.config.ray_address, rounds + 1) if workers else None
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[None]:
+    async def open(self) -> AsyncIterator[None]:
         """Have open what all rounds share."""
         async with AsyncExitStack() as stack:
             if self._ray is not None:
-                await stack.enter_async_context(connected(self._ray))
+                await stack.enter_async_context(connect(self._ray))
             if self.newest is not None:
                 stack.push_async_callback(self.newest.aclose)
             yield
@@ -556,7 +560,7 @@ class Sampled:
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
         async with (
-            self._served(policy if policy.exists() else None) as sampled,
+            self._serve(policy if policy.exists() else None) as sampled,
             open_collector(
                 self._settings(
                     *sampled, memory=memory, data_dir=self.folders.data,
@@ -580,7 +584,7 @@ class Sampled:
         return loaded or self._embedder
 
     @asynccontextmanager
-    async def held_out(
+    async def open_held_out(
         self, run: RunDirectory, asked: Selected, checkpoint: Path | None, recalling: bool = False
     ) -> AsyncIterator[Collector]:
         """The collector of one asking of the held-out questions: always with the same seeds.
@@ -591,7 +595,7 @@ class Sampled:
         options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
         tell = self._telling("held-out questions")
         async with (
-            self._served(checkpoint) as sampled,
+            self._serve(checkpoint) as sampled,
             open_collector(
                 self._settings(
                     *sampled, memory="read-only" if recalling else "off",
@@ -620,7 +624,7 @@ class Sampled:
         )  # fmt: skip
 
     @asynccontextmanager
-    async def _served(
+    async def _serve(
         self, checkpoint: Path | None
     ) -> AsyncIterator[tuple[str | None, tuple[str, ...]]]:
         """The model to ask for while it is sampled, and of which servers.
@@ -633,12 +637,12 @@ class Sampled:
         elif checkpoint is None or self.newest is not None:
             yield config.model, addresses
         elif isinstance(config.refresh, tuple):
-            yield await self._refreshed(checkpoint, config.refresh), addresses
+            yield await self._refresh(checkpoint, config.refresh), addresses
         else:
-            async with self._found().serving(checkpoint) as found:
+            async with self._find_servers().serving(checkpoint) as found:
                 yield found
 
-    def _found(self) -> SamplingServers:
+    def _find_servers(self) -> SamplingServers:
         if self._servers is None:
             key = load_settings().api_key
             secret = key.get_secret_value() if key else None
@@ -652,7 +656,7 @@ class Sampled:
         async with AsyncExitStack() as stack:
             name, addresses, version = self.config.model, self.config.servers, ""
             if checkpoint is not None:
-                serving = self._found().serving(checkpoint)
+                serving = self._find_servers().serving(checkpoint)
                 name, addresses = await stack.enter_async_context(serving)
                 version = note_of(checkpoint).version
             choice = model_of(self._settings(name, addresses, dialect="auto"))
@@ -691,7 +695,7 @@ class Sampled:
             update["prices"] = {model: price, **settings.prices}
         return settings.model_copy(update=update)
 
-    async def _refreshed(self, checkpoint: Path, command: Sequence[str]) -> str | None:
+    async def _refresh(self, checkpoint: Path, command: Sequence[str]) -> str | None:
         """The model to ask the servers for, once they sample from the checkpoint."""
         told = await refresh_server(command, checkpoint, "[rounds]")
         name = told or self.config.model
@@ -724,17 +728,17 @@ class HeldOut:
     updates: Updates
     rule: RowRule
     stop: asyncio.Event | None = None
-    watch: Watch = unwatched
+    watch: Watch = watch_nothing
 
     async def __call__(self, updates: int) -> None:
         """Ask them after so many updates if it is time for that; once, also after a kill."""
-        config, run = self.sampled.config, self.sampled.folders.held_out(updates)
+        config, run = self.sampled.config, self.sampled.folders.held_out_run(updates)
         if updates % config.held_out_every and updates < config.rounds:
             return
         if not (run.folder / NUMBERS).exists():
             self.watch(PhaseChanged("held-out", updates, True))
             newest = self.updates.checkpoint
-            async with self.sampled.held_out(run, self.asked, newest) as collector:
+            async with self.sampled.open_held_out(run, self.asked, newest) as collector:
                 await collector.collect(self.stop)
             found = await asyncio.to_thread(self._write, run, updates)
             self.watch(PhaseChanged("held-out", updates, False))
@@ -752,7 +756,7 @@ class HeldOut:
 
     def _numbers(self, updates: int) -> dict[str, float]:
         """What an asking gave; {} where there was none."""
-        path = self.sampled.folders.held_out(updates).folder / NUMBERS
+        path = self.sampled.folders.held_out_run(updates).folder / NUMBERS
         return value_in(path, dict[str, float]) or {}
 
     def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:

@@ -76,7 +76,7 @@ from rubricem.training.show.events import (
     Watch,
     check_named,
     of_held_out,
-    unwatched,
+    watch_nothing,
 )
 
 OnPhase = Callable[[Phase, bool], None]
@@ -109,7 +109,7 @@ class Milestones:
         self._last = monotonic()
         self.on_phase("collect", True)
 
-    def reached(self, milestone: Milestone, group: str) -> None:
+    def reach(self, milestone: Milestone, group: str) -> None:
         self._reached[milestone].add(group)
         if len(self._reached[milestone]) == self.groups:
             if milestone == "rolled":
@@ -183,14 +183,14 @@ async def all_of(
     then, all events of `ending` are awaited, so that calls in flight finish and are kept.
     """
 
-    async def heard() -> None:
+    async def wait_for_stop() -> None:
         if stop is None:
             await asyncio.get_running_loop().create_future()
         else:
             await stop.wait()
         raise RunStopped.by_a_person("The training was interrupted.")
 
-    stopped, left = asyncio.ensure_future(heard()), set(tasks)
+    stopped, left = asyncio.ensure_future(wait_for_stop()), set(tasks)
     try:
         while left:
             over, _ = await asyncio.wait({*left, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -219,10 +219,10 @@ def usable(
     stale = f"older than {max_staleness} updates"
     lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
 
-    def barred(row: TrainRow) -> str:
+    def refusal(row: TrainRow) -> str:
         return stale if lags[row.policy_version] > max_staleness else ""
 
-    kept = trainable(found.rows, max_row_tokens, scaled, barred) + Compiled(dropped=found.dropped)
+    kept = trainable(found.rows, max_row_tokens, scaled, refusal) + Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, tuple(lags[r.policy_version] for r in kept.rows))
 
 
@@ -260,7 +260,7 @@ class Rounds:
     """replaces the served weights by the newest checkpoint; None: each round keeps its own"""
     variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
-    watch: Watch = unwatched
+    watch: Watch = watch_nothing
     stop: asyncio.Event | None = None
     """once set, no new call begins, and the run ends when those in flight are kept"""
     _collecting: set[asyncio.Event] = field(default_factory=set, init=False)
@@ -269,7 +269,7 @@ class Rounds:
         """Do every round that is not done. Raises what ended it early: RunStopped at `stop`."""
         done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.config.rounds)
         self._at = {
-            n: Milestones(len(self.curriculum.batch(n).questions), partial(self._changed, n))
+            n: Milestones(len(self.curriculum.batch(n).questions), partial(self._tell_phase, n))
             for n in rounds
         }
         self._trained = [asyncio.Event() for _ in range(max(done, self.config.rounds) + 1)]
@@ -280,7 +280,7 @@ class Rounds:
         tasks += [asyncio.ensure_future(self._collect(number)) for number in rounds]
         await all_of(tasks, self.stop, self._collecting)
 
-    def _changed(self, number: int, phase: Phase, running: bool) -> None:
+    def _tell_phase(self, number: int, phase: Phase, running: bool) -> None:
         self.watch(PhaseChanged(phase, number + 1, running))
 
     async def _let_sample(self, updates: int) -> None:
@@ -300,7 +300,7 @@ class Rounds:
             await self._its_turn(number)
             at.begin()
             async with self.open_round(number, self.curriculum.batch(number)) as collector:
-                await self._collected(number, collector)
+                await self._collect_round(number, collector)
         await asyncio.to_thread(self.folders.release_policy, number)
         at.all_kept()
         self.tell(f"round {number + 1} of {self.config.rounds} is collected")
@@ -315,10 +315,10 @@ class Rounds:
             if earlier in self._at:
                 await self._at[earlier].kept.wait()
 
-    async def _collected(self, number: int, collector: Collector) -> None:
+    async def _collect_round(self, number: int, collector: Collector) -> None:
         at, run = self._at[number], self.folders.round(number)
         before = self._at.get(number - 1)
-        collector.reached = at.reached
+        collector.reached = at.reach
         collector.fresh = self.curriculum.batch(number).fresh
         # The state of the bank from which it recalls; None: as it is when round 0 begins.
         after, seen = recalls_after(self.curriculum, number, self.config.ahead), None
@@ -328,7 +328,7 @@ class Rounds:
             seen = self.folders.round(0).part(0, "snapshot", StepMemory)
         if collector.memory is not None and seen is not None:
             run.save_part(0, "snapshot", seen)
-        with self._awaited_at_stop() as idle:
+        with self._await_at_stop() as idle:
             if collector.memory is not None and before is not None:
                 collector.memory = InTurn(collector.memory, before.kept, idle)
             await collector.collect(self.stop)
@@ -339,11 +339,11 @@ class Rounds:
 
     async def _ask_held_out(self, updates: int) -> None:
         if self.held_out is not None:
-            with self._awaited_at_stop():
+            with self._await_at_stop():
                 await self.held_out(updates)
 
     @contextmanager
-    def _awaited_at_stop(self) -> Iterator[asyncio.Event]:
+    def _await_at_stop(self) -> Iterator[asyncio.Event]:
         """An event for which a stop waits; it is set at the end of the block at the latest."""
         idle = asyncio.Event()
         self._collecting.add(idle)
@@ -364,13 +364,13 @@ class Rounds:
         began, waited = monotonic(), 0.0
         before, reflections = list[RoundGroup](), RoundRows()
         if number:
-            waited = await _waited_for(self._at[number - 1].kept)
+            waited = await _wait_for(self._at[number - 1].kept)
             before, reflections = await asyncio.to_thread(self._reflections, number - 1)
         reflected = await in_thread(partial(self.updates.update, reflections.rows))
-        waited += await _waited_for(self._at[number].judged)
-        with self._awaited_at_stop():
+        waited += await _wait_for(self._at[number].judged)
+        with self._await_at_stop():
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
-            self._changed(number, "update", True)
+            self._tell_phase(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             # Rollouts and judgements are this round's, reflections the previous round's.
             earlier = self._at[number - 1].seconds if number - 1 in self._at else {}
@@ -388,7 +388,7 @@ class Rounds:
             }
             await in_thread(partial(self.updates.save, metrics))
             await self._let_sample(number + 1)
-            self._changed(number, "update", False)
+            self._tell_phase(number, "update", False)
             self.watch(StepTaken(number + 1, self.config.rounds, metrics, "round"))
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
@@ -435,7 +435,7 @@ def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
     return {**trained, **told, **own}
 
 
-async def _waited_for(event: asyncio.Event) -> float:
+async def _wait_for(event: asyncio.Event) -> float:
     began = monotonic()
     await event.wait()
     return monotonic() - began
@@ -483,7 +483,7 @@ async def run_rounds(
         # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
-            tell(f"the rounds have cost {purse.told()} so far")
+            tell(f"the rounds have cost {purse.describe()} so far")
         sampled = Sampled(rounds, config, folders, tell, purse)
         per_round, windows = rounds.questions_per_round, rounds.windows
         ask = HeldOut(sampled, held_out, updates, rule, stop, told) if held_out else None
@@ -502,7 +502,7 @@ async def run_rounds(
             watch=told,
             stop=stop,
         )
-        async with sampled.opened() if updates.leads else nullcontext():
+        async with sampled.open() if updates.leads else nullcontext():
             await (made.run() if updates.leads else in_thread(updates.follow))
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent
@@ -547,7 +547,7 @@ def _record(
     return record | {
         "rounds.asked": hash_of(asked.questions),
         "rounds.asked_held_out": held_out and hash_of(held_out.questions),
-        "rule": rule.kept(),
+        "rule": rule.to_record(),
     }
 
 

@@ -26,8 +26,8 @@ from rubricem.training.local.local_config import (
     JudgeOptions,
     Method,
     TrainConfig,
-    checked_config,
-    checked_table,
+    check_config,
+    check_table,
     read_toml,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig
@@ -209,7 +209,7 @@ class RoundsConfig(JudgeOptions):
 
 def build_rounds(values: Any, folder: Path) -> RoundsConfig:
     """The table's configuration. Raises SettingsError with every fault in a sentence."""
-    config = checked_table(values, RoundsConfig, f"[{TABLE}]")
+    config = check_table(values, RoundsConfig, f"[{TABLE}]")
     config.scaffold_of(0)
 
     def beside(name: str) -> str:
@@ -269,7 +269,7 @@ class TrainingJob:
             if found is None:
                 files.append(path)
                 continue
-            tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found)))))
+            tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _list_dropped(found)))))
             every += found
             rows: Sequence[Any] = found.rows
             if len(config.rows) > 1:  # groups of several runs are called alike
@@ -277,7 +277,7 @@ class TrainingJob:
             files.append(config.out / "rows" / f"{number}.jsonl")
             write_rows(files[-1], rows)
         if not every.rows and all(RunDirectory(path).unexported for path in config.rows):
-            why = _left_out(every) or "no step is finished, or none has a rollout"
+            why = _list_dropped(every) or "no step is finished, or none has a rollout"
             raise SettingsError(
                 f"no rollout of the runs gives a row for {method}: {why}.",
                 "Collect more, or groups whose stages are scored differently.",
@@ -366,7 +366,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
     if table is None:
-        return _of_rows(checked_config(values, folder, TrainConfig), rule, told, method)
+        return _of_rows(check_config(values, folder, TrainConfig), rule, told, method)
     if method != "ss-grpo" or "rows" in values:
         raise SettingsError(
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
@@ -376,7 +376,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
         raise SettingsError(
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
-    config = _settle_objective(checked_config(values, folder, EngineConfig), rule, told)
+    config = _settle_objective(check_config(values, folder, EngineConfig), rule, told)
     rounds = build_rounds(table, folder)
     _check_scaffold(config, rounds, rule)
     return TrainingJob(config, rounds, rule)
@@ -445,6 +445,6 @@ def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -
         )
 
 
-def _left_out(found: Compiled) -> str:
+def _list_dropped(found: Compiled) -> str:
     left = sorted(found.dropped.items(), key=lambda item: -item[1])
     return "; ".join(f"{count} left out, {reason}" for reason, count in left)

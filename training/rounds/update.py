@@ -45,7 +45,7 @@ from rubricem.training.local.session import (
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import PlainTraining, with_event_files
-from rubricem.training.show.events import RowsDone, Watch, of_held_out, unwatched
+from rubricem.training.show.events import RowsDone, Watch, of_held_out, watch_nothing
 from rubricem.training.show.training import SAVED_AT
 
 
@@ -89,7 +89,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     threads = [thread_of(name, member) for member in range(size)]
     # A branch whose trunk failed was never begun.
     runs = [run.store.load(thread) for thread in threads if run.store.has_ended(thread)]
-    judged = run.judged(0, name)
+    judged = run.judgement_of(0, name)
     judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
     return RoundGroup(
         name=f"r{number:03d}-{name}",
@@ -99,7 +99,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
             failures=tuple(t.reason for t in runs if t.status is Status.FAILED),
         ),
         judgements=judged.judgements if judged else (),
-        reflected=run.reflected(0, name),
+        reflected=run.reflection_of(0, name),
         judging=judging,
         judging_seconds=judged.seconds if judged else None,
     )
@@ -177,7 +177,7 @@ class RoundFolders:
     def round(self, number: int) -> RunDirectory:
         return RunDirectory(self.out / "rounds" / f"{number:03d}")
 
-    def held_out(self, updates: int) -> RunDirectory:
+    def held_out_run(self, updates: int) -> RunDirectory:
         return RunDirectory(self.out / "held_out" / f"{updates:03d}")
 
     @property
@@ -259,7 +259,7 @@ class SessionUpdates:
         session: TrainingSession,
         folders: RoundFolders,
         rounds: int,
-        watch: Watch = unwatched,
+        watch: Watch = watch_nothing,
     ) -> None:
         """`rounds` is how many there are to be, by which the learning rate goes."""
         self._session = session
@@ -268,7 +268,7 @@ class SessionUpdates:
         self._watch = watch
         self._saved = session.done
         self._done = int(session.place.get(ROUND, 0))
-        while self._untrained(self._done) is not None:
+        while self._read_untrained(self._done) is not None:
             self._done += 1
         self._row: TrainRow | None = None
         self._ordered = self._dismissed = False
@@ -301,7 +301,7 @@ class SessionUpdates:
         return self._session.longest
 
     def changes(self, rounds: int) -> int:
-        return sum(self._untrained(number) is None for number in range(rounds))
+        return sum(self._read_untrained(number) is None for number in range(rounds))
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         if not rows:
@@ -390,12 +390,12 @@ class SessionUpdates:
         """A line for each round, from what is kept with the checkpoints and beside them."""
         kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
         for number in range(self._done):
-            if found := self._untrained(number):
+            if found := self._read_untrained(number):
                 kept[found.metrics[ROUND]] = found.metrics
         lines = (json.dumps(kept[number]) + "\n" for number in sorted(kept))
         write_atomically(self._folders.out / TOLD, lines)
 
-    def _untrained(self, number: int) -> Untrained | None:
+    def _read_untrained(self, number: int) -> Untrained | None:
         return self._folders.round(number).part(0, UNTRAINED, Untrained)
 
 
@@ -433,7 +433,7 @@ async def open_updates(
         session.note = session.note.model_copy(update={"method": method})
         session.trained_on = dict(trained_on)
         first = session.ranks.first
-        shown = (watch or PlainTraining(tell)) if first else unwatched
+        shown = (watch or PlainTraining(tell)) if first else watch_nothing
         updates = SessionUpdates(session, folders, rounds, shown)
         with with_event_files(shown, config.out, config.tracked if first else ()) as seen:
             try:

@@ -79,9 +79,9 @@ from rubricem.training.rows.credit import (
     Dependence,
     Floats,
     RowRule,
-    compiled,
     policy_rows,
     reflection_rows,
+    separate_rows,
     stage_scores,
 )
 from rubricem.training.rows.row import TrainRow
@@ -180,7 +180,7 @@ def demonstrate(
     """
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
-    supported = _supported(trajectory) if Rule.SUPPORT in stricter else None
+    supported = _support_test(trajectory) if Rule.SUPPORT in stricter else None
     if broken := find_violation(
         trajectory, citations=Rule.CITATION in stricter, supported=supported
     ):
@@ -261,16 +261,16 @@ def free_prompt(manifest: Manifest) -> str:
     return system_prompt(manifest.tool_calls, short=short)
 
 
-def _supported(trajectory: Trajectory) -> Callable[[Cite], bool]:
+def _support_test(trajectory: Trajectory) -> Callable[[Cite], bool]:
     """Whether a passage that a cite names holds its claim, by the lexical rules."""
     known = {source.id: source for source in trajectory.sources}
 
-    def held(cite: Cite) -> bool:
+    def holds(cite: Cite) -> bool:
         named = [known[name] for name in cite.ids if name in known]
         pairs = (Pair(cite.claim, s, tuple(o for o in named if o is not s)) for s in named)
         return any(lexical_finding(pair).verdict == "supported" for pair in pairs)
 
-    return held
+    return holds
 
 
 _EVALUATION = "<state_evaluation>"
@@ -347,10 +347,10 @@ async def imitation_row(
     shown = demonstrate(trajectory, stricter, system)
     if isinstance(shown, str):
         return shown
-    return await _shown_row(shown, trajectory.id, trajectory.policy_version, tokeniser)
+    return await _demonstration_row(shown, trajectory.id, trajectory.policy_version, tokeniser)
 
 
-async def _shown_row(
+async def _demonstration_row(
     shown: Demonstration, of: str, policy_version: str, tokeniser: Tokeniser
 ) -> TrainRow | str:
     ids = list(
@@ -419,7 +419,7 @@ class JudgedGroup:
                 judgement=judgement,
             )
 
-    def compared(self, by: By, dependence: Dependence = PAPER) -> Floats:
+    def values_by(self, by: By, dependence: Dependence = PAPER) -> Floats:
         """What the members are compared by, (n,); NaN where it is not known."""
         if by == "return":
             return dependence.group_returns(self.judgements)[:, 0]
@@ -488,7 +488,7 @@ async def each_row(
         group = judged.rollouts
         if tokeniser is not None:
             members = [
-                t if token_sequence(t.segments) is not None else await retokenised(t, tokeniser)
+                t if token_sequence(t.segments) is not None else await retokenise(t, tokeniser)
                 for t in group.trajectories
             ]
             group = group.model_copy(update={"trajectories": tuple(members)})
@@ -501,7 +501,7 @@ async def each_row(
             yield found
 
 
-async def retokenised(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
+async def retokenise(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
     """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
 
     A scaffold is left out of the prompt.
@@ -539,7 +539,7 @@ async def compile_rows(
     if (run := RunDirectory(path)).unexported:
         # As `each_row` gives them.
         encoded = each_encoded(run, model, rule, stricter, imitate)
-        return compiled([found async for found in encoded])
+        return separate_rows([found async for found in encoded])
     return await _compile_conversations(path, model) if _holds_conversations(path) else None
 
 
@@ -571,10 +571,10 @@ async def _compile_conversations(path: Path, model: str) -> Compiled:
                     "Write them by `rubricem export RUN --to sft`.",
                 ) from error
             shown = talk.demonstration()
-            row = await _shown_row(shown, talk.trajectory, talk.policy_version, tokeniser)
+            row = await _demonstration_row(shown, talk.trajectory, talk.policy_version, tokeniser)
             named = {"tokenizer": vocabulary}
             found.append(row if isinstance(row, str) else row.model_copy(update=named))
-    return compiled(found)
+    return separate_rows(found)
 
 
 async def each_encoded(

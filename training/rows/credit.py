@@ -199,7 +199,7 @@ class RowRule(Value):
     pooled: bool = False
     """every stage gets the return of the first"""
 
-    def kept(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """As a training folder stores it; without `pooled` if False, as in earlier versions."""
         return self.model_dump(mode="json", exclude=set() if self.pooled else {"pooled"})
 
@@ -287,7 +287,7 @@ class Compiled:
             yield from repeat(reason, count)
 
 
-def compiled(results: Iterable[TrainRow | str]) -> Compiled:
+def separate_rows(results: Iterable[TrainRow | str]) -> Compiled:
     """Separate rows from the reasons given in place of rows."""
     rows, reasons = [], []
     for result in results:
@@ -340,8 +340,8 @@ def trainable(
         if kept and len(kept) < len(members) and kept[0].objective != "sft":
             # Advantages of reflections and verdicts are always in standard deviations.
             by_rule = scaled if kept[0].objective == "policy" else True
-            left |= _normalised_again(members, kept, by_rule)
-    return compiled(one if isinstance(one, str) else left[one.id] for one in found)
+            left |= _normalise_again(members, kept, by_rule)
+    return separate_rows(one if isinstance(one, str) else left[one.id] for one in found)
 
 
 def longer_than(max_row_tokens: int) -> str:
@@ -353,7 +353,7 @@ UNSCALED = 0.5
 """the largest standard deviation of values in [0, 1]: if it is exceeded, they were scaled"""
 
 
-def _normalised_again(
+def _normalise_again(
     members: Sequence[TrainRow], left: Sequence[TrainRow], scaled: bool | None
 ) -> dict[str, TrainRow | str]:
     """The rows left of a group, by id, or why they teach nothing without the others.
@@ -412,7 +412,7 @@ def policy_rows(
     advantages, known = rule.advantages(group.trajectories, judged)
     if not advantages.any():
         known = np.zeros_like(known)  # nothing is to be learnt from the group
-    return compiled(
+    return separate_rows(
         _policy_row(t, name or group.question, values, there, rule) if judgement else UNJUDGED
         for t, judgement, values, there in zip(
             group.trajectories, judged, advantages, known, strict=True
@@ -458,7 +458,7 @@ def reflection_rows(
     scores = np.array([[score] for score in reflection_scores(candidates)])
     returns = identity(1).returns(scores)
     advantages = stage_advantages(returns)
-    return compiled(
+    return separate_rows(
         HELD_REFLECTION
         if candidate.held
         else UNSCORED_REFLECTION
@@ -498,12 +498,12 @@ def _policy_row(
         group=group,
         trajectory=trajectory.id,
         objective="policy",
-        **_sampled_by(tokens, trajectory.policy_version),
+        **_versions_of(tokens, trajectory.policy_version),
         ids=tokens.ids,
         prompt_tokens=prompt,
         loss_mask=mask,
         advantages=values,
-        behaviour_logprobs=_masked(tokens, mask),
+        behaviour_logprobs=_mask_logprobs(tokens, mask),
         stages=tokens.stages,
         ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
         scaffolded_prompt=scaffolded,
@@ -538,18 +538,18 @@ def _reflection_row(
         group=f"{candidate.trajectory_id}:reflect",
         trajectory=candidate.trajectory_id,
         objective="reflect",
-        **_sampled_by(tokens, policy_version),
+        **_versions_of(tokens, policy_version),
         ids=tokens.ids,
         prompt_tokens=tokens.prompt,
         loss_mask=mask,
         advantages=tuple(advantage * on for on in mask),
-        behaviour_logprobs=_masked(tokens, mask),
+        behaviour_logprobs=_mask_logprobs(tokens, mask),
         stages=tokens.stages,
         ratio_allowed=tokens.sampled,
     )
 
 
-def _sampled_by(tokens: TokenSequence, begun: str) -> dict[str, Any]:
+def _versions_of(tokens: TokenSequence, begun: str) -> dict[str, Any]:
     """The versions of the weights that wrote a row; `begun` is that with which it began."""
     (_, first), *later = tokens.versions or ((0, ""),)
     return {
@@ -558,6 +558,6 @@ def _sampled_by(tokens: TokenSequence, begun: str) -> dict[str, Any]:
     }
 
 
-def _masked(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:
+def _mask_logprobs(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:
     pairs = zip(tokens.logprobs, mask, strict=True)
     return tuple(logprob if on else 0.0 for logprob, on in pairs)

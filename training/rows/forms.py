@@ -95,7 +95,7 @@ def preference_pair(
     `margin` is in units of what is compared: scores are in [0, 1], returns in [0, the sum of the
     first row of the dependence].
     """
-    values = group.compared(by, dependence)
+    values = group.values_by(by, dependence)
     known = np.flatnonzero(~np.isnan(values))
     if len(known) < 2:
         return TOO_FEW
@@ -144,13 +144,13 @@ def arrow_schema(kind: type[Value]) -> Any:
     return pyarrow.schema([pyarrow.field(name, arrow) for name, arrow in fields])
 
 
-def packed(value: Any) -> Any:
+def pack(value: Any) -> Any:
     """A value as Arrow takes it; of a `Value` its fields by name."""
     if isinstance(value, Value):
-        return {name: packed(getattr(value, name)) for name in type(value).model_fields}
+        return {name: pack(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple):
         plain = isinstance(next(iter(value), None), _PLAIN)
-        return list(value) if plain else [packed(item) for item in value]
+        return list(value) if plain else [pack(item) for item in value]
     if isinstance(value, Mapping):
         return json.dumps(value)
     return value.value if isinstance(value, Enum) else value
@@ -218,7 +218,7 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
 
 def _batches(values: Iterable[V], kind: type[V]) -> Iterator[Any]:
     pyarrow, schema, left = import_extra("pyarrow", "data"), arrow_schema(kind), iter(values)
-    while part := [packed(value) for value in islice(left, AT_ONCE)]:
+    while part := [pack(value) for value in islice(left, AT_ONCE)]:
         yield pyarrow.RecordBatch.from_pylist(part, schema=schema)
 
 
@@ -380,16 +380,16 @@ async def export_run(
         told = await _rows(results, path, into(TrainRow), TokenRow.of if imitate else None)
     elif holds in ("sft", "conversations"):
         talks = (ExportedConversation.of(t, options.rules, system) for t in run.trajectories())
-        told = _written(path, talks, into(ExportedConversation), "conversations")
+        told = _write_values(path, talks, into(ExportedConversation), "conversations")
     elif form == "pairs":
         dependence = row_rule(options.credit).dependence
         compare = partial(preference_pair, by=options.by, margin=options.margin)
         pairs = (compare(group, dependence=dependence) for group in judged_groups(run))
-        told = _written(path, pairs, into(PreferencePair), "pairs")
+        told = _write_values(path, pairs, into(PreferencePair), "pairs")
     else:
         judged = (trajectory for group in judged_groups(run) for trajectory in group.each())
         what = "trajectories with what was judged of them"
-        told = _written(path, judged, into(JudgedTrajectory), what)
+        told = _write_values(path, judged, into(JudgedTrajectory), what)
     return [*told, f"in {path}"]
 
 
@@ -405,7 +405,7 @@ class RowCounts:
     across: int = 0
     scaffolded: int = 0
 
-    def passed(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
+    def count(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
         """The rows among them, each counted as it is taken; so is each reason.
 
         Raises SettingsError at the end where there were none.
@@ -423,7 +423,7 @@ class RowCounts:
         if not self.objectives:
             raise _nothing("rows", self.dropped)
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What there is to train on, and what was left out."""
         rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
         total, trained = self.objectives.total(), self.trained_tokens
@@ -438,7 +438,7 @@ class RowCounts:
              "to be computed"),
         ):  # fmt: skip
             told += [f"{count} of them {what}"] if count else []
-        return told + _dropped(self.dropped.items())
+        return told + _describe_dropped(self.dropped.items())
 
 
 async def _rows(
@@ -456,18 +456,18 @@ async def _rows(
     async def following() -> TrainRow | str | None:
         return await anext(results, None)
 
-    def drawn() -> Iterator[TrainRow | str]:
+    def draw() -> Iterator[TrainRow | str]:
         """For the thread: what the loop brings forth, one after another."""
         while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
             yield found
 
     async with aclosing(results):
-        rows = counts.passed(drawn())
+        rows = counts.count(draw())
         await asyncio.to_thread(write, out, map(made, rows) if made else rows)
-    return counts.told()
+    return counts.describe()
 
 
-def _written(
+def _write_values(
     out: Path,
     found: Iterable[Value | str],
     write: Callable[[Path, Iterable[Any]], object],
@@ -488,10 +488,10 @@ def _written(
             raise _nothing(what, dropped)
 
     write(out, values())
-    return [f"{kept} {what}", *_dropped(dropped.most_common())]
+    return [f"{kept} {what}", *_describe_dropped(dropped.most_common())]
 
 
-def _dropped(reasons: Iterable[tuple[str, int]]) -> list[str]:
+def _describe_dropped(reasons: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{count} dropped: {reason}" for reason, count in reasons]
 
 

@@ -24,7 +24,7 @@ def _with_prompt_tokens(fields: Fields) -> Fields:
     return {**fields, "prompt_tokens": next(written, len(fields.get("ids", ())))}
 
 
-def _unchanged(fields: Fields) -> Fields:
+def _keep_fields(fields: Fields) -> Fields:
     """Rows of version 2 are those of 3, and those of 4.
 
     What knows 2 only would refuse the rows of a judge, and what knows 3 those across prompts.
@@ -35,7 +35,7 @@ def _unchanged(fields: Fields) -> Fields:
 class TrainRow(Versioned):
     """One token sequence with what is to be learnt from each of its tokens."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _unchanged, _unchanged)
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _keep_fields, _keep_fields)
     schema_version: int = 4
     id: str
     """unique for each attempt, so that no two rows are ever taken for one"""
@@ -111,7 +111,7 @@ class TrainRow(Versioned):
         return self.model_copy(update={"loss_mask": (0,) * len(self.ids)})
 
     @model_validator(mode="after")
-    def _aligned(self) -> Self:
+    def _check_aligned(self) -> Self:
         lists = (self.loss_mask, self.advantages, self.behaviour_logprobs, self.stages)
         lengths = {len(self.ids), *map(len, lists)}
         if len(lengths) != 1:

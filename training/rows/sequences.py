@@ -1,7 +1,7 @@
 """Transcripts as token sequences: token in, token out, never rendered again.
 
 A sequence is the concatenated ids of all kept segments, exactly as the policy read and wrote them.
-A transcript from a chat-only server has no ids; `retokenised` gives it those of a tokeniser and
+A transcript from a chat-only server has no ids; `retokenise` gives it those of a tokeniser and
 marks it, so that no policy-gradient ratio is ever formed of it. The tokenizer of a folder of
 safetensors encodes as llama.cpp does for a GGUF file: text is text, even if it looks like a special
 token, and only the chat template inserts special tokens.
@@ -148,12 +148,12 @@ class FolderTokeniser:
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Raises SettingsError where the template is missing or cannot write these messages."""
-        return await asyncio.to_thread(self._rendered, messages)
+        return await asyncio.to_thread(self._render, messages)
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        return await asyncio.to_thread(self._encoded, text, split_special_tokens=True)
+        return await asyncio.to_thread(self._encode, text, split_special_tokens=True)
 
-    def _rendered(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def _render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         if not self._tokenizer.chat_template:
             raise SettingsError(
                 f"the tokenizer in {self._folder} has no chat template to write prompts by.",
@@ -164,9 +164,9 @@ class FolderTokeniser:
             text = self._tokenizer.apply_chat_template(
                 listed, tokenize=False, add_generation_prompt=True
             )
-        return self._encoded(text, split_special_tokens=False)
+        return self._encode(text, split_special_tokens=False)
 
-    def _encoded(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
+    def _encode(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
         found = self._tokenizer(
             text, add_special_tokens=False, split_special_tokens=split_special_tokens
         )

@@ -126,7 +126,7 @@ def extremes_of(group: JudgedGroup) -> Extremes | None:
     """By return, or if fewer than two have one by the score of the answer; None without two."""
     ways: tuple[By, ...] = ("return", "answer")
     for by in ways:
-        values = group.compared(by)
+        values = group.values_by(by)
         if np.count_nonzero(~np.isnan(values)) >= 2:
             best, worst = best_and_worst(values)
             each = list(group.each())
@@ -183,7 +183,7 @@ class RunVariety:
             return None, error.told()
         return (fmean(apart), "") if apart else (None, "no group has two answers")
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Sentences for people, about known values only."""
         lines = []
         if len(curve := self.best_of.scores) > 1:
@@ -236,7 +236,7 @@ def _means(rollouts: Sequence[Sequence[float | None]]) -> dict[str, float | None
     }
 
 
-def judged_so_far(run: RunDirectory) -> list[GroupScores]:
+def groups_so_far(run: RunDirectory) -> list[GroupScores]:
     """The judged groups of a step in progress."""
     return [
         GroupScores(
@@ -247,7 +247,7 @@ def judged_so_far(run: RunDirectory) -> list[GroupScores]:
             scores=_means([[j.score(stage) for stage in Stage] for j in judged.judgements]),
             finished=False,
         )
-        for judged in run.judged_now().values()
+        for judged in run.judgements_now().values()
     ]
 
 
@@ -279,7 +279,7 @@ class StepNumbers:
         """The known scores of a stage, by its index."""
         return [s for r in self.rollouts if (s := r.scores[stage]) is not None]
 
-    def changed(self, *kinds: str) -> int:
+    def count_changes(self, *kinds: str) -> int:
         return sum(change.kind in kinds for _, change in self.changes)
 
 
@@ -406,9 +406,9 @@ def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> No
     step.failures += record.failures
     step.notes += record.notes
     step.lost += record.lost
-    if reflected := run.reflected(record.step, record.id):
+    if reflected := run.reflection_of(record.step, record.id):
         step.reflecting += reflected.usage
-    judged = run.judged(record.step, record.id)
+    judged = run.judgement_of(record.step, record.id)
     if judged is None:
         return
     step.judging += judged.usage
@@ -469,6 +469,6 @@ def _step_json(step: StepNumbers) -> dict[str, Any]:
         "tool_calls": mean([r.tool_calls for r in rollouts]),
         "tokens_written": mean([r.usage.completion_tokens for r in rollouts]),
         "usage": step.usage.model_dump(mode="json"),
-        "criteria_added": step.changed("added", "returned", "pinned"),
-        "criteria_retired": step.changed("retired"),
+        "criteria_added": step.count_changes("added", "returned", "pinned"),
+        "criteria_retired": step.count_changes("retired"),
     }

@@ -54,9 +54,9 @@ from rubricem.training.show.training import (
     RECORD,
     KeptNumbers,
     Metrics,
-    kept_numbers,
     number,
     object_of,
+    read_numbers,
 )
 
 Tell = Callable[[str], None]
@@ -122,20 +122,20 @@ class PlainTraining:
             case StepTaken():
                 kept, nothing = _SAID_OF[event.unit]
                 parts = (reward_figures(event.metrics), step_figures(event.metrics))
-                told = "; ".join(filter(None, map(joined, parts))) or nothing
-                return f"{event.unit} {event.number} of {event.of}{kept}: {told}{self._left()}"
+                told = "; ".join(filter(None, map(join_figures, parts))) or nothing
+                return f"{event.unit} {event.number} of {event.of}{kept}: {told}{self._time_left()}"
             case HeldOutJudged():
-                told = joined(reward_figures(event.metrics)) or "none was scored"
+                told = join_figures(reward_figures(event.metrics)) or "none was scored"
                 return f"held-out questions after {event.updates} updates: {told}"
             case PhaseChanged():
                 return ""
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         left = self._progress.pace.left
         return f"; about {lasting(left)} left" if left else ""
 
 
-def joined(figures: Iterable[tuple[str, str]]) -> str:
+def join_figures(figures: Iterable[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {value}" for name, value in figures)
 
 
@@ -331,7 +331,7 @@ def print_collected(run: RunNumbers, title: str, console: Console | None = None)
                  "tokens", "cost", "rubric")  # fmt: skip
         rows = [_row(step) for step in run.steps[-LAST:]]
         console.print(_table(heads, rows, of=len(run.steps)))
-    for line in run.variety.told():
+    for line in run.variety.describe():
         console.print(Text(line))
     for head, reasons in (
         ("failed", run.failures),
@@ -376,7 +376,7 @@ def _row(step: StepNumbers) -> list[str]:
         decimal(searches, ".1f", "-"),
         decimal(written, ",.0f", "-"),
         _cost(step.usage),
-        f"+{step.changed('added', 'returned', 'pinned')} -{step.changed('retired')}",
+        f"+{step.count_changes('added', 'returned', 'pinned')} -{step.count_changes('retired')}",
     ]
 
 
@@ -506,7 +506,7 @@ def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> It
         for tracker in dict.fromkeys(trackers):
             log: TensorBoardLog | OnlineLog
             if tracker == "tensorboard":
-                log = TensorBoardLog(out / FOLDER, kept_numbers(out))
+                log = TensorBoardLog(out / FOLDER, read_numbers(out))
             else:
                 log = OnlineLog(tracker, out)
             listening.append(stack.enter_context(closing(log)))

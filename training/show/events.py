@@ -64,7 +64,7 @@ Event = RowsDone | StepTaken | PhaseChanged | HeldOutJudged
 Watch = Callable[[Event], None]
 
 
-def unwatched(event: Event) -> None:
+def watch_nothing(event: Event) -> None:
     """A `Watch` that shows nothing."""
 
 

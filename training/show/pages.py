@@ -105,7 +105,7 @@ def collected_page(run: RunNumbers, title: str) -> str:
         rubrics=_rubric_changes(run.steps),
         scaffold=scaffold_means(run),
         names=_STAGES,
-        judged_text=_judged_text,
+        judged_text=_stage_text,
         notes=[(step.step + 1, note) for step in run.steps for note in step.notes],
     )
 
@@ -169,8 +169,8 @@ def _work_charts(steps: Sequence[StepNumbers]) -> list[Chart]:
 
 
 def _rubric_changes(steps: Sequence[StepNumbers]) -> dict[str, Any]:
-    ups = [step.changed("added", "returned", "pinned") for step in steps]
-    downs = [step.changed("retired") for step in steps]
+    ups = [step.count_changes("added", "returned", "pinned") for step in steps]
+    downs = [step.count_changes("retired") for step in steps]
     drawn = up_and_down(ups, downs, ("criteria added", "criteria retired"))
     note = "added above the line, retired below it, by step"
     return {
@@ -194,7 +194,7 @@ def scaffold_means(run: RunNumbers) -> list[tuple[int, int, float | None]]:
     return found
 
 
-def _judged_text(one: JudgedTrajectory, name: str) -> tuple[str, StageScore | None]:
+def _stage_text(one: JudgedTrajectory, name: str) -> tuple[str, StageScore | None]:
     """The text of the stage of this name, and how it was judged."""
     stage = Stage(name)
     text = stage_texts(one).get(stage, "")
@@ -294,7 +294,7 @@ def charts(plans: Sequence[Plan], kept: KeptNumbers) -> list[Chart]:
 
 def held_out_charts(kept: KeptNumbers) -> list[Chart]:
     """For each stage the mean score with its 95% interval, by the number of rounds before."""
-    return [chart for stage in _STAGES if (chart := _held_out(stage, kept.held_out))]
+    return [chart for stage in _STAGES if (chart := _held_out_chart(stage, kept.held_out))]
 
 
 def _chart(plan: Plan, steps: Numbered) -> Chart | None:
@@ -324,7 +324,7 @@ def _chart(plan: Plan, steps: Numbered) -> Chart | None:
     return Chart(plan.title, plan.note, drawn, f"{told}{unit}")
 
 
-def _held_out(stage: str, asked: Numbered) -> Chart | None:
+def _held_out_chart(stage: str, asked: Numbered) -> Chart | None:
     name = f"reward/{stage}"
     mean, low, high = (
         [number(found, f"{name}/{part}") for _, found in asked] for part in ("mean", "low", "high")
@@ -366,7 +366,7 @@ def _span(series: Sequence[Series], plan: Plan) -> Span:
 def curves(series: Sequence[Series], span: Span = SHARE, unit: str = "", steps: Axis = ()) -> str:
     """Lines within a span of values; `steps` are the steps' numbers if not 1, 2, 3 ..."""
     numbers = steps or range(1, max(len(one.values) for one in series) + 1)
-    told = "; ".join(_told(one, unit) for one in series)
+    told = "; ".join(_describe_series(one, unit) for one in series)
     return _svg(told, _grid(span, unit), _along(numbers), series=series, span=span, numbers=numbers)
 
 
@@ -378,7 +378,7 @@ def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
         for i, v in enumerate(values)
         if v is not None
     ]
-    told = _told(Series(name, colour, values), unit)
+    told = _describe_series(Series(name, colour, values), unit)
     return _svg(told, _grid(Span(0.0, top), unit), _along(range(1, len(values) + 1)), drawn)
 
 
@@ -472,7 +472,7 @@ def _column(step: int, steps: int) -> tuple[float, float]:
     return _x(step, steps) - width / 2, width
 
 
-def _told(one: Series, unit: str) -> str:
+def _describe_series(one: Series, unit: str) -> str:
     values = ("none" if v is None else f"{_short(v)}{unit}" for v in one.values)
     return f"{one.name} by step: {', '.join(values)}"
 

@@ -26,7 +26,7 @@ from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import in_use
 from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import JOURNAL, RunDirectory
-from rubricem.training.show.collected import judged_so_far, run_json, run_numbers
+from rubricem.training.show.collected import groups_so_far, run_json, run_numbers
 from rubricem.training.show.training import LOCK, steps_of, training_record
 
 Kind = Literal["collected", "trained"]
@@ -55,7 +55,7 @@ def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
 
     What is collected for a training is named after that, too.
     """
-    paths = dict.fromkeys(path for root in roots for path in _found(kind, root))
+    paths = dict.fromkeys(path for root in roots for path in _find_folders(kind, root))
     named: dict[str, Path] = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         told = _FOR_TRAINING.get(path.parent.name)
@@ -71,7 +71,7 @@ def rounds_of(trained: Path) -> list[Path]:
     return sorted(path for path in _folders(folder) if _is("collected", path))
 
 
-def _found(kind: Kind, root: Path) -> Iterator[Path]:
+def _find_folders(kind: Kind, root: Path) -> Iterator[Path]:
     waiting = [(root.absolute(), 0)]
     for _ in range(MOST):
         if not waiting:
@@ -110,19 +110,21 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
 
     @routes.get("/api/collected")
     async def every_collected() -> Numbers:
-        return {"collected": await asyncio.to_thread(shelf.listed, "collected", _collected)}
+        return {
+            "collected": await asyncio.to_thread(shelf.list_runs, "collected", _summarise_collected)
+        }
 
     @routes.get("/api/collected/{name}")
-    async def collected(name: str) -> Numbers:
-        return await asyncio.to_thread(shelf.collected, name)
+    async def read_collected(name: str) -> Numbers:
+        return await asyncio.to_thread(shelf.read_collected, name)
 
     @routes.get("/api/trained")
     async def every_trained() -> Numbers:
-        return {"trained": await asyncio.to_thread(shelf.listed, "trained", _trained)}
+        return {"trained": await asyncio.to_thread(shelf.list_runs, "trained", _summarise_trained)}
 
     @routes.get("/api/trained/{name}")
-    async def trained(name: str) -> Numbers:
-        return await asyncio.to_thread(shelf.trained, name)
+    async def read_trained(name: str) -> Numbers:
+        return await asyncio.to_thread(shelf.read_trained, name)
 
     return routes
 
@@ -134,22 +136,22 @@ class _Shelf:
         self._roots = roots
         self._numbers: OrderedDict[tuple[Path, int], Numbers] = OrderedDict()
 
-    def listed(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
+    def list_runs(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
         found = results(kind, self._roots)
         return [
             {"name": name, "running": in_use(path / _HELD[kind]), **_or_problem(shown, path)}
             for name, path in found.items()
         ]
 
-    def collected(self, name: str) -> Numbers:
-        path = self._named("collected", name)
+    def read_collected(self, name: str) -> Numbers:
+        path = self._path_of("collected", name)
         numbers = self._numbers_of(path)
-        going_on = finite([asdict(group) for group in judged_so_far(RunDirectory(path))])
+        going_on = finite([asdict(group) for group in groups_so_far(RunDirectory(path))])
         running = in_use(path / JOURNAL)
         return {"name": name, **numbers, "grid": numbers["grid"] + going_on, "running": running}
 
-    def trained(self, name: str) -> Numbers:
-        path = self._named("trained", name)
+    def read_trained(self, name: str) -> Numbers:
+        path = self._path_of("trained", name)
         record = training_record(path)
         rounds = [
             {"round": n, **_or_problem(self._round, p)} for n, p in enumerate(rounds_of(path))
@@ -158,7 +160,7 @@ class _Shelf:
             "record": record,
             "steps": steps_of(path),
             "rounds": rounds,
-            "changed_at": _changed_at(path),
+            "changed_at": _time_of_change(path),
             "running": in_use(path / LOCK),
         }
         shown: Numbers = finite({"name": name, **_facts(record), **told})
@@ -185,7 +187,7 @@ class _Shelf:
             self._numbers.popitem(last=False)
         return held
 
-    def _named(self, kind: Kind, name: str) -> Path:
+    def _path_of(self, kind: Kind, name: str) -> Path:
         if (path := results(kind, self._roots).get(name)) is not None:
             return path
         raise missing(
@@ -201,7 +203,7 @@ def finite(value: Any) -> Any:
     )
 
 
-def _changed_at(path: Path) -> str:
+def _time_of_change(path: Path) -> str:
     """When the latest numbers of a training were written; "" before there are any."""
     with suppress(FileNotFoundError):
         changed = (path / "metrics.jsonl").stat().st_mtime
@@ -209,7 +211,7 @@ def _changed_at(path: Path) -> str:
     return ""
 
 
-def _collected(path: Path) -> Numbers:
+def _summarise_collected(path: Path) -> Numbers:
     run = RunDirectory(path)
     manifest = run.manifest()
     return {
@@ -220,7 +222,7 @@ def _collected(path: Path) -> Numbers:
     }
 
 
-def _trained(path: Path) -> Numbers:
+def _summarise_trained(path: Path) -> Numbers:
     facts = _facts(training_record(path))
     return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
 

@@ -29,7 +29,7 @@ from rubricem.memory.text import with_leaves
 
 def training_record(folder: Path) -> dict[str, Any]:
     """The run's settings, without its machine's paths; {} if it has not begun."""
-    found: dict[str, Any] = with_leaves(object_of(folder / "run.json"), _shown)
+    found: dict[str, Any] = with_leaves(object_of(folder / "run.json"), _shorten_path)
     return found
 
 
@@ -50,7 +50,7 @@ def objects_of(path: Path) -> list[dict[str, Any]]:
     return []
 
 
-def _shown(held: Any) -> Any:
+def _shorten_path(held: Any) -> Any:
     """The last part of a path; anything else unchanged."""
     return PurePath(held).name if isinstance(held, str) and PurePath(held).is_absolute() else held
 
@@ -180,7 +180,7 @@ class KeptNumbers:
         }
 
 
-def kept_numbers(folder: Path) -> KeptNumbers:
+def read_numbers(folder: Path) -> KeptNumbers:
     """Read a training; what it has not stored yet is empty. Raises StoreError for damaged files."""
     unit = "round" if (folder / ROUNDS).exists() else "step"
     asked = sorted((folder / HELD_OUT).glob(f"[0-9]*/{NUMBERS}"))
@@ -218,7 +218,7 @@ def with_interval(found: Mapping[str, Any], name: str) -> str:
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
-def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+def format_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Every number of a step by its name, in order.
 
     Sums that differ from 0 only by rounding are 0, and large numbers have all their digits.

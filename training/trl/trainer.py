@@ -179,11 +179,11 @@ class RowsTrainer(GRPOTrainer):
         self._windows, self._objective, self._ranks = windows, objective, ranks
         self._measured = LossMetrics()
 
-        def unasked(**columns: Any) -> list[float | None]:
+        def refuse(**columns: Any) -> list[float | None]:
             """TRL requires a reward function, but rows have been scored."""
             raise AssertionError("no completion is generated, so none is scored")
 
-        super().__init__(reward_funcs=unasked, **more)
+        super().__init__(reward_funcs=refuse, **more)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Inputs:
         rows = self._windows[inputs[0][WINDOW]]
@@ -276,7 +276,7 @@ class TrlWatch(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """An update is done."""
         self._seconds += time.perf_counter() - self._began
-        if (step := self._closed_by(state)) is not None:
+        if (step := self._window_of(state)) is not None:
             control.should_training_stop = step == self._moving[-1] or self._stopped()
             control.should_save = (
                 control.should_training_stop or (step + 1) % self._config.save_every == 0
@@ -289,14 +289,14 @@ class TrlWatch(TrainerCallback):
             return
         self._metrics |= {name: float(n) for name, n in logs.items() if n is not None}
         check_numbers(self._metrics, self._most_gap)
-        if (step := self._closed_by(state)) is not None:
+        if (step := self._window_of(state)) is not None:
             self._finish(step)
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """TRL has saved its own files."""
         self.write(self._session.done == len(self._plan))
 
-    def _closed_by(self, state: Any) -> int | None:
+    def _window_of(self, state: Any) -> int | None:
         """The number of the window whose last update this was, counted from 0."""
         done, left = divmod(state.global_step, self._config.passes)
         return None if left else self._moving[done - 1]
@@ -324,7 +324,7 @@ class TrlWatch(TrainerCallback):
             metrics["rate"] = rate_at(step, len(self._plan), self._config)
             metrics["seconds"] = self._seconds
             metrics["tokens_per_second"] = read / max(self._seconds, 1e-9)
-        self._on_step(self._session.finished(metrics | told, rows))
+        self._on_step(self._session.count_step(metrics | told, rows))
 
 
 FILES = "trl"

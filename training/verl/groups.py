@@ -62,7 +62,7 @@ from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.questions import Question
 from rubricem.training.collect.scaffolding import Scaffold, ScaffoldRule, scaffold_rule
 from rubricem.training.local.checkpoints import SteppedBank
-from rubricem.training.local.local_config import JudgeOptions, checked_table
+from rubricem.training.local.local_config import JudgeOptions, check_table
 from rubricem.training.rows.credit import reflection_scores
 from rubricem.training.verl.plugin import ABSENT, Told
 
@@ -89,14 +89,14 @@ class GroupOptions(JudgeOptions):
     def rule(self, progress: float) -> ScaffoldRule | None:
         return scaffold_rule(self.scaffold, self.scaffold_decay, progress)
 
-    def wanted(self, settings: Settings) -> Wanted:
+    def judge_options(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
         return replace(resolve_judge(kind_of(self.judge), self.judging, settings), seed=self.seed)
 
 
 def group_options(values: object) -> GroupOptions:
     """The options of a mapping. Raises SettingsError with every fault in a sentence."""
-    options = checked_table(values or {}, GroupOptions, "rubricem")
+    options = check_table(values or {}, GroupOptions, "rubricem")
     options.rule(0.0)
     if options.judge == NONE:
         raise SettingsError(
@@ -208,7 +208,7 @@ class RolloutGroups:
         if self._bank is None:
             return Shown(shown)
         if member.step not in self._steps:
-            self._steps[member.step] = asyncio.create_task(self._pinned(member.step))
+            self._steps[member.step] = asyncio.create_task(self._pin(member.step))
         recaller = self._recaller(await self._steps[member.step], own=not member.fresh)
         return Shown(shown, await recaller.recall(member.question))
 
@@ -218,11 +218,11 @@ class RolloutGroups:
             return ()
         return await self._recaller(await self._steps[member.step]).meet(query, question)
 
-    async def failed(self, member: Member) -> None:
+    async def fail(self, member: Member) -> None:
         """It gave no trajectory; the others of its group are judged without it."""
         self._end(member, None)
 
-    async def ended(self, rollout: EndedRollout) -> Told:
+    async def end(self, rollout: EndedRollout) -> Told:
         """The scores of a rollout's stages and reflections, when all of its group have ended."""
         group = self._end(rollout.member, rollout)
         return (await asyncio.shield(group.told))[rollout.member.number]
@@ -232,7 +232,7 @@ class RolloutGroups:
         await self._put(step + 1)
         await asyncio.to_thread(SteppedBank(self._folder).keep, folder / KEPT)
 
-    async def _pinned(self, step: int) -> int:
+    async def _pin(self, step: int) -> int:
         await self._put(step)
         assert self._bank is not None
         return await self._bank.generation()
@@ -278,12 +278,12 @@ class RolloutGroups:
         """Judge a whole group; an error goes to each of its members."""
         members = [rollout for _, rollout in sorted(group.ended.items()) if rollout]
         try:
-            group.told.set_result(await self._scored(members) if members else {})
+            group.told.set_result(await self._score(members) if members else {})
         except Exception as error:  # its members are other processes, which would wait for ever
             group.told.set_exception(error)
             group.told.exception()  # where all have failed nobody asks for it
 
-    async def _scored(self, members: Sequence[EndedRollout]) -> dict[int, Told]:
+    async def _score(self, members: Sequence[EndedRollout]) -> dict[int, Told]:
         first = members[0].member
         runs = TrajectoryGroup(
             question=first.question,
@@ -300,7 +300,7 @@ class RolloutGroups:
         found = {}
         for rollout, judgement in zip(members, judged.judgements, strict=True):
             scores = await self._reflect(rollout, judgement) if rollout.candidates else ""
-            found[rollout.member.number] = told(judgement) | {REFLECTIONS: scores}
+            found[rollout.member.number] = metrics_of(judgement) | {REFLECTIONS: scores}
             if self._bank is not None and rollout.trajectory.recalled:
                 await self._recaller().note_use(rollout.trajectory)
         return found
@@ -325,7 +325,7 @@ class RolloutGroups:
         return ",".join("" if s != s else f"{s:.6f}" for s in reflection_scores(marked))
 
 
-def told(judgement: Judgement) -> Told:
+def metrics_of(judgement: Judgement) -> Told:
     """What verl makes metrics of: it leaves out None, and would average any number in its place.
 
     Every rollout has the same names, as verl requires.
@@ -350,7 +350,7 @@ class GroupsActor:
             await asyncio.to_thread(SteppedBank(stores.data_dir).go_back, checkpoint / KEPT)
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
-        wanted = await asyncio.to_thread(options.wanted, settings)
+        wanted = await asyncio.to_thread(options.judge_options, settings)
         self._groups = RolloutGroups(
             setup,
             options,
@@ -365,11 +365,11 @@ class GroupsActor:
     async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
         return await self._groups.meet(member, query, question)
 
-    async def failed(self, member: Member) -> None:
-        await self._groups.failed(member)
+    async def fail(self, member: Member) -> None:
+        await self._groups.fail(member)
 
-    async def ended(self, rollout: EndedRollout) -> Told:
-        return await self._groups.ended(rollout)
+    async def end(self, rollout: EndedRollout) -> Told:
+        return await self._groups.end(rollout)
 
     async def keep(self, step: int, folder: Path) -> None:
         await self._groups.keep(step, folder)

@@ -87,8 +87,8 @@ class StageCodes:
     """(B, K)"""
 
 
-def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> Tensor:
-    """(T,) float32 for one response's tokens; `scores` as given by `told`, a missing one unknown.
+def encode(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> Tensor:
+    """(T,) float32 for one response's tokens; `scores` as by `metrics_of`, a missing one unknown.
 
     A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
     above 1, or one that is not finite.
@@ -109,14 +109,14 @@ def _code(score: float) -> float:
     return SCORED + score if score >= 0 else LOST + 0.5 * score / (score - 1)
 
 
-def encoded_reflection(tokens: int, score: float | None) -> Tensor:
+def encode_reflection(tokens: int, score: float | None) -> Tensor:
     """(T,) float32 for a reflection of this many tokens; None: its score is unknown."""
     codes = torch.full((tokens,), WIDTH * (REFLECTION + 1))
     codes[0] += UNKNOWN_CODE if score is None else _code(score)
     return codes
 
 
-def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
+def decode(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
     """The inverse of `encoded` for a padded batch; `mask` is (B, T), 1 where the policy wrote.
 
     Raises ValueError for a tensor not made that way, such as one with a penalty in it.
@@ -159,7 +159,7 @@ def ss_grpo_advantages(
     token whose stage's return is unknown, or is the same in all responses, gets 0. Raises
     ValueError for rewards that are no stage codes.
     """
-    codes = decoded(token_level_rewards, response_mask, len(dependence.weights))
+    codes = decode(token_level_rewards, response_mask, len(dependence.weights))
     advantages = np.zeros(codes.scores.shape)
     returns = np.zeros(codes.scores.shape)
     questions = np.array([str(name) for name in index])
@@ -195,7 +195,7 @@ ESTIMATORS = {
 """by the possible values of algorithm.adv_estimator"""
 
 
-def _estimated(
+def _estimate_advantages(
     token_level_rewards: Tensor,
     response_mask: Tensor,
     index: Any,
@@ -212,4 +212,4 @@ if find_spec("verl") is not None:
     from verl.trainer.ppo.core_algos import register_adv_est
 
     for name, matrix in ESTIMATORS.items():
-        register_adv_est(name)(partial(_estimated, dependence=matrix))
+        register_adv_est(name)(partial(_estimate_advantages, dependence=matrix))

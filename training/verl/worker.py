@@ -54,7 +54,7 @@ from rubricem.training.verl.groups import (
     ToldRecaller,
     group_options,
 )
-from rubricem.training.verl.plugin import REFLECTION, encoded, encoded_reflection, response_of
+from rubricem.training.verl.plugin import REFLECTION, encode, encode_reflection, response_of
 from rubricem.training.verl.policy import ServerPolicy
 
 REWARD, ROLLOUT = "reward_extra_info", "rollout"
@@ -82,11 +82,11 @@ class StageOutput(AgentLoopOutput):  # type: ignore[misc]
         stages, number = found.pop("response_stages"), found.pop("candidate", -1)
         told = found["extra_fields"].get(REWARD) or {}
         if number < 0:
-            found["rm_scores"] = encoded(stages, told)
+            found["rm_scores"] = encode(stages, told)
         else:
             scores = str(told.get(REFLECTIONS, "")).split(",")
             score = scores[number] if number < len(scores) else ""
-            found["rm_scores"] = encoded_reflection(len(stages), float(score) if score else None)
+            found["rm_scores"] = encode_reflection(len(stages), float(score) if score else None)
         return found
 
 
@@ -114,7 +114,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             return self._outputs(EndedRollout(member, trajectory, tuple(written)), servers)
         except BaseException:
             # Also one that was cancelled: the others of its group wait for it.
-            groups.failed.remote(member)
+            groups.fail.remote(member)
             raise
 
     def _member(self, row: Mapping[str, Any]) -> Member:
@@ -284,7 +284,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
     async def run_single(self, data: Any) -> dict[str, Any]:
         """The stage scores of one rollout; `data` is verl's batch of its outputs, with it last."""
         rollout = data[len(data) - 1].non_tensor_batch["tool_extra_fields"][ROLLOUT]
-        stages = await _groups().ended.remote(rollout)
+        stages = await _groups().end.remote(rollout)
         known = [score for score in stages.values() if isinstance(score, float)]
         return {
             "reward_score": float(np.mean(known)) if known else float("nan"),
@@ -301,7 +301,7 @@ class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
         check_held_out(config)
         actor: Any = ray.remote(GroupsActor)
         self._groups = actor.options(name=ACTOR, max_concurrency=CALLS).remote()
-        ray.get(self._groups.open.remote(options, _resumed(config.trainer)))
+        ray.get(self._groups.open.remote(options, _find_resumed(config.trainer)))
 
     def on_save(
         self,
@@ -335,7 +335,7 @@ def check_held_out(config: Any) -> None:
             )
 
 
-def _resumed(trainer: Any) -> Path | None:
+def _find_resumed(trainer: Any) -> Path | None:
     """The checkpoint from which verl's trainer resumes; None: it begins.
 
     Raises SettingsError for one without our part.

@@ -533,7 +533,7 @@ def test_what_is_trained_and_collected_is_seen_as_it_comes(browser: Browser, tmp
         with pages.opened(browser, here, "#/training/collected/september") as page:
             cells = page.get_by_role("region", name="All groups").get_by_role("cell")
             expect(cells).to_have_count(2)
-            judged = run.judged(0, "a")
+            judged = run.judgement_of(0, "a")
             assert judged is not None
             run.save_part(2, "c-judged", judged)
             expect(cells).to_have_count(3)

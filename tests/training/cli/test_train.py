@@ -27,7 +27,7 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.distil import read_distil
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
-from rubricem.training.local.local_config import TrainConfig, checked_config, rate_at
+from rubricem.training.local.local_config import TrainConfig, check_config, rate_at
 from rubricem.training.rounds.fit import read_rows, select, train, windows
 from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rounds.update import Metrics
@@ -158,7 +158,7 @@ Build = Callable[..., TrainConfig]
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
     def built(**settings: object) -> TrainConfig:
-        return checked_config(
+        return check_config(
             {"out": "run", "rows": ["rows.jsonl"], **settings}, tmp_path, TrainConfig
         )
 

@@ -43,8 +43,8 @@ from rubricem.training.collect.remote import (
     RolloutWorker,
     WorkerLost,
     _RayWorker,
-    _rested,
-    connected,
+    _rest,
+    connect,
 )
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
@@ -204,7 +204,7 @@ async def test_a_ray_that_is_too_slow_to_start_is_told_with_what_helps(
     for name in (*_LOCAL, "RAY_AUTH_TOKEN"):
         monkeypatch.setenv(name, "as it is")
     with pytest.raises(SettingsError, match=r"started here: The node timed out during st") as told:
-        async with connected(RayOptions()):
+        async with connect(RayOptions()):
             raise AssertionError("it has not begun")
     assert "Collect without --engine ray" in told.value.remedy
 
@@ -440,7 +440,7 @@ async def judged_here(folder: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """What a run in one process leaves that judges by a model, and how many calls it made."""
     policy, chat = AlsoReflects(), Judged()
     with Opened(folder, policy) as opened:
-        judge, reflecting = STAGES.over(chat, policy, opened.gate.journaled)
+        judge, reflecting = STAGES.over(chat, policy, opened.gate.with_journal)
         await opened.collector(judge=judge, reflecting=reflecting).collect()
     made = {"judge": len(chat.asked), "reflections": len(policy.reflects.calls)}
     return await left(opened.run), made
@@ -534,7 +534,7 @@ async def test_workers_of_a_run_that_has_ended_are_opened_anew_by_the_next_one(
     async def connected(options: RayOptions) -> AsyncIterator[FakeRay]:
         yield ray
 
-    monkeypatch.setattr("rubricem.training.collect.remote.connected", connected)
+    monkeypatch.setattr("rubricem.training.collect.remote.connect", connected)
     monkeypatch.setattr("rubricem.training.collect.remote._RESTING", [])
 
     def run(version: str, runs: int = 1) -> Any:
@@ -575,7 +575,7 @@ async def test_workers_that_ended_while_they_rested_are_replaced(
     async def connected(options: RayOptions) -> AsyncIterator[FakeRay]:
         yield ray
 
-    monkeypatch.setattr("rubricem.training.collect.remote.connected", connected)
+    monkeypatch.setattr("rubricem.training.collect.remote.connect", connected)
     monkeypatch.setattr("rubricem.training.collect.remote._RESTING", [(1.0, lost), (1.0, full)])
     made = RemoteRollouts.open(RayOptions(1), setup, SimpleNamespace(policy=policy), opened.gate)
     async with made as rollouts:
@@ -595,11 +595,11 @@ async def test_why_a_worker_is_not_kept_is_in_the_log(
 ):
     lost = Actor()
     lost.lost = True
-    assert await _rested(_RayWorker(FakeRay(), lost)) is None
+    assert await _rest(_RayWorker(FakeRay(), lost)) is None
     assert "A worker of Ray is not kept: WorkerLost('it was killed')" in caplog.text
     slow = SimpleNamespace(close=SimpleNamespace(remote=asyncio.Event().wait))
     monkeypatch.setattr("rubricem.training.collect.remote.REST_SECONDS", 0.01)
-    assert await _rested(_RayWorker(FakeRay(), slow)) is None
+    assert await _rest(_RayWorker(FakeRay(), slow)) is None
     assert "A worker of Ray is not kept: TimeoutError()" in caplog.text
 
 

@@ -25,7 +25,7 @@ from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
     criteria_shown,
     decay,
-    nested,
+    draw_nested,
     scaffold_rule,
     scaffold_text,
 )
@@ -95,14 +95,14 @@ def test_decays_by_hand(rule: ScaffoldRule, left: float):
 
 def test_the_seed_draws_the_subset_and_who_sees_more_sees_all_that_others_see():
     for seed in map(str, range(20)):
-        subsets = [nested(CRITERIA, count, seed) for count in range(12)]
+        subsets = [draw_nested(CRITERIA, count, seed) for count in range(12)]
         for fewer, more in pairwise(subsets):
             assert len(more) == len(fewer) + 1
             assert {c.key for c in fewer} < {c.key for c in more}
             assert more == [c for c in CRITERIA if c in more]
-    drawn = {tuple(c.title for c in nested(CRITERIA, 4, str(seed))) for seed in range(20)}
+    drawn = {tuple(c.title for c in draw_nested(CRITERIA, 4, str(seed))) for seed in range(20)}
     assert len(drawn) > 10
-    assert nested(CRITERIA, 4, "s") == nested(CRITERIA, 4, "s")
+    assert draw_nested(CRITERIA, 4, "s") == draw_nested(CRITERIA, 4, "s")
 
 
 def test_a_text_has_what_to_fulfil_and_what_to_avoid_and_nothing_of_what_is_not_there():

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import PolicyError
-from rubricem.training.judge_training.distil import TeacherConfig, distil, made_of, read_distil
+from rubricem.training.judge_training.distil import TeacherConfig, distil, origin_of, read_distil
 from rubricem.training.judge_training.pairs import read_pairs
 from rubricem.training.rounds.fit import read_rows, train
 from tests.support.judges import BAD, GOOD, pairs_file, toml
@@ -247,8 +247,8 @@ def test_weights_are_the_same_wherever_the_command_is_called(
     path = toml(tmp_path / "judge.toml", "distil", told)
     monkeypatch.chdir(tmp_path)
     pairs = read_pairs([path.parent / "pairs.jsonl"])
-    made = [made_of(*read_distil(place), pairs) for place in (path, Path(path.name))]
+    made = [origin_of(*read_distil(place), pairs) for place in (path, Path(path.name))]
     assert made[0] == made[1] and made[0]["distil.teacher"]["model"] == "../large.gguf"
     config, read = read_distil(path)
     listed = read.model_copy(update={"teacher": TeacherConfig(base_url="http://one/v1")})
-    assert made_of(config, listed, pairs)["distil.teacher"]["base_url"] == "http://one/v1"
+    assert origin_of(config, listed, pairs)["distil.teacher"]["base_url"] == "http://one/v1"

@@ -31,10 +31,10 @@ from rubricem.training.judge_training.grpo import (
     SampledPair,
     batch_of,
     judge_rows,
-    rewarded,
+    reward_of,
     sample_of,
 )
-from rubricem.training.judge_training.pairs import ShownPair, shown_once
+from rubricem.training.judge_training.pairs import ShownPair, show_once
 from tests.support.judges import chain
 from tests.support.rows import quiet
 from tests.support.values import ByCharacter, pair
@@ -113,8 +113,8 @@ def test_the_ablations_are_asked_without_what_they_leave_out():
     ],
 )
 def test_the_reward_is_of_the_verdict_or_of_verdict_and_form(text: str, answer: int, both: int):
-    assert rewarded(text, "A", "full", "answer") == answer
-    assert rewarded(text, "A", "full", "answer+format") == both
+    assert reward_of(text, "A", "full", "answer") == answer
+    assert reward_of(text, "A", "full", "answer+format") == both
 
 
 def test_a_text_ends_behind_its_verdict_but_not_behind_a_quoted_one():
@@ -154,10 +154,10 @@ def test_a_sample_whose_ids_are_not_its_own_forms_no_row_but_is_in_the_baseline(
 
 def test_orders_are_drawn_by_the_seed_and_the_better_reply_goes_along():
     pairs = [pair(f"{n}", "second", first="bad", second="good") for n in range(40)]
-    shown = shown_once(pairs, seed=3)
+    shown = show_once(pairs, seed=3)
     assert all((s.first if s.better == "A" else s.second) == "good" for s in shown)
     assert 8 < sum(s.better == "A" for s in shown) < 32
-    assert shown == shown_once(pairs, seed=3) != shown_once(pairs, seed=4)
+    assert shown == show_once(pairs, seed=3) != show_once(pairs, seed=4)
 
 
 def apart(pairs: list[LabelledPair], held_out: list[LabelledPair]) -> list[LabelledPair]:

@@ -32,7 +32,7 @@ from rubricem.training.local.load import (
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.passes import Prefix
 from rubricem.training.local.ranks import ALONE, Ranks, check_gpu
-from rubricem.training.local.session import open_session, settled
+from rubricem.training.local.session import open_session, settle_before
 from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import adapter_of, config_of, policy_rows, quiet, row, window_loss, written
@@ -468,9 +468,9 @@ async def test_an_unset_limit_is_the_models_context_and_stays_that_of_its_run(
     record = json.loads((config.out / RECORD).read_text(encoding="utf-8"))
     assert record["max_row_tokens"] == 20
     (config.out / RECORD).write_text(json.dumps(record | {"max_row_tokens": 22}), encoding="utf-8")
-    async with settled(config) as whole:
+    async with settle_before(config) as whole:
         assert whole.max_row_tokens == 22
-    async with settled(config.model_copy(update={"max_row_tokens": 9})) as whole:
+    async with settle_before(config.model_copy(update={"max_row_tokens": 9})) as whole:
         assert whole.max_row_tokens == 9
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.training.local.checkpoints import read_trainer, read_weights
-from rubricem.training.local.local_config import TrainConfig, checked_config
+from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.local.ranks import ALONE, Ranks
 from rubricem.training.objective.batch import cut
 from rubricem.training.rounds.fit import train
@@ -48,10 +48,10 @@ async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Pat
     """Its checkpoint is whole: weights, moments, llama.cpp's adapter; and it is the same run."""
     settings = run_settings(tiny)
     whole = await train(
-        checked_config({**settings, "out": "whole"}, two, TrainConfig), "ss-grpo", quiet
+        check_config({**settings, "out": "whole"}, two, TrainConfig), "ss-grpo", quiet
     )
     again = await train(
-        checked_config({**settings, "out": "sharded"}, two, TrainConfig), "ss-grpo", quiet
+        check_config({**settings, "out": "sharded"}, two, TrainConfig), "ss-grpo", quiet
     )
     assert again.canary is not None and again.canary.sound
     for ours, theirs in zip(whole.steps, again.steps, strict=True):

@@ -322,7 +322,7 @@ def test_a_ledger_reads_nothing_outside_its_tokens() -> None:
     where = torch.tensor([[True, False]])
     ledger.mean("x", torch.tensor([[2.0, math.nan]]), where)
     ledger.peak("x", torch.tensor([[2.0, math.inf]]), where)
-    assert ledger.closed().report() == {"tokens": 0.0, "x": 2.0, "x_max": 2.0}
+    assert ledger.close().report() == {"tokens": 0.0, "x": 2.0, "x_max": 2.0}
 
 
 BYPASS = {"correction": "bypass", "importance": "none"}

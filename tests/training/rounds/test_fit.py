@@ -22,7 +22,7 @@ from rubricem.memory.errors import PolicyError, SettingsError, StoreError, Weigh
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
 from rubricem.training.judge_training.grpo import SampledPair, judge_rows, sample_of
 from rubricem.training.local.checkpoints import TrainingFolder, tensor_name
-from rubricem.training.local.local_config import TrainConfig, checked_config
+from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.local.session import Canary, canary
 from rubricem.training.local.weights import Adapter
 from rubricem.training.rounds.fit import train
@@ -57,7 +57,7 @@ async def test_an_adapter_that_is_not_the_trained_one_is_found(tiny: Path, tmp_p
     untrained = learner(tiny)
     exported, adapter = trained.checkpoint / "adapter.gguf", untrained.weights
     assert isinstance(adapter, Adapter)
-    without = adapter.switched_off()
+    without = adapter.switch_off()
     found = await canary(untrained.model, without, tiny, exported, row(0), 1)
     assert found.mean > 0.1
     assert not Canary(0.3, 1.0, 0.3, 0.02, 0.01, 32).sound, "the sampler has no adapter"
@@ -154,9 +154,9 @@ async def test_a_run_that_goes_on_has_the_bank_of_its_checkpoint(
 async def test_a_second_process_cannot_train_in_the_same_folder(tiny: Path, tmp_path: Path) -> None:
     config = config_of(tmp_path, tiny, [row(0)])
     with (
-        TrainingFolder(config.out).begun({"seed": 0}),
+        TrainingFolder(config.out).hold({"seed": 0}),
         pytest.raises(StoreError, match="another process"),
-        TrainingFolder(config.out).begun({"seed": 0}),
+        TrainingFolder(config.out).hold({"seed": 0}),
     ):
         pass
 
@@ -186,7 +186,7 @@ async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path)
     settings = {"rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 2, "rank": 4}
     settings |= {"threads": 1, "dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
     whole = await train(
-        checked_config({**settings, "out": "whole"}, tmp_path, TrainConfig), "ss-grpo", quiet
+        check_config({**settings, "out": "whole"}, tmp_path, TrainConfig), "ss-grpo", quiet
     )
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     (tmp_path / "train.toml").write_text(f'out = "pieces"\n{text}', encoding="utf-8")

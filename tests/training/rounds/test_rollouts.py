@@ -254,7 +254,7 @@ async def test_calls_end_before_weights_are_replaced_and_each_tells_by_which_it_
     )  # fmt: skip
     config = EngineConfig(out=tmp_path / "out", model="base")
     sampled = Sampled(rounds, config, RoundFolders(config.out, tmp_path), quiet)
-    async with sampled.opened():
+    async with sampled.open():
         newest = sampled.newest
         assert newest is not None
         await newest.replace(None, 0)
@@ -267,7 +267,7 @@ async def test_calls_end_before_weights_are_replaced_and_each_tells_by_which_it_
             return (await policy.write("", prompt, SAMPLING, None, None)).policy_version
 
         assert await said() == ""
-        async with newest.held() as weights:
+        async with newest.hold() as weights:
             replacing = asyncio.ensure_future(newest.replace(checkpoint, 1))
             await weights.leaving.wait()
             coming = asyncio.ensure_future(said())

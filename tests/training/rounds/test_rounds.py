@@ -302,7 +302,7 @@ def test_what_a_round_searched_leads_the_searches_of_a_later_one_on_its_question
     # The third question is the second round's, which then asks the first two again.
     again = [run for run in (*rounds[1], *rounds[2]) if run.recalled]
     assert again and {item.kind for run in again for item in run.recollections} == {"episode"}
-    held_out = RoundFolders(out, out).held_out(3).trajectories()
+    held_out = RoundFolders(out, out).held_out_run(3).trajectories()
     assert not any(run.recalled for run in held_out)
     assert (TrainingFolder(out).newest / "bank").is_dir(), "it goes back with its checkpoint"
 
@@ -634,7 +634,7 @@ async def test_the_best_is_what_the_held_out_questions_say(tiny: Path, tmp_path:
         [(0.9, 0), (0.3, 1), (0.6, 2), (0.6, 2), (None, 2), (0.7, 5)]
     ):
         numbers = {} if score is None else {"reward/answer/mean": score}
-        write_atomically(folders.held_out(updates.done).folder / NUMBERS, json.dumps(numbers))
+        write_atomically(folders.held_out_run(updates.done).folder / NUMBERS, json.dumps(numbers))
         await held_out(updates.done)
         await held_out(updates.done)  # again, as after a kill
         assert updates.best == best, "the first of equals, and never one without a score"

@@ -216,8 +216,11 @@ async def test_the_others_end_as_the_first_process_does(
 
 def test_a_lost_connection_is_told_as_a_process_that_ended():
     two = Ranks(0, 2)
-    with pytest.raises(PolicyError, match="has ended, or cannot be reached") as told, two.joined():
+    with (
+        pytest.raises(PolicyError, match="has ended, or cannot be reached") as told,
+        two.report_lost(),
+    ):
         raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer")
     assert "another number of processes" in told.value.remedy
-    with pytest.raises(RuntimeError, match="shapes"), two.joined():
+    with pytest.raises(RuntimeError, match="shapes"), two.report_lost():
         raise RuntimeError("shapes do not fit")

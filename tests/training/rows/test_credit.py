@@ -28,7 +28,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.objective.batch import window_weights
-from rubricem.training.rows.compile import retokenised
+from rubricem.training.rows.compile import retokenise
 from rubricem.training.rows.credit import (
     CREDITS,
     NO_IDS,
@@ -262,7 +262,7 @@ async def test_text_of_a_chat_server_gets_ids_but_never_a_ratio():
     plain = [s.model_copy(update={"token_ids": None, "logprobs": None}) for s in ONE.segments]
     chat = ONE.model_copy(update={"segments": tuple(plain)})
     assert token_sequence(chat.segments) is None
-    tokens = token_sequence((await retokenised(chat, Characters())).segments)
+    tokens = token_sequence((await retokenise(chat, Characters())).segments)
     assert tokens is not None and not tokens.sampled
     assert bytes(tokens.ids) == b"\0squestionabtcd"
     assert [chr(i) for i, own in zip(tokens.ids, tokens.written, strict=True) if own] == list(

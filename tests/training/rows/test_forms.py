@@ -413,7 +413,7 @@ def test_by_one_stage_alone():
 
 def test_who_lacks_what_is_compared_is_in_no_pair():
     some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
-    assert math.isnan(some.compared("return", PAPER)[0])
+    assert math.isnan(some.values_by("return", PAPER)[0])
     assert pair(some).rejected_trajectory == "two"
     assert preference_pair(some, "plan") == TOO_NEAR
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW

@@ -66,7 +66,7 @@ def test_scores_shares_spreads_spending_and_extremes_are_those_worked_by_hand(ru
 
 def test_changes_of_another_runs_step_are_not_this_ones(run: RunNumbers):
     assert [c.criterion.title for _, c in run.steps[0].changes] == ["new", "of no use"]
-    assert (run.steps[0].changed("added"), run.steps[0].changed("retired")) == (1, 1)
+    assert (run.steps[0].count_changes("added"), run.steps[0].count_changes("retired")) == (1, 1)
     assert run.steps[1].changes == []
 
 
@@ -139,10 +139,10 @@ def test_a_group_in_numbers_by_hand():
 
 def test_variety_is_told_of_what_there_is_to_tell():
     assert filled(*TWO).as_dict()["by_place"] == []
-    lines = filled(*TWO).told()
+    lines = filled(*TWO).describe()
     assert lines == ["best answer of n, in 1 whole groups: 1: 0.50, 2: 0.75",
                      "1 - Self-BLEU of the last 1 groups: 0.41"]  # fmt: skip
-    lines = filled(("a b", None), ("c d", 0.5), shown=2).told()
+    lines = filled(("a b", None), ("c d", 0.5), shown=2).describe()
     assert "place 0: 2.0 criteria shown, answers unscored" in lines
     assert len(filled(*TWO, groups=MOST + 3).answers) == MOST
 
@@ -151,7 +151,7 @@ def test_without_sacrebleu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     told = filled(*TWO).as_dict()
     assert told["words_apart"] is None and install_of("metrics") in told["words_apart_unknown"]
-    assert "not measured, This needs sacrebleu" in filled(*TWO).told()[-1]
+    assert "not measured, This needs sacrebleu" in filled(*TWO).describe()[-1]
 
 
 def test_a_collected_run_shows_them_on_the_terminal_and_as_json(tmp_path: Path):

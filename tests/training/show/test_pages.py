@@ -33,7 +33,7 @@ from rubricem.training.show.pages import (
     training_page,
     up_and_down,
 )
-from rubricem.training.show.training import KeptNumbers, kept_numbers
+from rubricem.training.show.training import KeptNumbers, read_numbers
 from tests.support.collected import NASTY, manifest, show
 
 ROUND = {"loss": -0.02, "grad_norm": 1.5, "kl_reference": 0.001, "clipped_low": 0.01,
@@ -64,7 +64,7 @@ def rounds(tmp_path: Path) -> Path:
 
 
 def test_the_page_has_a_curve_of_everything_measured_and_of_nothing_else(rounds: Path):
-    text = training_page(kept_numbers(rounds), "out")
+    text = training_page(read_numbers(rounds), "out")
     heads = re.findall(r"<h3>(.*?)(?: <b>|</h3>)", text)
     assert heads == [
         "Answer", "Reward by stage", "Unscored and failed", "Loss", "Gradient norm", "Divergence",
@@ -76,7 +76,7 @@ def test_the_page_has_a_curve_of_everything_measured_and_of_nothing_else(rounds:
 
 
 def test_a_round_without_an_update_is_a_gap_in_the_line(rounds: Path):
-    [loss] = [c for c in charts(UPDATES, kept_numbers(rounds)) if c.title == "Loss"]
+    [loss] = [c for c in charts(UPDATES, read_numbers(rounds)) if c.title == "Loss"]
     assert loss.svg.count("<polyline") == 2 and loss.last == "-0.02"
     # From -0.5 to 0.5 in two steps: 0.5 is at the top, -0.02 just below the middle.
     ys = [float(y) for y in re.findall(r'cy="(.*?)"', loss.svg)]
@@ -93,14 +93,14 @@ def test_numbers_along_an_axis_are_short_and_work_is_drawn_from_0():
 
 
 def test_rewards_are_drawn_from_0_to_1_and_name_their_colours(rounds: Path):
-    reward = charts(REWARDS, kept_numbers(rounds))[0]
+    reward = charts(REWARDS, read_numbers(rounds))[0]
     assert reward.keys == (("plan", "plan"), ("answer", "answer"))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     assert f'cy="{(TOP + middle) / 2:.1f}"' in reward.svg, "0.75 is halfway above the middle"
 
 
 def test_held_out_figures_are_at_their_rounds_with_their_intervals(rounds: Path):
-    [answer] = held_out_charts(kept_numbers(rounds))
+    [answer] = held_out_charts(read_numbers(rounds))
     assert answer.last == "0.60" and "polygon" in answer.svg
     assert re.findall(r'text-anchor="middle">(\d+)<', answer.svg) == ["0", "3"]
     alone = KeptNumbers(held_out=[(0, {"reward/answer/mean": 0.5})])
@@ -131,7 +131,7 @@ def test_what_is_no_training_or_damaged_is_refused_in_a_sentence(rounds: Path, t
     assert nothing.exit_code == 2 and "Traceback" not in nothing.output
     (rounds / "rounds.jsonl").write_text('{"round": 1}\n{"round"')
     with pytest.raises(StoreError, match="cannot be read"):
-        kept_numbers(rounds)
+        read_numbers(rounds)
     assert show(rounds).exit_code != 0
 
 
@@ -158,7 +158,7 @@ def collected(folder: Path) -> str:
 def test_pages_show_hostile_text_as_text_and_load_and_run_nothing(folder: Path, rounds: Path):
     # In question, reasons, notes, criteria, justifications, failures and the title.
     for text, places in (
-        (collected(folder), 9), (training_page(kept_numbers(rounds), f"out {NASTY}"), 2)
+        (collected(folder), 9), (training_page(read_numbers(rounds), f"out {NASTY}"), 2)
     ):  # fmt: skip
         read = Tags(text)
         assert read.text.count("<script>alert(1)</script>") >= places, "it is shown as written"
@@ -174,7 +174,7 @@ def test_pages_show_hostile_text_as_text_and_load_and_run_nothing(folder: Path, 
 
 def test_what_has_only_begun_has_a_page(tmp_path: Path):
     (tmp_path / "run.json").write_text('{"method": "sft", "adaptation": "full"}')
-    text = training_page(kept_numbers(tmp_path), "new")
+    text = training_page(read_numbers(tmp_path), "new")
     assert "No step is finished yet" in text and "all weights" in text
     run = RunDirectory(tmp_path / "run")
     run.begin(manifest(), [])
@@ -192,7 +192,7 @@ def test_a_page_tells_the_numbers(folder: Path):
     ):  # fmt: skip
         assert fact.replace(" ", "") in told.replace(" ", ""), fact
     run = run_numbers(RunDirectory(folder))
-    variety = run.variety.told()
+    variety = run.variety.describe()
     assert variety and all(line[1:] in told for line in variety)
     assert scaffold_means(run) == [(3, 1, 1.0), (0, 2, 0.25)], "what was shown of the rubric"
 

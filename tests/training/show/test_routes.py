@@ -95,7 +95,7 @@ async def test_groups_are_told_one_by_one_also_of_a_step_that_goes_on(
     assert (first["step"], first["rollouts"], first["failed"], first["finished"]) == (0, 2, 1, True)
     assert first["scores"] == {"plan": 0.5, "research": 0.375, "review": 0.5, "answer": 0.625}
     assert second["scores"] == dict.fromkeys(("plan", "research", "review", "answer"))
-    judged = run.judged(0, "a")
+    judged = run.judgement_of(0, "a")
     assert judged is not None
     run.save_part(2, "c-judged", judged)
     *_, third = (await got(client, "collected/first"))["grid"]

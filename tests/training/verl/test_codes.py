@@ -29,13 +29,13 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.training.rows.credit import PAPER, broadcast, identity, stage_advantages
-from rubricem.training.verl.groups import told
+from rubricem.training.verl.groups import metrics_of
 from rubricem.training.verl.plugin import (
     ABSENT,
     Told,
-    decoded,
-    encoded,
-    encoded_reflection,
+    decode,
+    encode,
+    encode_reflection,
     response_of,
     ss_grpo_advantages,
 )
@@ -62,7 +62,7 @@ def batch(absent: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Te
         told: Told = {stage.value: score for stage, score in zip(Stage, scores, strict=True)}
         for k, stage in enumerate(Stage):
             told |= {stage.value: None, ABSENT: stage.value} if (number, k) == absent else {}
-        codes.append(encoded(stages, told))
+        codes.append(encode(stages, told))
         masks.append(torch.tensor([float(stage >= 0) for stage in stages]))
     pad = torch.nn.utils.rnn.pad_sequence
     return pad(codes, batch_first=True), pad(masks, batch_first=True)
@@ -94,7 +94,7 @@ def test_reflections_are_compared_with_one_another_and_filling_with_nothing() ->
     scores = (0.0, 1.0, None)
     width = codes.shape[1]
     pad = torch.nn.functional.pad
-    rows = [pad(encoded_reflection(n + 2, s), (0, width - n - 2)) for n, s in enumerate(scores)]
+    rows = [pad(encode_reflection(n + 2, s), (0, width - n - 2)) for n, s in enumerate(scores)]
     masks = [pad(torch.ones(n + 2), (0, width - n - 2)) for n in range(3)]
     empty = torch.zeros(1, width)  # verl fills a batch up with copies that have no policy token
     both = torch.cat([codes, torch.stack(rows), empty])
@@ -127,9 +127,9 @@ def test_a_question_with_one_response_teaches_nothing() -> None:
 
 def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
     scores = {"plan": 0.0, "research": None, "review": None, "answer": 1.0, ABSENT: "review"}
-    codes = encoded([0, 1, 2, 3, 3], scores)
+    codes = encode([0, 1, 2, 3, 3], scores)
     assert codes.tolist() == [5.0, 11.0, 12.5, 18.0, 16.0]
-    found = decoded(codes.unsqueeze(0), torch.ones(1, 5), 4)
+    found = decode(codes.unsqueeze(0), torch.ones(1, 5), 4)
     assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
     np.testing.assert_array_equal(found.scores, [[0.0, NAN, NAN, 1.0]])
     assert found.absent.tolist() == [[False, False, True, False]]
@@ -139,16 +139,16 @@ def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
 def test_a_score_below_0_travels_as_it_is(score: float) -> None:
     """A checklist on which more was lost than won; what RuscaRL learns from is not clipped."""
     told = {"plan": None, "research": None, "review": None, "answer": score}
-    codes = encoded([0, 1, 2, 3, 3], {**told, ABSENT: "plan,research,review"})
-    found = decoded(codes.unsqueeze(0), torch.ones(1, 5), 4)
+    codes = encode([0, 1, 2, 3, 3], {**told, ABSENT: "plan,research,review"})
+    found = decode(codes.unsqueeze(0), torch.ones(1, 5), 4)
     assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
     assert found.absent.tolist() == [[True, True, True, False]]
     assert found.scores[0, 3] == pytest.approx(score, rel=1e-3, abs=1e-5)
 
 
 def test_a_response_shorter_than_the_stages_leaves_the_last_unknown() -> None:
-    codes = encoded([0, 3], dict.fromkeys(Stage, 0.5))
-    found = decoded(codes.unsqueeze(0), torch.ones(1, 2), 4)
+    codes = encode([0, 3], dict.fromkeys(Stage, 0.5))
+    found = decode(codes.unsqueeze(0), torch.ones(1, 2), 4)
     np.testing.assert_array_equal(found.scores, [[0.5, 0.5, NAN, NAN]])
 
 
@@ -162,7 +162,7 @@ def test_rewards_that_are_no_codes_are_refused(spoilt: float) -> None:
         ss_grpo_advantages(torch.zeros_like(codes), mask, QUESTIONS, PAPER)
     for score in (1.5, float("inf"), float("-inf"), NAN):
         with pytest.raises(ValueError, match="no stage score"):
-            encoded([0], {"plan": score})
+            encode([0], {"plan": score})
 
 
 END = 3
@@ -324,17 +324,19 @@ async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) 
     judged = judgement(trajectory, [0.5, None, None, 0.0])
     absent = StageScore(stage=Stage.REVIEW, score=None, unscored_reason=NO_CRITERIA)
     stages = tuple(absent if s.stage is Stage.REVIEW else s for s in judged.stages)
-    numbers = told(judged.model_copy(update={"stages": stages}))
+    numbers = metrics_of(judged.model_copy(update={"stages": stages}))
     known = {"plan": 0.5, "research": None, "review": None, "answer": 0.0}
     assert numbers == known | {ABSENT: "review"}
-    assert encoded([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
-    assert encoded([0] * 4, {}).tolist() == [7.0] * 4
+    assert encode([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
+    assert encode([0] * 4, {}).tolist() == [7.0] * 4
 
 
 def test_verls_mean_is_of_what_was_scored() -> None:
     # verl makes a metric of each name: of None nothing, of a text none, of the rest the mean.
     run, broken = (judgement(rollout_of(name), [s] * 4) for name, s in (("a", 0.8), ("b", None)))
-    values = [told(one)["answer"] for one in (run, broken)]
+    values = [metrics_of(one)["answer"] for one in (run, broken)]
     assert np.mean([value for value in values if value is not None]) == 0.8
-    assert told(run).keys() == told(broken).keys(), "verl takes the first one's names for all"
-    assert isinstance(told(broken)[ABSENT], str)
+    assert metrics_of(run).keys() == metrics_of(broken).keys(), (
+        "verl takes the first one's names for all"
+    )
+    assert isinstance(metrics_of(broken)[ABSENT], str)

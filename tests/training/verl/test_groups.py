@@ -80,18 +80,18 @@ async def whole(found: RolloutGroups, step: int, place: int) -> list[Any]:
     members = [member(n, step, place) for n in range(3)]
     for one in members:
         await found.begin(one)
-    waiting = [found.ended(ended(one, one.reflects(0))) for one in members]
+    waiting = [found.end(ended(one, one.reflects(0))) for one in members]
     return await asyncio.gather(*waiting)
 
 
 async def test_a_group_is_judged_once_when_its_last_rollout_has_ended(tmp_path: Path) -> None:
     judge = LengthJudge()
     found = groups(tmp_path, judge)
-    first = asyncio.create_task(found.ended(ended(member(0))))
-    await found.failed(member(2))
+    first = asyncio.create_task(found.end(ended(member(0))))
+    await found.fail(member(2))
     await asyncio.sleep(0.01)
     assert not first.done() and not judge.seen, "it waits for the one that still runs"
-    second = await found.ended(ended(member(1)))
+    second = await found.end(ended(member(1)))
     told = await first
     assert judge.seen == [("question 0", 1, 0)]
     assert told["answer"] == 0.0 and second["answer"] == 0.1, "each is told its own"
@@ -105,10 +105,10 @@ async def test_who_waits_for_a_judge_that_breaks_is_told_so(tmp_path: Path) -> N
             raise JudgeError("no place on the disk")
 
     found = groups(tmp_path, Broken())
-    both = [found.ended(ended(member(n, size=2))) for n in range(2)]
+    both = [found.end(ended(member(n, size=2))) for n in range(2)]
     for error in await asyncio.gather(*both, return_exceptions=True):
         assert isinstance(error, JudgeError)
-    await asyncio.gather(*(found.failed(member(n, place=1)) for n in range(3)))
+    await asyncio.gather(*(found.fail(member(n, place=1)) for n in range(3)))
     await asyncio.sleep(0.01)
 
 
@@ -139,10 +139,10 @@ async def test_what_is_held_out_is_shown_nothing_and_teaches_nothing(tmp_path: P
     shown = await found.begin(one)
     assert not shown.recall.block and not shown.scaffold.text
     assert not any(member(n, held_out=True).reflects(0) for n in range(3))
-    await found.ended(ended(one))
+    await found.end(ended(one))
     buffers = BufferStore(tmp_path / "buffers")
     assert judge.seen[-1][2] == 1 and buffers.load("question 0").version == 1, "judged by them"
-    await found.ended(ended(member(0, 2, place=5, size=1, held_out=True)))
+    await found.end(ended(member(0, 2, place=5, size=1, held_out=True)))
     assert buffers.load("question 5").version == 1, "made at the first asking"
 
 
@@ -185,7 +185,7 @@ async def test_what_a_file_says_of_a_question_is_shown_and_scored(tmp_path: Path
     assert all(
         "Says 3." in s.scaffold.text and "Names no source." in s.scaffold.text for s in shown
     )
-    await asyncio.gather(*(found.ended(ended(one)) for one in members))
+    await asyncio.gather(*(found.end(ended(one)) for one in members))
     ((facts, criteria),) = given
     assert facts == {"is": "3"}
     assert [(c.description, c.weight, c.positive) for c in criteria] == [
@@ -194,7 +194,7 @@ async def test_what_a_file_says_of_a_question_is_shown_and_scored(tmp_path: Path
     asked = asked.model_copy(update={"question": "question 1"})
     for step in (1, 2):
         one = member(0, step, place=1, size=1, held_out=True, asked=asked)
-        await found.ended(ended(one))
+        await found.end(ended(one))
     assert BufferStore(tmp_path / "buffers").load("question 1").version == 2, "kept at the first"
     told = [tuple(c.title for c in criteria if not c.persistent) for _, criteria in given[1:]]
     assert told == [(), ("step 1",)], "later ones are judged by the rubrics of the first"
@@ -274,7 +274,7 @@ def test_options_that_are_none_are_refused_in_a_sentence(values: Any, told: str)
 def test_a_judge_works_as_its_options_say(tmp_path: Path) -> None:
     (tmp_path / "standards.md").write_text("Be brief.")
     told = {"judge": "relative", "both_orders": True, "rubric": tmp_path / "standards.md"}
-    wanted = group_options({**told, "seed": 3}).wanted(load_settings({"data_dir": tmp_path}))
+    wanted = group_options({**told, "seed": 3}).judge_options(load_settings({"data_dir": tmp_path}))
     assert wanted == Wanted("relative", rubric="Be brief.", both_orders=True, seed=3)
 
 

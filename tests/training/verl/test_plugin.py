@@ -78,7 +78,7 @@ def output(**more: Any) -> Any:
 
 
 def test_a_judged_output_is_written_as_stage_codes() -> None:
-    from rubricem.training.verl.plugin import decoded
+    from rubricem.training.verl.plugin import decode
 
     told = {
         "plan": 0.5,
@@ -89,7 +89,7 @@ def test_a_judged_output_is_written_as_stage_codes() -> None:
     }
     extra = {"reward_extra_info": told, "rollout": object(), "max_global_steps": 3}
     found = output(extra_fields=extra, reward_score=0.25).as_dict()
-    codes = decoded(found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
+    codes = decode(found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
     assert codes.stages.tolist() == [[0, -1, 1, 2, 3]]
     assert codes.scores[0, 0] == 0.5 and codes.scores[0, 3] == 0.0
     assert math.isnan(codes.scores[0, 1]) and codes.absent.tolist() == [[False, False, True, False]]
@@ -97,19 +97,19 @@ def test_a_judged_output_is_written_as_stage_codes() -> None:
     assert found["extra_fields"]["max_global_steps"] == 3
     assert "response_stages" not in found and found["responses"].tolist() == [3, 4, 5, 6, 7]
     unjudged = output().as_dict()["rm_scores"]
-    codes = decoded(unjudged.unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
+    codes = decode(unjudged.unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
     assert all(map(math.isnan, codes.scores[0])), "nothing is known, and nothing is 0"
 
 
 def test_a_reflection_takes_its_own_score_of_those_that_its_rollout_was_told() -> None:
-    from rubricem.training.verl.plugin import decoded
+    from rubricem.training.verl.plugin import decode
 
     extra = {"reward_extra_info": {"plan": 1.0, "reflections": "0.25,,0.75"}}
     stages = [4] * 5
     for number, score in enumerate((0.25, None, 0.75, None)):
         made = output(extra_fields=dict(extra), response_stages=stages, candidate=number)
         found = made.as_dict()
-        codes = decoded(found["rm_scores"].unsqueeze(0), torch_ones(5), 4)
+        codes = decode(found["rm_scores"].unsqueeze(0), torch_ones(5), 4)
         assert codes.stages.tolist() == [stages]
         assert codes.scores[0, 0] == score or (score is None and math.isnan(codes.scores[0, 0]))
         assert "candidate" not in found

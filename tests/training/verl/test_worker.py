@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rubricem.memory.rubrics import BufferStore
-from rubricem.training.collect.remote import _LOCAL, RayOptions, connected
+from rubricem.training.collect.remote import _LOCAL, RayOptions, connect
 from tests.conftest import ROOT
 
 os.environ.update(_LOCAL)  # read as Ray is imported, which verl does
@@ -127,7 +127,7 @@ async def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
             monkeypatch.setenv(name, value)
         # Ray's processes would find another package of this name.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        async with connected(RayOptions(workers=8)):
+        async with connect(RayOptions(workers=8)):
             transfer_queue.init(found.transfer_queue)
             yield found
             transfer_queue.close()
@@ -162,7 +162,7 @@ def test_a_step_of_verl_is_judged_in_groups_and_trains_reflections_with_it(
     from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
     from rubricem.training.rows.credit import PAPER
-    from rubricem.training.verl.plugin import decoded, ss_grpo_advantages
+    from rubricem.training.verl.plugin import decode, ss_grpo_advantages
     from rubricem.training.verl.worker import RubricCheckpoints
 
     kept = RubricCheckpoints(config)
@@ -186,7 +186,7 @@ def test_a_step_of_verl_is_judged_in_groups_and_trains_reflections_with_it(
         keys=batch.keys, partition_id="train", select_fields=fields
     ).to_padded_tensor()
     rewards, mask, found = (stored[name] for name in fields)
-    codes = decoded(rewards, mask, 4)
+    codes = decode(rewards, mask, 4)
     reflects = (codes.stages == 4).any(axis=1)
     assert reflects.sum() == QUESTIONS * REFLECTIONS
     assert not np.isnan(codes.scores[~reflects]).any(), "every stage of every rollout is scored"

@@ -107,7 +107,8 @@ class PlanReward(Rubric):
         for subject, relation, found in evidence:
             refers = f"[{found_by.get(plain_title(subject), 0)}]"
             scores = [
-                (_named(subject, line) or refers in line) / 2 + _related(relation, line) / 2
+                (_names_subject(subject, line) or refers in line) / 2
+                + _names_relation(relation, line) / 2
                 for line in lines
             ]
             best = max(scores, default=0.0)
@@ -195,11 +196,11 @@ def plain_title(title: str) -> str:
     return normal_answer(title.partition(" (")[0])
 
 
-def _named(subject: str, line: str) -> bool:
+def _names_subject(subject: str, line: str) -> bool:
     return f" {plain_title(subject)} " in f" {normal_answer(line)} "
 
 
-def _related(relation: str, line: str) -> bool:
+def _names_relation(relation: str, line: str) -> bool:
     begins = RELATIONS.get(relation) or "|".join(
         word for word in map(re.escape, relation.lower().split()) if len(word) > 3
     )
