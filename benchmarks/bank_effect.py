@@ -202,7 +202,7 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
     partners: dict[str, list[EvalQuestion]] = {}
     taken, told = set[str](), Told.of(every)
     for row in train:
-        near = [OwnRow.model_validate(r).asked() for r in dev if bridges(r) & bridges(row)]
+        near = [OwnRow.model_validate(r).to_question() for r in dev if bridges(r) & bridges(row)]
         near += told.made(row)
         if fresh := [question for question in near if question.id not in taken]:
             partners[row["id"]] = fresh
@@ -214,12 +214,12 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
         row for turn in zip_longest(*_spread(with_partner, lone, size)) for row in turn if row
     ]
     met = {name for row in filling for name in entities(row)}
-    away = iter([OwnRow.model_validate(r).asked() for r in dev if not entities(r) & met])
+    away = iter([OwnRow.model_validate(r).to_question() for r in dev if not entities(r) & met])
     found = []
     for number in range(min(count, len(filling) // size)):
         own = filling[number * size : (number + 1) * size]
         near = [question for row in own for question in partners.get(row["id"], ())]
-        asked = tuple(OwnRow.model_validate(row).asked() for row in own)
+        asked = tuple(OwnRow.model_validate(row).to_question() for row in own)
         found.append(Block(number, asked, tuple(near), tuple(islice(away, AWAY))))
     return found
 
@@ -496,7 +496,7 @@ async def measure(
     )
     folder = EvalFolder(out)
     with folder.alone(), folder.rows(EffectRow) as rows:
-        folder.claim(experiment.told())
+        folder.claim(experiment.row_inputs())
         async with AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(experiment, print))
             study = Study(parts, arms, rows)

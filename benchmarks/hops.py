@@ -69,7 +69,7 @@ def questions_of(split: str, total: int | None = None) -> QuestionSet:
     of_type: dict[str, list[EvalQuestion]] = {}
     for row in rows_of("questions"):
         if row["split"] == split:
-            of_type.setdefault(row["type"], []).append(OwnRow.model_validate(row).asked())
+            of_type.setdefault(row["type"], []).append(OwnRow.model_validate(row).to_question())
     in_turn = [q for turn in zip_longest(*of_type.values()) for q in turn if q is not None]
     return QuestionSet("2wiki", tuple(in_turn[:total]))
 
@@ -174,7 +174,7 @@ async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
     experiment = Experiment(
         setup,
         questions,
-        Arm.named(arguments.arms),
+        Arm.parse(arguments.arms),
         out,
         at_once=arguments.at_once,
         search_tool=PassageCorpus(corpus(), out / "indexes"),

@@ -299,7 +299,7 @@ class RunStore:
                 for part in ("ask", "choices")
                 for name, value in kept.get(part, {}).items()
             )
-            if self.begun(thread) and not same:
+            if self.has_begun(thread) and not same:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
@@ -331,7 +331,7 @@ class RunStore:
         path = self._folder_of(trajectory.thread) / "trajectory.json"
         write_atomically(path, trajectory.model_dump_json())
 
-    def begun(self, thread: str) -> bool:
+    def has_begun(self, thread: str) -> bool:
         """Whether a call has finished under this name."""
         journal = self._folder_of(thread) / "journal.jsonl"
         return self.has_ended(thread) or (journal.exists() and journal.stat().st_size > 0)

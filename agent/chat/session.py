@@ -369,7 +369,7 @@ class Talk:
 
     def questions(self) -> list[tuple[str, str]]:
         """Each question of the conversation, and how its run ended."""
-        return [self._told(run) for run in self.runs]
+        return [self._question_and_status(run) for run in self.runs]
 
     def title(self, conversation: Conversation | None = None) -> str:
         """The subject of a conversation, or of this one: its title, or its first question."""
@@ -378,7 +378,7 @@ class Talk:
             return "new thread"
         if conversation.title or not conversation.runs:
             return conversation.title or "(no question yet)"
-        return self._told(conversation.runs[0])[0]
+        return self._question_and_status(conversation.runs[0])[0]
 
     async def _run(self, run: str, ask: Ask, watch: ChatWatch) -> Trajectory:
         ended = await self.researcher.ask(ask, run, watch.listener, watch.stop, watch.person)
@@ -403,6 +403,6 @@ class Talk:
         self._usages[ended.thread] = ended.usage
         self.spent = sum(self._usages.values(), NO_USAGE)
 
-    def _told(self, run: str) -> tuple[str, str]:
+    def _question_and_status(self, run: str) -> tuple[str, str]:
         found = ListedRun.of(self.store, run)
         return found.question or run, "interrupted" if found.status == UNFINISHED else found.status

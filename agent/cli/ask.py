@@ -138,7 +138,7 @@ def latest(store: "RunStore") -> str:
     last = store.threads()[-LOOKED_THROUGH:]
     others = list[str]()
     for thread in (each for each in reversed(last) if not store.whole(each)):
-        if store.begun(thread) and not store.running(thread):
+        if store.has_begun(thread) and not store.running(thread):
             return thread
         others.append(thread)
     if others:

@@ -178,7 +178,7 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     from rubricem.memory.schema import AnswerFormat
 
     given = {name: flags.pop(name) for name in OWN}
-    arms = Arm.named(given["arms"], given["best_of"], given["memory"])
+    arms = Arm.parse(given["arms"], given["best_of"], given["memory"])
     asked = QuestionSet.read(path, check_format(given["form"])).first(given["limit"])
     settings = _naming_its_model(load_settings({**flags, "memory": "off"}))
     if not given["own_passages"]:
@@ -207,7 +207,7 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
         searched,
     )
     if given["out"] is None:
-        out = _folder(settings, path.stem, [experiment.told(), asked.digest()])
+        out = _folder(settings, path.stem, [experiment.row_inputs(), asked.digest()])
         experiment = replace(experiment, out=out)
     return experiment
 

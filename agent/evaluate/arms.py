@@ -98,7 +98,7 @@ class Arm:
         return run, [run]
 
     @classmethod
-    def named(
+    def parse(
         cls, named: str, best_of: int | None = None, memory: str = "off"
     ) -> tuple["Arm", ...]:
         """The arms of a list such as `stages,plain` or `memory-off,memory-on`; `memory` is on, off

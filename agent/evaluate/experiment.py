@@ -107,7 +107,7 @@ class Experiment:
     search_tool: SearchTool | None = None
     """what is searched instead of the setup's sources"""
 
-    def told(self) -> dict[str, Any]:
+    def row_inputs(self) -> dict[str, Any]:
         """The inputs of a row, except its question and its arm."""
         template = asdict(self.setup.template)
         shaping = ("tool_calls", "passages", "passage_words", "max_tokens", "seed")
@@ -152,7 +152,7 @@ class Experiment:
         with folder.alone():
             setup = await settle(self.setup.over_whole_sources(), tell=tell)
             self = replace(self, setup=setup)
-            folder.claim(self.told())
+            folder.claim(self.row_inputs())
             wanted = [(question, arm) for question in self.questions.questions
                       for arm in self.arms]  # fmt: skip
             with folder.rows(EvalRow) as rows:

@@ -131,7 +131,7 @@ class QuestionSet:
 class AskedRow(BaseModel, coerce_numbers_to_str=True):
     """The interface of a row in any format."""
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         raise NotImplementedError
 
     def passages(self) -> list[Passage]:
@@ -168,7 +168,7 @@ class OwnRow(AskedRow):
                 raise ValueError(f"{pattern[:80]!r} is no regular expression: {error}") from error
         return patterns
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         return EvalQuestion(**dict(self))
 
 
@@ -186,7 +186,7 @@ class HopsRow(AskedRow):
     type: str = ""
     id: str = Field("", alias="_id")
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         facts = self.supporting_facts
         named = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts]
         return EvalQuestion(
@@ -223,7 +223,7 @@ class MusiqueRow(AskedRow):
     answer_aliases: list[str] = []
     answerable: bool = True
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         # An unanswerable twin has its question's id, and its answer cannot be found.
         return EvalQuestion(
             id=self.id if self.answerable else f"{self.id}-unanswerable",
@@ -245,7 +245,7 @@ class SimpleQARow(AskedRow):
     answer: str
     metadata: str = ""
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         topic = re.search(r"'topic': '([^']*)'", self.metadata)
         kind = topic[1] if topic else ""
         return EvalQuestion(id="", question=self.problem, answers=(self.answer,), type=kind)
@@ -254,7 +254,7 @@ class SimpleQARow(AskedRow):
 class HealthRow(HealthBenchRow):
     """A row of HealthBench as a question; the theme among its tags is its type."""
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         themes = [tag for tag in self.example_tags if tag.startswith("theme:")]
         return EvalQuestion(
             id=self.prompt_id or "",
@@ -285,7 +285,7 @@ class DeepResearchRow(AskedRow):
     dimension_weight: dict[str, float] = {}
     criterions: dict[str, list[WeighedCriterion]] = {}
 
-    def asked(self) -> EvalQuestion:
+    def to_question(self) -> EvalQuestion:
         items = [
             ChecklistItem(
                 criterion=": ".join(filter(None, (one.criterion, one.explanation))),
@@ -358,7 +358,7 @@ def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) 
 def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
     """The row's question with an id; raises StoreError if it cannot be asked."""
     try:
-        question = row.asked()
+        question = row.to_question()
         text = check_question(question.question)
     except (SettingsError, ValueError, LookupError, TypeError) as error:
         raise StoreError(

@@ -213,7 +213,7 @@ def format_figure(name: str, value: float | int | None) -> str:
 
 def write_results(experiment: Experiment, rows: Sequence[EvalRow]) -> dict[str, Any]:
     """The summary, after writing it as JSON and as a page into the evaluation's folder."""
-    told: dict[str, Any] = summary(experiment.questions, rows, experiment.told())
+    told: dict[str, Any] = summary(experiment.questions, rows, experiment.row_inputs())
     text = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
     write_atomically(experiment.out / JSON, text)
     runs = trajectories(experiment.out, rows)

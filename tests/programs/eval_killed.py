@@ -65,7 +65,7 @@ def evaluation(folder: Path, moments: Moments) -> None:
     experiment = Experiment(
         setup,
         QuestionSet.read(written(folder / "questions.jsonl", asked)),
-        Arm.named("stages,plain,closed"),
+        Arm.parse("stages,plain,closed"),
         folder / "out",
         search_tool=FixedSearch(),
     )

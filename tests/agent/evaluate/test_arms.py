@@ -36,7 +36,7 @@ from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 def test_arms_are_named_once_and_memory_is_the_staged_ones(
     named: str, best_of: int | None, memory: str, names: list[str]
 ):
-    assert [arm.name for arm in Arm.named(named, best_of, memory)] == names
+    assert [arm.name for arm in Arm.parse(named, best_of, memory)] == names
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_arms_are_named_once_and_memory_is_the_staged_ones(
 )  # fmt: skip
 def test_an_unknown_arm_is_refused_with_those_that_there_are(named: str, said: str):
     with pytest.raises(SettingsError, match=said) as refused:
-        Arm.named(named)
+        Arm.parse(named)
     assert "stages, plain, closed" in refused.value.remedy.replace(",", ", ").replace("  ", " ")
 
 
 def test_only_best_of_n_makes_several_runs():
-    assert [arm.count for arm in Arm.named("stages,best-of-3")] == [1, 3]
+    assert [arm.count for arm in Arm.parse("stages,best-of-3")] == [1, 3]
     assert not Arm("plain").staged
 
 
