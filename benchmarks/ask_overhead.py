@@ -156,18 +156,18 @@ def main() -> None:
     values: dict[str, Value] = {"questions_at_once": AT_ONCE, "turns_per_question": len(TURNS)}
     with tempfile.TemporaryDirectory(prefix="ask_overhead.", dir=Path.cwd()) as folder:
         for chunks in (20, 60):
-            values |= rounded(measure_together(chunks, Path(folder) / str(chunks)))
-        values |= rounded(measure_alone(20, Path(folder) / "alone", (5 if full else 1) * ALONE))
+            values |= round_all(measure_together(chunks, Path(folder) / str(chunks)))
+        values |= round_all(measure_alone(20, Path(folder) / "alone", (5 if full else 1) * ALONE))
     values["peak_resident_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000
-    targets, holds = judged(values)
+    targets, holds = compare_targets(values)
     emit("ask_overhead", values, targets, holds, how())
 
 
-def rounded(values: dict[str, float]) -> dict[str, float]:
+def round_all(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 3) for name, value in values.items()}
 
 
-def judged(values: dict[str, Value]) -> tuple[dict[str, str], bool]:
+def compare_targets(values: dict[str, Value]) -> tuple[dict[str, str], bool]:
     """The targets in words, and whether all of them were met; they are for 20 chunks."""
     limits = {
         "cpu_ms_per_turn_20_chunks": MOST_CPU_MS,

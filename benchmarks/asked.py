@@ -117,7 +117,7 @@ def _claims(answer: CitedAnswer) -> list[Row]:
     ]
 
 
-def shown(row: Row, split: str = "") -> str:
+def render_row(row: Row, split: str = "") -> str:
     """The row for somebody who reads it: question, answer, and what each citation quotes."""
     cites = {
         (cite["number"], cite["quote"]): f"  [{cite['number']}] {cite['title']} "
@@ -157,7 +157,7 @@ async def ask_all(
                 ask = replace(researcher.template, question=question["question"])
                 row = row_of(question, await researcher.ask(ask), arguments.model)
                 kept.keep(row)
-                print(shown(row, question["split"]), flush=True)
+                print(render_row(row, question["split"]), flush=True)
     return [kept.rows[question["id"]] for question in questions]
 
 

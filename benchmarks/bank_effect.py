@@ -169,7 +169,7 @@ class Told:
             frozenset(title for row in rows for title in row["gold"] or ()),
         )
 
-    def made(self, filling: Row) -> Iterator[EvalQuestion]:
+    def make_questions(self, filling: Row) -> Iterator[EvalQuestion]:
         """Questions of two steps over a bridge of `filling`, of which no row asks both.
 
         The first step starts from another subject, or the second asks another relation.
@@ -203,7 +203,7 @@ def blocks(count: int, size: int = BLOCK) -> list[Block]:
     taken, told = set[str](), Told.of(every)
     for row in train:
         near = [OwnRow.model_validate(r).to_question() for r in dev if bridges(r) & bridges(row)]
-        near += told.made(row)
+        near += told.make_questions(row)
         if fresh := [question for question in near if question.id not in taken]:
             partners[row["id"]] = fresh
             taken |= {name for q in fresh for name in (q.id, *(set(q.gold) - bridges(row)))}
@@ -241,12 +241,12 @@ class BlockRecaller:
     async def recall(self, question: str) -> Recall:
         taught = await self.reflections.recall(question) if self.reflections else Recall()
         led = await self.episodes.recall(question) if self.episodes else Recall()
-        matches = tuple(map(self._swapped, led.episodes))
+        matches = tuple(map(self._swap, led.episodes))
         return Recall((*taught.items, *led.items), taught.block, matches)
 
     async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
         met = await self.episodes.meet(query, question) if self.episodes else ()
-        return tuple(map(self._swapped, met))
+        return tuple(map(self._swap, met))
 
     async def note_use(self, trajectory: Trajectory) -> None:
         """The bank is left as it was."""
@@ -254,7 +254,7 @@ class BlockRecaller:
     async def keep(self, *told: object) -> None:
         """Nothing is kept."""
 
-    def _swapped(self, match: EpisodeMatch) -> EpisodeMatch:
+    def _swap(self, match: EpisodeMatch) -> EpisodeMatch:
         """The same episode; where it was led to something, it now leads elsewhere."""
         if (other := self.instead.get(match.episode.id)) is None:
             return match

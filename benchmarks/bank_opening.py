@@ -53,7 +53,7 @@ def bank_over(data_dir: Path, table: Embedder) -> RubricBank:
     return RubricBank(data_dir, open_table)
 
 
-def opened(
+def open_in_process(
     folder: Path, question: str, vector: Path, k: int, after: Path | None = None
 ) -> dict[str, Any]:
     """What the process of one opening says."""

@@ -35,14 +35,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bank_opening import VectorTable, bank_over, opened
+from benchmarks.bank_opening import VectorTable, bank_over, open_in_process
 from benchmarks.bank_texts import (
     SEED,
     Vectors,
-    embedded,
+    embed,
     exact_nearest,
     library_texts,
-    multiplied,
+    multiply,
     recall_at,
 )
 from benchmarks.report import Value, emit
@@ -158,9 +158,9 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
             figures["indexing_s"] = round(await seconds(lambda: bank.episodes(questions[-1])), 1)
         for kind, texts in asked.items():
             calls = [partial(found, text, 3) for text in texts]
-            figures |= await taken_by(f"{kind}_{call}", calls)
+            figures |= await time_calls(f"{kind}_{call}", calls)
     of_its_form = [partial(bank.episodes_of_form, questions[number]) for number in every][:ASKED]
-    figures |= await taken_by("form", of_its_form)
+    figures |= await time_calls("form", of_its_form)
     led = [await bank.sharing(text, 3) for text in asked["rare"]]
     right = [f"{number:012x}" for number in every][:ASKED]
     met = [{m.episode.id for m in matches} for matches in led]
@@ -170,7 +170,7 @@ async def measure_episodes(folder: Path, questions: Sequence[str], vectors: Vect
     return figures | sizes(folder / "bank", count)
 
 
-async def taken_by(name: str, calls: Sequence[Callable[[], Awaitable[object]]]) -> Figures:
+async def time_calls(name: str, calls: Sequence[Callable[[], Awaitable[object]]]) -> Figures:
     """Milliseconds of calls, by the clock and of the processor."""
     wall, cpu = list[float](), list[float]()
     for call in calls:
@@ -204,15 +204,15 @@ async def measure(
     rows = {question: row for row, question in enumerate(questions)}
     bank = bank_over(folder, VectorTable(rows, np.vstack([vectors, *asked.values()])))
     return {
-        **await filled(bank, items, next(iter(asked))),
-        **await timed_recalls(bank, items, asked),
+        **await fill(bank, items, next(iter(asked))),
+        **await time_recalls(bank, items, asked),
         "recall_at_2": await nearest_found(bank, items, vectors, asked),
         **sizes(folder / "bank", len(items)),
         **await in_fresh_processes(folder, items, asked, starts),
     }
 
 
-async def filled(bank: RubricBank, items: Sequence[Reflection], question: str) -> Figures:
+async def fill(bank: RubricBank, items: Sequence[Reflection], question: str) -> Figures:
     """Most items are brought in at once, the last ones put one by one."""
     most, rest = items[:-PUT], items[-PUT:]
     bringing = await seconds(lambda: bank.bring_in(most))
@@ -227,7 +227,7 @@ async def filled(bank: RubricBank, items: Sequence[Reflection], question: str) -
     }
 
 
-async def timed_recalls(bank: RubricBank, items: Sequence[Reflection], asked: Asked) -> Figures:
+async def time_recalls(bank: RubricBank, items: Sequence[Reflection], asked: Asked) -> Figures:
     """Milliseconds of a recall by meaning, and of one that the question's own words fill."""
     owned = [item.question for item in random.Random(SEED).choices(items, k=len(asked))]
     near = [1000 * await seconds(lambda q=q: bank.recall(q)) for q in asked]  # type: ignore[misc]
@@ -274,10 +274,10 @@ async def in_fresh_processes(
         bank = bank_over(other, VectorTable({items[0].question: 0, question: 0}, vector[None]))
         await bank.put(items[0])
         await bank.recall(question)
-        warm = [opened(folder, question, file, NEAREST, other) for _ in range(starts)]
-        cold = [opened(folder, question, file, NEAREST) for _ in range(starts)]
-        hits = [opened(folder, own, file, 1) for _ in range(starts)]
-        empty = opened(Path(name, "empty"), question, file, NEAREST)
+        warm = [open_in_process(folder, question, file, NEAREST, other) for _ in range(starts)]
+        cold = [open_in_process(folder, question, file, NEAREST) for _ in range(starts)]
+        hits = [open_in_process(folder, own, file, 1) for _ in range(starts)]
+        empty = open_in_process(Path(name, "empty"), question, file, NEAREST)
     loaded = sorted({package for one in (*hits, empty) for package in one["loaded"]})
     grown = median(warm, "grown_bytes")
     return {
@@ -320,11 +320,11 @@ async def main(arguments: argparse.Namespace) -> None:
     counts = FULL if arguments.full else QUICK
     embedder = await embedder_in(load_settings().weights_dir)
     texts = library_texts((FEWER if arguments.episodes else TEXTS) + ASKED)
-    vectors = embedded(texts, embedder)
+    vectors = embed(texts, embedder)
     asked = dict(zip(texts[:ASKED], vectors[:ASKED], strict=True))
     every: dict[int, Figures] = {}
     for count in counts:
-        questions, of_items = multiplied(texts[ASKED:], vectors[ASKED:], count)
+        questions, of_items = multiply(texts[ASKED:], vectors[ASKED:], count)
         with tempfile.TemporaryDirectory() as temporary:
             if arguments.episodes:
                 folder = arguments.banks / str(count) if arguments.banks else Path(temporary)

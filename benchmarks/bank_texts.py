@@ -39,7 +39,7 @@ def library_texts(count: int) -> list[str]:
     return texts[:count]
 
 
-def embedded(texts: Sequence[str], embedder: Embedder) -> Vectors:
+def embed(texts: Sequence[str], embedder: Embedder) -> Vectors:
     """(n, d) unit rows; from the file that an earlier run left for these texts, if there is one."""
     key = hashlib.sha256("\0".join([embedder.name, *texts]).encode()).hexdigest()[:16]
     path = Path(tempfile.gettempdir()) / f"rubricem-bank-texts-{key}.npy"
@@ -57,7 +57,7 @@ def embedded(texts: Sequence[str], embedder: Embedder) -> Vectors:
     return vectors
 
 
-def multiplied(texts: Sequence[str], vectors: Vectors, count: int) -> tuple[list[str], Vectors]:
+def multiply(texts: Sequence[str], vectors: Vectors, count: int) -> tuple[list[str], Vectors]:
     """`count` texts and their (count, d) unit vectors; the first ones are as they were given."""
     rng = np.random.default_rng(SEED)
     rounds = [i // len(texts) for i in range(count)]

@@ -35,7 +35,7 @@ TOOL_CALLS, MAX_TOKENS = 2, 512
 SAME = 1e-9
 
 
-async def collected(model: str, decoding: str, folder: Path, count: int) -> dict[str, Value]:
+async def collect(model: str, decoding: str, folder: Path, count: int) -> dict[str, Value]:
     lines = [json.loads(line)["question"] for line in QUESTIONS.read_text().splitlines()]
     asked = tuple(
         Question(id=str(number), question=question)
@@ -55,10 +55,10 @@ async def collected(model: str, decoding: str, folder: Path, count: int) -> dict
         began = time.monotonic()
         await collector.collect()
         seconds = time.monotonic() - began
-    return measured(run, seconds)
+    return summarise(run, seconds)
 
 
-def measured(run: RunDirectory, seconds: float) -> dict[str, Value]:
+def summarise(run: RunDirectory, seconds: float) -> dict[str, Value]:
     found = RunTally.of(run)
     rollouts = found.finished + found.partial + found.failed
     groups = list(spreads(run))
@@ -98,7 +98,7 @@ def main() -> None:
     values: dict[str, Value] = {}
     for model in arguments.model or ["0.5b", "1.5b"]:
         with tempfile.TemporaryDirectory() as folder:
-            found = asyncio.run(collected(model, arguments.decoding, Path(folder), count))
+            found = asyncio.run(collect(model, arguments.decoding, Path(folder), count))
         values |= {f"{name}_{model}": value for name, value in found.items()}
     emit(
         "collect_embedded",

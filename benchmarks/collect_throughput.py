@@ -67,7 +67,7 @@ class Measured:
         }
 
 
-def begun(folder: Path, questions: int, judge: str) -> RunDirectory:
+def begin_run(folder: Path, questions: int, judge: str) -> RunDirectory:
     """A run of so many questions, all in one step."""
     asked = [Question(id=f"{n}", question=f"Which rule is number {n}?") for n in range(questions)]
     run = RunDirectory(folder)
@@ -80,10 +80,10 @@ def begun(folder: Path, questions: int, judge: str) -> RunDirectory:
     return run
 
 
-async def collected(address: str, folder: Path, rollouts: int, at_once: int, judge: bool) -> None:
+async def collect(address: str, folder: Path, rollouts: int, at_once: int, judge: bool) -> None:
     """Collect so many rollouts."""
     chat = OpenAIChat(MODEL, address, None, limiter=Limiter(at_once), timeout=60)
-    run, meter = begun(folder, rollouts // GROUP, MODEL if judge else ""), Meter()
+    run, meter = begin_run(folder, rollouts // GROUP, MODEL if judge else ""), Meter()
     journal = run.journal(meter.hear)
     buffers = BufferStore(folder / "rubrics")
     for question in run.questions() if judge else ():
@@ -105,7 +105,7 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
         journal.close()
 
 
-async def measured(
+async def measure(
     address: str, folder: Path, rollouts: int, at_once: int, judge: bool = False
 ) -> Measured:
     """Raises AssertionError where a rollout was not finished or judged."""
@@ -113,7 +113,7 @@ async def measured(
     before, sizes = resident_mb(), [0.0]
     sampler = asyncio.create_task(sample(sizes))
     wall, cpu = time.perf_counter(), time.process_time()
-    await collected(address, folder, rollouts, at_once, judge)
+    await collect(address, folder, rollouts, at_once, judge)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     sampler.cancel()
     found = RunTally.of(RunDirectory(folder))
@@ -129,10 +129,10 @@ async def sample(sizes: list[float]) -> None:
 
 async def all_measured(address: str, folder: Path, waves: int) -> dict[str, Value]:
     # What is loaded once belongs to no rollout.
-    await collected(address, folder / "warm", 2 * GROUP, GROUP, judge=True)
-    few = await measured(address, folder / "few", waves * FEW, FEW)
-    many = await measured(address, folder / "many", waves * MANY, MANY)
-    judged = await measured(address, folder / "judged", waves * MANY, MANY, judge=True)
+    await collect(address, folder / "warm", 2 * GROUP, GROUP, judge=True)
+    few = await measure(address, folder / "few", waves * FEW, FEW)
+    many = await measure(address, folder / "many", waves * MANY, MANY)
+    judged = await measure(address, folder / "judged", waves * MANY, MANY, judge=True)
     # Judging takes two calls a group of its own after its rollouts, the proposal and the scores.
     longer = replace(judged, wall=judged.wall - many.wall)
     values: dict[str, Value] = {**few.values(f"{FEW}"), **many.values(f"{MANY}")}

@@ -105,7 +105,7 @@ def _index(passages: list[Passage], folder: Path) -> tuple[LexicalIndex, float]:
     return index, size / (time.perf_counter() - start)
 
 
-def _clustered(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
+def _scatter_rows(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
     """(count, d) unit rows scattered around CENTRES random directions."""
     centres = np.random.default_rng(SEED).standard_normal((CENTRES, DIMENSIONS))
     rows = centres[rng.integers(CENTRES, size=count)]
@@ -117,8 +117,8 @@ def _clustered(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
 def _search_times(index: LexicalIndex, rng: np.random.Generator) -> dict[str, Value]:
     words = _draw(rng, QUESTIONS * 12)
     questions = [" ".join(words[i * 12 : (i + 1) * 12]) for i in range(QUESTIONS)]
-    vectors = _clustered(rng, QUESTIONS)
-    hybrid = HybridIndex(index, _clustered(rng, len(index.passages)), _NoEmbedder())
+    vectors = _scatter_rows(rng, QUESTIONS)
+    hybrid = HybridIndex(index, _scatter_rows(rng, len(index.passages)), _NoEmbedder())
     lexical_times = _times(lambda i: index.search(questions[i], 8))
     hybrid_times = _times(lambda i: hybrid.search_with(questions[i], vectors[i], 8))
     return {
@@ -160,7 +160,7 @@ def _embedding_rate(model: Path | None, count: int) -> dict[str, Value]:
     """Passages of the standard library's documentation embedded in a second, or None."""
     unknown: dict[str, Value] = {"embedding_passages_per_s": None, "embedded_passages": 0}
     try:
-        embedder = SentenceEmbedder(model or _fetched_embedder())
+        embedder = SentenceEmbedder(model or _find_embedder())
         texts = [matched_text(passage) for passage in library_passages()[:count]]
         embedder.embed(texts[:2])
     except RubricemError as error:
@@ -171,7 +171,7 @@ def _embedding_rate(model: Path | None, count: int) -> dict[str, Value]:
     return {"embedding_passages_per_s": round(rate, 1), "embedded_passages": count}
 
 
-def _fetched_embedder() -> Path:
+def _find_embedder() -> Path:
     """The default embedder's folder, checked; nothing is fetched for a benchmark."""
     weights = lookup(DEFAULT_EMBEDDER)
     if weights is None or not (weights_dir() / weights.folder).exists():

@@ -39,7 +39,7 @@ class Reader:
         """Read to the end of the run."""
         while True:
             try:
-                await self._connected(http, f"{address}api/runs/{self.run}/events")
+                await self._read_once(http, f"{address}api/runs/{self.run}/events")
             except aiohttp.ClientError as error:
                 if getattr(error, "status", 0) not in (0, HTTPStatus.TOO_MANY_REQUESTS):
                     raise
@@ -49,7 +49,7 @@ class Reader:
                 return
             self.reconnects += 1
 
-    async def _connected(self, http: aiohttp.ClientSession, url: str) -> None:
+    async def _read_once(self, http: aiohttp.ClientSession, url: str) -> None:
         headers = {"Last-Event-ID": str(self.numbers[-1])} if self.numbers else {}
         leaves = time.time() + self.drawn.uniform(0.5, 1.5) * self.stays
         async with http.get(url, headers=headers) as response:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.page import CHROMIUM, served
+from benchmarks.page import CHROMIUM, serve
 from benchmarks.report import Value, emit
 from rubricem.agent.research.history import History
 from rubricem.memory.runs import RunStore
@@ -104,7 +104,7 @@ def main() -> None:
             {query: statistics.median(searches(history, query, clock)) for query in QUERIES}
             for clock in (time.perf_counter, time.process_time)
         )
-        with served("http://127.0.0.1:9/v1", folder) as address:
+        with serve("http://127.0.0.1:9/v1", folder) as address:
             rows = first_rows(address)
     slowest = max(medians, key=medians.__getitem__)
     values: dict[str, Value] = {

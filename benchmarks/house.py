@@ -123,7 +123,7 @@ class House:
     def importers(self) -> Counter[str]:
         return Counter(name for used in self.uses.values() for name in used)
 
-    def imported_once(self) -> list[str]:
+    def modules_imported_once(self) -> list[str]:
         """Modules that a single other one imports."""
         importers = self.importers()
         return [module.name for module in self.counted if importers[module.name] == 1]
@@ -290,7 +290,7 @@ def measure(house: House) -> dict[str, float | int]:
         "file_p50": int(statistics.median(lengths)),
         "file_p90": lengths[int(0.9 * len(lengths))],
         "edges_per_1000_lines": round(1000 * house.edges / lines, 1),
-        "imported_once_share": round(len(house.imported_once()) / len(lengths), 3),
+        "imported_once_share": round(len(house.modules_imported_once()) / len(lengths), 3),
         "narrow_function_share": round(len(narrow) / public, 3),
         "repeated_class_names": len(house.repeated_classes()),
         "largest_folder": max(house.folders().values()),
@@ -336,7 +336,7 @@ def main() -> None:
 
 
 def _explain(house: House) -> None:
-    print("imported once:", *house.imported_once(), sep="\n  ")
+    print("imported once:", *house.modules_imported_once(), sep="\n  ")
     print("used by one module:", *house.narrow_functions()[0], sep="\n  ")
     print("small, private and used once:", *house.small_and_used_once(), sep="\n  ")
     print("class names:", *house.repeated_classes().items(), sep="\n  ")

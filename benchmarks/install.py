@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 MOST_MB = {"core": 400.0, "local": 1500.0}
 
 
-def installed_mb(extra: str, folder: Path) -> tuple[float, int]:
+def measure_install(extra: str, folder: Path) -> tuple[float, int]:
     """Megabytes (10**6 bytes) and packages of a fresh environment with the extra; "" is none."""
     venv.create(folder, with_pip=True)
     pins = re.sub(r" *\\\n +--hash=\S+", "", (ROOT / "constraints.txt").read_text())
@@ -51,7 +51,7 @@ def main() -> None:
     found = {}
     for name in ("core", "local", *(["train"] if full else [])):
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = installed_mb("" if name == "core" else name, Path(folder))
+            found[name] = measure_install("" if name == "core" else name, Path(folder))
             print(f"{name}: {found[name][0]:,.0f} MB in {found[name][1]} packages", file=sys.stderr)
     emit(
         "install",

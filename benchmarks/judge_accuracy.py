@@ -42,7 +42,7 @@ async def measure(
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
     choice, seed = model_of(settings), settings.seed
-    report = await run_judge(choice, DATA, kind, "both", limit, seed, out, _told)
+    report = await run_judge(choice, DATA, kind, "both", limit, seed, out, _tell)
     assert isinstance(report, PairReport)
     return report
 
@@ -60,7 +60,7 @@ def values_of(kind: ComparerKind, report: PairReport) -> dict[str, Value]:
     return values
 
 
-def _told(done: int, total: int) -> None:
+def _tell(done: int, total: int) -> None:
     if done % 10 == 0 or done == total:
         print(f"{done} of {total} verdicts", flush=True)
 

@@ -38,14 +38,14 @@ async def judge_all(
     model = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE))
     judge, places = stage_judge(model), asyncio.Semaphore(at_once)
 
-    async def judged(group: TrajectoryGroup) -> GroupJudgement:
+    async def judge_one(group: TrajectoryGroup) -> GroupJudgement:
         async with places:
             return await judge.judge(group, buffer_of(group.question))
 
     # The first call opens what later ones reuse.
-    await judged(groups[0])
+    await judge_one(groups[0])
     began, cpu = time.monotonic(), time.process_time()
-    done = await asyncio.gather(*map(judged, groups))
+    done = await asyncio.gather(*map(judge_one, groups))
     seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     assert not [note for one in done for note in one.notes]
     return seconds, cpu

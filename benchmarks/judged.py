@@ -33,10 +33,10 @@ def run_of(number: int, characters: int) -> Trajectory:
     """A run of about so many characters: a third its own words, the rest what it found."""
     own = characters // 3 // len(OWN)
     segments = [
-        Segment(author=Author.POLICY, stage=stage, turn=1, text=_filled(text, own, number))
+        Segment(author=Author.POLICY, stage=stage, turn=1, text=_fill(text, own, number))
         for stage, text in OWN.items()
     ]
-    found = _filled(SENTENCE, characters - own * len(OWN), number)
+    found = _fill(SENTENCE, characters - own * len(OWN), number)
     tool = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text=found)
     question = Segment(author=Author.PROMPT, text=question_of(number))
     return Trajectory(
@@ -81,7 +81,7 @@ def judge_reply(asked: str) -> str:
     return json.dumps({"verdicts": verdicts}) if verdicts else ""
 
 
-def _filled(text: str, characters: int, number: int) -> str:
+def _fill(text: str, characters: int, number: int) -> str:
     """Text of that length that differs from run to run."""
     return (f"({number}) {text}" * (characters // len(text) + 1))[:characters]
 

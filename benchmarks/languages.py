@@ -39,7 +39,7 @@ def questions(quick: bool) -> list[Row]:
     ]
 
 
-def unanswered(quick: bool) -> list[Row]:
+def missing_questions(quick: bool) -> list[Row]:
     """Questions that the texts of their language do not answer, all or the first of each."""
     texts = json.loads(TEXTS.read_text(encoding="utf-8"))
     return [
@@ -69,7 +69,7 @@ def grade(question: Row, row: Row) -> dict[str, bool]:
     }
 
 
-def told_as_answer(row: Row) -> list[str]:
+def answer_lines(row: Row) -> list[str]:
     """The lines that a reader takes for an answer: those without a lead that says otherwise."""
     lines = (line.strip() for line in row["plain"].splitlines())
     return [line for line in lines if line and not re.match(_LEAD, line)]
@@ -78,7 +78,7 @@ def told_as_answer(row: Row) -> list[str]:
 async def main(arguments: argparse.Namespace) -> None:
     asked = [
         question
-        for question in (*questions(arguments.quick), *unanswered(arguments.quick))
+        for question in (*questions(arguments.quick), *missing_questions(arguments.quick))
         if arguments.split in (None, question["split"])
     ]
     kept = KeptRows(arguments.out, arguments.model)
@@ -101,7 +101,7 @@ def figures(asked: Sequence[Row], rows: Sequence[Row]) -> tuple[dict[str, Value]
     """The shares, what each language comes to, and whether they are as they should be."""
     both = [*zip(asked, rows, strict=True)]
     grades = [(q, grade(q, row)) for q, row in both if q["split"] == TOLD]
-    wrong = [bool(told_as_answer(row)) for q, row in both if q["split"] == MISSING]
+    wrong = [bool(answer_lines(row)) for q, row in both if q["split"] == MISSING]
     shares = {
         key: sum(g[key] for _, g in grades) / len(grades)
         for key in (grades[0][1] if grades else ())

@@ -176,7 +176,7 @@ STREAM_HEAD = (
 )
 
 
-def chunked(data: bytes) -> bytes:
+def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
@@ -227,7 +227,7 @@ class Loopback:
         else:
             writer.write(STREAM_HEAD)
             async for data in events(request, text, self.delay, self.chunks):
-                writer.write(chunked(data))
+                writer.write(chunk(data))
                 self.counts.pieces += 1
                 await writer.drain()
             writer.write(b"0\r\n\r\n")

@@ -111,7 +111,7 @@ def mutants_of(root: Path, path: Path) -> Iterator[Mutant]:
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         for statement in ast.walk(function):
-            if not isinstance(statement, ast.stmt) or _nested(function, statement):
+            if not isinstance(statement, ast.stmt) or _is_nested(function, statement):
                 continue
             whole = ast.unparse(statement).split("\n")[0]
             for change, node, text in _changes(statement):
@@ -121,7 +121,7 @@ def mutants_of(root: Path, path: Path) -> Iterator[Mutant]:
                     yield Mutant(function.name, whole, change, place, node.lineno, written)
 
 
-def _nested(function: ast.AST, statement: ast.stmt) -> bool:
+def _is_nested(function: ast.AST, statement: ast.stmt) -> bool:
     """Whether it is the function, its docstring or of a function inside it."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return True
@@ -228,12 +228,12 @@ class Checkout:
             done.wait()
             return False
 
-    def covered(self, tests: Sequence[str]) -> "Lines":
+    def measure_coverage(self, tests: Sequence[str]) -> "Lines":
         """Which tests pass over which lines; file by file, so that an ended run goes on there."""
         database, cache = self.root / ".coverage", self.root / ".failed"
         noted = self.root / ".covered"
         done = noted.read_text(encoding="utf-8").split() if noted.is_file() else []
-        for batch in batched([name for name in self._files(tests) if name not in done]):
+        for batch in batches_of([name for name in self._files(tests) if name not in done]):
             rooms = [f"--cov={room}" for room in PLACES]
             kept = ["--cov-context=test", "--cov-append", "-o", f"cache_dir={cache}"]
             self.run("-m", "not slow and not model", *rooms, *kept, *batch)
@@ -265,7 +265,7 @@ class Checkout:
             self._whole.unlink()
 
 
-def batched(files: Sequence[str]) -> Iterator[Sequence[str]]:
+def batches_of(files: Sequence[str]) -> Iterator[Sequence[str]]:
     """So many files at a time as are worth a start of pytest."""
     yield from (files[at : at + TOGETHER] for at in range(0, len(files), TOGETHER))
 
@@ -320,7 +320,7 @@ class Trial:
         self.checkout = checkout
         self.found = distinct(checkout.root, of)
         self._seed = seed
-        self._lines = checkout.covered(tests_for(checkout.root, of))
+        self._lines = checkout.measure_coverage(tests_for(checkout.root, of))
         self._kept = checkout.root.with_suffix(".jsonl")
         kept = self._kept.read_text(encoding="utf-8") if self._kept.is_file() else ""
         self._known: dict[tuple[str, ...], bool]

@@ -50,8 +50,8 @@ def main() -> None:
     sought = [one for one in sought if one.library in there]
     only = frozenset(name.replace("-", "_") for name in libraries) if args.quick else None
     with tempfile.TemporaryDirectory() as folder:
-        index, values = _indexed(only, Path(folder))
-        lost = _lost(index, sought)
+        index, values = _make_index(only, Path(folder))
+        lost = _find_lost(index, sought)
         values |= asyncio.run(_first_answers(Path(folder)))
     for one, places in lost:
         print(f"missing {one.name}: {', '.join(places)}")
@@ -74,7 +74,7 @@ def read_names(text: str) -> list[Sought]:
     return found
 
 
-def _indexed(only: frozenset[str] | None, folder: Path) -> tuple[LexicalIndex, dict[str, Value]]:
+def _make_index(only: frozenset[str] | None, folder: Path) -> tuple[LexicalIndex, dict[str, Value]]:
     """The index of all, or of what has one of the names, and what it took."""
     shelf = Shelf(folder / "all")
     if only is not None:
@@ -108,7 +108,7 @@ async def _first_answers(folder: Path) -> dict[str, Value]:
     return values
 
 
-def _lost(index: LexicalIndex, sought: Sequence[Sought]) -> list[tuple[Sought, list[str]]]:
+def _find_lost(index: LexicalIndex, sought: Sequence[Sought]) -> list[tuple[Sought, list[str]]]:
     """The names that are not found, with what is found instead."""
     lost = []
     for one in sought:

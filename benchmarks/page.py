@@ -60,7 +60,7 @@ _WATCH = """() => {
 
 
 @contextmanager
-def served(model: str, folder: Path) -> Iterator[str]:
+def serve(model: str, folder: Path) -> Iterator[str]:
     """The address of a server over this model, in a process of its own."""
     (folder / "notes").mkdir()
     (folder / "notes" / "rules.md").write_text("# Rules\n\nThe rule decides the order.\n")
@@ -89,7 +89,7 @@ def weight(browser: Browser, address: str) -> tuple[dict[str, int], int]:
     """Bytes of each file that the page is made of, by its path; grave faults of its views."""
     with browser.new_context() as visitor:
         page = visitor.new_page()
-        watched(page, address)
+        watch(page, address)
         faults = grave(page)
         for view in VIEWS:
             page.get_by_role("link", name=view, exact=True).click()
@@ -104,7 +104,7 @@ def grave(page: Page) -> int:
     return sum(fault["impact"] in GRAVE for fault in found)
 
 
-def watched(page: Page, address: str) -> float:
+def watch(page: Page, address: str) -> float:
     """Ask, watch until the answer is being written, read the report; what moved until then."""
     page.goto(address)
     page.get_by_role("textbox", name="Question").fill("Which rule decides the order?")
@@ -128,7 +128,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(delay=1.0, chunks=40) as model,
-        served(model, Path(folder)) as address,
+        serve(model, Path(folder)) as address,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=CHROMIUM)
@@ -136,7 +136,7 @@ def main() -> None:
         paints = [first_paint(browser, address) for _ in range(visits)]
         sizes, faults = weight(browser, address)
         with browser.new_context() as visitor:
-            moved = watched(visitor.new_page(), address)
+            moved = watch(visitor.new_page(), address)
         version = browser.version
         browser.close()
     report(paints, sizes, (moved, faults), version)

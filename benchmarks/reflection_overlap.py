@@ -63,7 +63,7 @@ class Timed:
     reflect_rows: int
 
 
-def timed(folder: Path, address: str, rounds: int, candidates: int) -> Timed:
+def time_rounds(folder: Path, address: str, rounds: int, candidates: int) -> Timed:
     """Do all rounds in a folder of their own."""
     job = build_job(_configuration(folder, address, rounds, candidates), folder, "ss-grpo")
     assert job.rounds is not None
@@ -122,7 +122,7 @@ def _question(number: int) -> str:
 
 def once(delay: float, rounds: int, candidates: int) -> Timed:
     with tempfile.TemporaryDirectory() as folder, serving(delay) as address:
-        return timed(Path(folder), address, rounds, candidates)
+        return time_rounds(Path(folder), address, rounds, candidates)
 
 
 def report(

@@ -27,7 +27,7 @@ from benchmarks.loopback import (
     TURNS,
     Counts,
     Loopback,
-    chunked,
+    chunk,
     ending,
     event,
     frame,
@@ -60,9 +60,9 @@ class TokenLoopback(Loopback):
     async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
         asked: dict[str, Any] = json.loads(body) if body else {}
         if path == "/v1/completions":
-            await self._sampled(asked, body, writer)
+            await self._sample(asked, body, writer)
         elif path == "/tokenize":
-            ids = self._tokenised(asked)
+            ids = self._tokenise(asked)
             reply = {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
             writer.write(json_response(reply))
         elif path == "/detokenize":
@@ -73,7 +73,7 @@ class TokenLoopback(Loopback):
             listed += [{"id": n, "root": p, "parent": "policy"} for n, p in self.adapters.items()]
             writer.write(json_response({"object": "list", "data": listed}))
         elif path.endswith("load_lora_adapter"):
-            writer.write(self._adapted(path, asked))
+            writer.write(self._switch_adapter(path, asked))
         elif path == "/weight_info":
             writer.write(json_response(self.weights))
         elif path.startswith(("/pause", "/resume", "/collective_rpc", "/update_weight_version")):
@@ -84,14 +84,14 @@ class TokenLoopback(Loopback):
             self.counts.begin(body)
             await asyncio.sleep(self.delay)
             told = event({"content": reviews}) + ending(asked, reviews)
-            writer.write(STREAM_HEAD + chunked(told) + b"0\r\n\r\n")
+            writer.write(STREAM_HEAD + chunk(told) + b"0\r\n\r\n")
             self.counts.finished += 1
         else:
             await Loopback.answer(self, path, body, writer)
             return
         await writer.drain()
 
-    def _adapted(self, path: str, asked: Mapping[str, Any]) -> bytes:
+    def _switch_adapter(self, path: str, asked: Mapping[str, Any]) -> bytes:
         name, loads = asked["lora_name"], path.endswith("/load_lora_adapter")
         if loads == (name in self.adapters):
             return json_response({"error": {"message": name}}, "400 Bad Request")
@@ -101,22 +101,22 @@ class TokenLoopback(Loopback):
             del self.adapters[name]
         return json_response({})
 
-    async def _sampled(
+    async def _sample(
         self, asked: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
         self.counts.begin(body)
-        text = _written(asked)
+        text = _write(asked)
         words = _WORD.findall(text)
         for count in range(len(words) + 1 if text not in self.said.values() else 0):
             self.said[tuple(map(self._id, words[:count]))] = "".join(words[:count])
         await asyncio.sleep(self.delay)
         writer.write(STREAM_HEAD)
         for piece in (self._piece(words), self._piece([], "stop")):
-            writer.write(chunked(frame(piece)))
-        writer.write(chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+            writer.write(chunk(frame(piece)))
+        writer.write(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         self.counts.finished += 1
 
-    def _tokenised(self, asked: Mapping[str, Any]) -> list[int]:
+    def _tokenise(self, asked: Mapping[str, Any]) -> list[int]:
         if "messages" not in asked:
             text = asked["prompt"]
             words = map(self._id, _WORD.findall(text))
@@ -138,7 +138,7 @@ class TokenLoopback(Loopback):
         return {"choices": [choice]}
 
 
-def _written(asked: Mapping[str, Any]) -> str:
+def _write(asked: Mapping[str, Any]) -> str:
     prompt: Sequence[int] = asked["prompt"]
     seed = asked.get("seed") or 0
     if prompt[0] == REFLECT:

@@ -95,7 +95,7 @@ class Collected:
         return {f"{name}_{self.rollouts}": value for name, value in found.items()}
 
 
-async def collected(
+async def collect_wave(
     servers: Sequence[str], folder: Path, rollouts: int, judge: str = "none"
 ) -> Collected:
     """Collect one wave; all begin at once."""
@@ -179,7 +179,7 @@ async def refresh_seconds(servers: Sequence[str], folder: Path) -> float:
     return taken
 
 
-def modelled(one: Collected, judging: float, tokens: float) -> dict[str, Value]:
+def estimate_million(one: Collected, judging: float, tokens: float) -> dict[str, Value]:
     """What a million rollouts take on one coordinator core, by what was measured.
 
     `judging`: calls of judges and reflections for a rollout; `tokens`: of all its calls.
@@ -256,14 +256,14 @@ def step_seconds(model: Path, ranks: int) -> float:
 
 async def all_measured(folder: Path, sizes: tuple[int, int]) -> dict[str, Any]:
     with serving_several(0.01, 2) as servers:  # what is loaded once belongs to no rollout
-        await collected(servers, folder / "warm", 2 * GROUP)
+        await collect_wave(servers, folder / "warm", 2 * GROUP)
     waves = []
     for size in sizes:
         with serving_several(DELAY, SERVERS, VOCABULARY) as servers:
-            waves.append(await collected(servers, folder / f"{size}", size))
+            waves.append(await collect_wave(servers, folder / f"{size}", size))
     few, many = waves
     with serving_several(0.01, SERVERS) as servers:
-        judged = await collected(servers, folder / "judged", JUDGED, judge="stage")
+        judged = await collect_wave(servers, folder / "judged", JUDGED, judge="stage")
         calls = _calls(servers[0])
         refreshed = await refresh_seconds(servers, folder)
     judging = calls / JUDGED - len(TURNS)
@@ -272,7 +272,7 @@ async def all_measured(folder: Path, sizes: tuple[int, int]) -> dict[str, Any]:
     values["growth"] = round(many.cpu_per_turn / few.cpu_per_turn, 3)
     values["refresh_s"] = round(refreshed, 3)
     values["judge_calls_per_rollout"] = round(judging, 2)
-    values |= modelled(many, judging, spent / judged.rollouts)
+    values |= estimate_million(many, judging, spent / judged.rollouts)
     return values
 
 

@@ -106,7 +106,7 @@ async def look(
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
-        runs = [await asked(http, address, f"Which rule is number {n}?") for n in range(count)]
+        runs = [await ask(http, address, f"Which rule is number {n}?") for n in range(count)]
         readers = [
             Reader(run, began, min(STAYS, seconds / 3), random.Random(drawn.random()))
             for run, began in runs
@@ -123,7 +123,7 @@ async def look(
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as http:
         ends = [await status_of(http, address, run) for run, _ in runs]
     await asyncio.sleep(SETTLING)
-    return counted(readers, ends, used, [*held, holding(pid)], watchers)
+    return tally(readers, ends, used, [*held, holding(pid)], watchers)
 
 
 async def watch(pid: int, held: list[tuple[float, int]]) -> None:
@@ -138,7 +138,7 @@ def holding(pid: int) -> tuple[float, int]:
     return resident_mb(pid), len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def counted(
+def tally(
     readers: list[Reader],
     ends: list[str],
     cpu: float,
@@ -163,7 +163,7 @@ def counted(
     )
 
 
-async def asked(http: aiohttp.ClientSession, address: str, question: str) -> tuple[str, float]:
+async def ask(http: aiohttp.ClientSession, address: str, question: str) -> tuple[str, float]:
     """The key of a new run, and when it was asked."""
     run = ""
     while not run:
@@ -195,7 +195,7 @@ def resident_mb(pid: int) -> float:
 
 
 @contextmanager
-def served(delay: float) -> Iterator[tuple[str, int]]:
+def open_server(delay: float) -> Iterator[tuple[str, int]]:
     """A server over a model that takes so many seconds for a turn."""
     with (
         tempfile.TemporaryDirectory(prefix="serve_load.", dir=Path.cwd()) as folder,
@@ -205,8 +205,8 @@ def served(delay: float) -> Iterator[tuple[str, int]]:
         yield one
 
 
-def looked(seconds: float, seed: int, runs: int, watchers: int) -> Look:
-    with served(seconds / TURNS) as (address, pid):
+def serve_and_look(seconds: float, seed: int, runs: int, watchers: int) -> Look:
+    with open_server(seconds / TURNS) as (address, pid):
         return asyncio.run(look(address, pid, seconds, seed, runs, watchers))
 
 
@@ -217,16 +217,16 @@ async def many_short(address: str, pid: int, count: int) -> list[tuple[float, in
         for part in range(PARTS):
             for start in range(0, count // PARTS, AT_ONCE):
                 some = range(start, min(start + AT_ONCE, count // PARTS))
-                asked_now = (asked(http, address, f"Which rule is {part}.{n}?") for n in some)
+                asked_now = (ask(http, address, f"Which rule is {part}.{n}?") for n in some)
                 runs = await asyncio.gather(*asked_now)
-                await asyncio.gather(*(ended(http, address, run) for run, _ in runs))
+                await asyncio.gather(*(wait_until_ended(http, address, run) for run, _ in runs))
             await asyncio.sleep(SETTLING)
             after.append(holding(pid))
             print(f"{(part + 1) * (count // PARTS)} runs: {after[-1]}", flush=True)
     return after
 
 
-async def ended(http: aiohttp.ClientSession, address: str, run: str) -> None:
+async def wait_until_ended(http: aiohttp.ClientSession, address: str, run: str) -> None:
     while (status := await status_of(http, address, run)) not in ("finished", "partial"):
         if status == "failed":
             raise RuntimeError(f"the run {run} failed")
@@ -234,7 +234,7 @@ async def ended(http: aiohttp.ClientSession, address: str, run: str) -> None:
 
 
 def report_short(count: int) -> None:
-    with served(0.02) as (address, pid):
+    with open_server(0.02) as (address, pid):
         after = asyncio.run(many_short(address, pid, count))
     (first, files), (last, files_left) = after[0], after[-1]
     kb = (last - first) * 1e3 / (count - count // PARTS)
@@ -302,7 +302,7 @@ def main() -> None:
         return
     seconds = 12.0 if options.quick else 60.0
     size = options.runs, options.watchers
-    report([looked(seconds, seed, *size) for seed in range(options.looks)], seconds, *size)
+    report([serve_and_look(seconds, seed, *size) for seed in range(options.looks)], seconds, *size)
 
 
 if __name__ == "__main__":

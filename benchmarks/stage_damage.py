@@ -25,18 +25,18 @@ _CITE = re.compile(r"</?cite\b[^<>]*>")
 _CALL = re.compile(r"<call_tool\b.*?</call_tool>", re.S)
 
 
-def damaged(run: Trajectory, stage: Stage, other: Trajectory) -> Trajectory:
+def damage(run: Trajectory, stage: Stage, other: Trajectory) -> Trajectory:
     """The run with that stage made worse; `other` is of another question and lends its plan."""
     text = {
         Stage.PLAN: stage_text(other, Stage.PLAN),
         Stage.REVIEW: BOASTING,
     }
     if stage in text:
-        segments = _replaced(run, stage, text[stage])
+        segments = _replace(run, stage, text[stage])
     elif stage is Stage.RESEARCH:
         segments = [_without_evidence(s) if s.stage is stage else s for s in run.segments]
     else:
-        segments = [_uncited(s) if s.stage is stage else s for s in run.segments]
+        segments = [_strip_cites(s) if s.stage is stage else s for s in run.segments]
     return run.model_copy(update={"id": f"{run.id}-{stage}", "segments": tuple(segments)})
 
 
@@ -91,7 +91,7 @@ def _changes(before: Judgement, after: Judgement) -> dict[Stage, float]:
     return {s: b - a for s, (a, b) in pairs.items() if a is not None and b is not None}
 
 
-def _replaced(run: Trajectory, stage: Stage, text: str) -> list[Segment]:
+def _replace(run: Trajectory, stage: Stage, text: str) -> list[Segment]:
     """The stage as one segment by the policy, where its first one stood."""
     places = [i for i, segment in enumerate(run.segments) if segment.stage is stage]
     first = run.segments[places[0]]
@@ -111,6 +111,6 @@ def _without_evidence(segment: Segment) -> Segment:
     return segment.model_copy(update={"text": text, "token_ids": None, "logprobs": None})
 
 
-def _uncited(segment: Segment) -> Segment:
+def _strip_cites(segment: Segment) -> Segment:
     text = _CITE.sub("", segment.text)
     return segment.model_copy(update={"text": text, "token_ids": None, "logprobs": None})

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Value, emit
-from benchmarks.stage_damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
+from benchmarks.stage_damage import LEAST_DROP, StageSensitivity, damage, sensitivity
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import stage_judge
@@ -93,7 +93,7 @@ def buffer_of(row: Mapping[str, Any]) -> RubricBuffer:
     return RubricBuffer(question=row["question"], persistent=given)
 
 
-async def judged(
+async def judge_versions(
     judge: StageJudge, versions: Sequence[Trajectory], buffer: RubricBuffer
 ) -> list[Judgement]:
     """On given criteria each version by itself, so that none is proposed; else all as a group."""
@@ -115,8 +115,8 @@ async def measure(judge: StageJudge, rows: Sequence[Mapping[str, Any]], *, given
     for place, (run, row) in enumerate(zip(runs, rows, strict=True)):
         other = runs[(place + 1) % len(runs)]
         buffer = buffer_of(row) if given else RubricBuffer(question=run.question)
-        versions = [run, *(damaged(run, stage, other) for stage in Stage)]
-        first, *rest = await judged(judge, versions, buffer)
+        versions = [run, *(damage(run, stage, other) for stage in Stage)]
+        first, *rest = await judge_versions(judge, versions, buffer)
         intact[run.id] = first
         for stage, judgement in zip(Stage, rest, strict=True):
             hurt[stage][run.id] = judgement

@@ -33,7 +33,7 @@ PROGRAM = "from rubricem.agent.cli import main; main(prog_name='rubricem')"
 ASK = ("ask", "--base-url", "http://127.0.0.1:9/v1", "--source", "python", "Which rule?")
 
 
-def timed(call: Callable[[], object]) -> float:
+def time_call(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
@@ -109,7 +109,7 @@ def main() -> None:
 def measure(starts: int) -> None:
     for call in STARTS.values():
         call()
-    rounds = [{name: timed(call) for name, call in STARTS.items()} for _ in range(starts)]
+    rounds = [{name: time_call(call) for name, call in STARTS.items()} for _ in range(starts)]
     medians = {name: statistics.median(taken[name] for taken in rounds) for name in STARTS}
     with serving(delay=0.0, chunks=20) as address:
         first_token(address)

@@ -196,7 +196,7 @@ def main() -> None:
         local, trl = pairs(arm, replace(arm, engine="trl"))
         found, runs = beside_whole_rows(arm)
         values = beside_trl(local, trl) | found | layouts(arm, local) | growth(arm)
-    met = _met(values)
+    met = _meets_targets(values)
     report(
         arm,
         values,
@@ -207,7 +207,7 @@ def main() -> None:
     )
 
 
-def _met(values: dict[str, Value]) -> bool:
+def _meets_targets(values: dict[str, Value]) -> bool:
     time, memory, counted = (values[n] for n in ("step_ratio_median", "memory_ratio", "pairs"))
     shared, held = (values[n] for n in ("shared_step_cpu_ratio_median", "shared_memory_ratio"))
     assert isinstance(time, float) and isinstance(memory, float) and isinstance(counted, int)

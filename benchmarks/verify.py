@@ -102,16 +102,16 @@ def figures(judged: Sequence[Judged]) -> dict[str, float]:
     A doubt is `unsupported` or `partial`, and it is right for all but the true claims.
     """
     values: dict[str, float] = {"n": len(judged)}
-    values |= _measured(judged, "", lambda verdict: verdict == "unsupported")
+    values |= _measure(judged, "", lambda verdict: verdict == "unsupported")
     doubted = ("unsupported", "partial")
-    values |= _measured(judged, "doubt_", lambda verdict: verdict in doubted)
+    values |= _measure(judged, "doubt_", lambda verdict: verdict in doubted)
     for kind, right in RIGHT.items():
         those = [j for j in judged if j.case.kind == kind]
         values |= _share(f"{kind}_recall", sum(j.verdict == right for j in those), len(those))
     return values
 
 
-def _measured(
+def _measure(
     judged: Sequence[Judged], prefix: str, positive: Callable[[CitationSupport], bool]
 ) -> dict[str, float]:
     said = [j for j in judged if positive(j.verdict)]
@@ -157,7 +157,7 @@ async def main(arguments: argparse.Namespace) -> None:
         values |= {f"{name}_tuning_{k}": figures(_of(judged, "tuning"))[k] for k in _MAIN}
     values["seconds"] = round(time.monotonic() - began, 1)
     if arguments.out:
-        arguments.out.write_text(json.dumps({name: _kept(j) for name, j in rows.items()}, indent=1))
+        arguments.out.write_text(json.dumps({name: _rows(j) for name, j in rows.items()}, indent=1))
     emit(
         "verify",
         values,
@@ -181,7 +181,7 @@ def _counts(cases: Sequence[Case]) -> str:
     return f"{wrong} of {len(test)}"
 
 
-def _kept(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def _rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return [
         {
             "set": j.case.set,

@@ -121,7 +121,7 @@ def test_what_is_counted_by_hand_comes_out(draft: Path):
     )
     house = House(draft)
     assert house.edges == 3
-    assert house.imported_once() == ["judge.b"]
+    assert house.modules_imported_once() == ["judge.b"]
     assert house.narrow_functions() == (["memory.a.g"], 2)
     assert house.repeated_classes() == {"A": ["judge.b", "memory.a"]}
 

@@ -78,12 +78,12 @@ def compare(kind: Kind, level: float, panel: str, seeds: int) -> dict[str, Outco
     """Every arm in one environment under one noise."""
     noise = (level,) * (STAGES - 1) + (level if panel == EVERY else 0.0,)
     row = {name: measure(arm, kind, noise, seeds) for name, arm in ARMS.items()}
-    told = ", ".join(f"{name} {told_steps(o)} (rate {o.rate:g})" for name, o in row.items())
+    told = ", ".join(f"{name} {format_steps(o)} (rate {o.rate:g})" for name, o in row.items())
     print(f"{panel}, {level:.1f}, {kind}: {told}", flush=True)
     return row
 
 
-def told_steps(outcome: Outcome) -> str:
+def format_steps(outcome: Outcome) -> str:
     """The median of the seeds' steps, or that it was not reached."""
     return f"{outcome.median:g}" if math.isfinite(outcome.median) else f"> {MOST}"
 
@@ -145,7 +145,7 @@ def everything(
 ) -> dict[str, object]:
     """All that was measured, as JSON; null where the goal was not reached."""
 
-    def told(outcome: Outcome) -> dict[str, object]:
+    def to_record(outcome: Outcome) -> dict[str, object]:
         steps = [s if math.isfinite(s) else None for s in outcome.steps]
         return {"rate": outcome.rate, "steps": steps}
 
@@ -153,11 +153,11 @@ def everything(
         "how": measured,
         "levels": list(levels),
         "noise": {
-            panel: {name: [told(o) for o in outcomes] for name, outcomes in curves.items()}
+            panel: {name: [to_record(o) for o in outcomes] for name, outcomes in curves.items()}
             for panel, curves in panels.items()
         },
         "environments_without_noise": [
-            {**asdict(kind), "arms": {name: told(o) for name, o in row.items()}}
+            {**asdict(kind), "arms": {name: to_record(o) for name, o in row.items()}}
             for kind, row in varied
         ],
     }

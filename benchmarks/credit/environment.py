@@ -70,7 +70,7 @@ def draw_chain(rng: np.random.Generator, kind: Kind) -> Chain:
 def true_scores(chain: Chain, actions: NDArray[np.int64]) -> Floats:
     """What a perfect judge gives each stage; `actions` and the result are (..., Q, K)."""
     question, stage = np.indices(actions.shape[-2:])
-    received = _received(chain, chain.hands_on[question, stage, actions])
+    received = _hand_down(chain, chain.hands_on[question, stage, actions])
     return np.asarray(chain.own[question, stage, actions] * received)
 
 
@@ -81,11 +81,11 @@ def expected_answer(chain: Chain, policy: Floats) -> Floats:
     """
     own = (policy * chain.own).sum(axis=-1)
     hands = (policy * chain.hands_on).sum(axis=-1)
-    answers: Floats = own[..., -1] * _received(chain, hands)[..., -1]
+    answers: Floats = own[..., -1] * _hand_down(chain, hands)[..., -1]
     return np.asarray(answers.mean(axis=-1))
 
 
-def judged(scores: Floats, noise: Floats, chance: Floats, guess: Floats) -> Floats:
+def judge_noisily(scores: Floats, noise: Floats, chance: Floats, guess: Floats) -> Floats:
     """What a noisy judge says: with probability `noise` (K,) a uniform guess, not the score.
 
     `chance` and `guess` are uniform draws that broadcast against `scores`, (..., K). Noise 0 is
@@ -94,7 +94,7 @@ def judged(scores: Floats, noise: Floats, chance: Floats, guess: Floats) -> Floa
     return np.where(chance < noise, guess, scores)
 
 
-def _received(chain: Chain, hands_on: Floats) -> Floats:
+def _hand_down(chain: Chain, hands_on: Floats) -> Floats:
     """(..., K) of what each stage was handed, from what each stage hands on of it."""
     received = np.ones_like(hands_on)
     for stage in range(STAGES - 1):

@@ -22,7 +22,7 @@ from benchmarks.credit.environment import (
     Kind,
     draw_chain,
     expected_answer,
-    judged,
+    judge_noisily,
     true_scores,
 )
 from rubricem.training.rows.credit import Dependence, Floats, stage_advantages
@@ -62,11 +62,11 @@ def measure(arm: Dependence, kind: Kind, noise: Noise, seeds: int) -> Outcome:
         share if any(row[stage] for row in arm.weights) else 0.0
         for stage, share in enumerate(noise)
     )
-    return _measured(arm, kind, read, seeds)
+    return _measure(arm, kind, read, seeds)
 
 
 @cache
-def _measured(arm: Dependence, kind: Kind, noise: Noise, seeds: int) -> Outcome:
+def _measure(arm: Dependence, kind: Kind, noise: Noise, seeds: int) -> Outcome:
     tuning = [steps_to_goal(arm, kind, noise, RATES, seed) for seed in TUNING_SEEDS]
     cost = np.minimum(tuning, MOST).mean(axis=0)
     rate = RATES[int(np.argmin(cost))]
@@ -105,7 +105,7 @@ def _gradient(
     draw, chance, guess = rng.random((3, GROUP, 1, QUESTIONS, STAGES))
     cumulated = policy.cumsum(axis=-1)[..., :-1]
     actions = (draw[..., np.newaxis] > cumulated).sum(axis=-1)
-    scores = judged(true_scores(chain, actions), noise, chance, guess)
+    scores = judge_noisily(true_scores(chain, actions), noise, chance, guess)
     returns = arm.returns(scores.reshape(-1, STAGES))
     # every question and rate is a group of its own: as columns they are normalised apart
     advantages = stage_advantages(returns.reshape(GROUP, -1)).reshape(scores.shape)

@@ -62,7 +62,7 @@ def ask(kills: int) -> Stood:
 
 
 def collect(kills: int) -> Stood:
-    total, whole = collecting.undisturbed()
+    total, whole = collecting.run_undisturbed()
     drawn, trials = random.Random(SEED), []
     for _ in range(kills):
         at = drawn.randrange(1, total["pieces"])
@@ -101,21 +101,21 @@ def train(kills: int) -> Stood:
             text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in lines)
             place.with_suffix(".toml").write_text(text, encoding="utf-8")
         begun = time.monotonic()
-        whole, went_on = _trained(places[0]), 0
+        whole, went_on = _train(places[0]), 0
         seconds = time.monotonic() - begun
         for _ in range(kills):
             # It goes on from the step before, so that later kills fall into later steps.
-            went_on += _trained(places[1], drawn.uniform(0.3, 0.9) * seconds) in (
+            went_on += _train(places[1], drawn.uniform(0.3, 0.9) * seconds) in (
                 0,
                 -signal.SIGKILL,
             )
-        ended = _trained(places[1])
+        ended = _train(places[1])
         ours, theirs = ((each / "last" / "adapter_model.safetensors") for each in places)
         same = whole == ended == 0 and ours.read_bytes() == theirs.read_bytes()
     return Stood(kills, went_on if same else 0, lost=int(not same))
 
 
-def _trained(folder: Path, seconds: float | None = None) -> int:
+def _train(folder: Path, seconds: float | None = None) -> int:
     """The status of `rubricem train`, which is killed after so long; what it keeps is in `out`."""
     command = [*asking.COMMAND, "train", "ss-grpo", str(folder.with_suffix(".toml"))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -75,13 +75,13 @@ def counts(address: str) -> dict[str, int]:
     return counted
 
 
-def asked(address: str) -> Asked:
+def fetch_requests(address: str) -> Asked:
     with urllib.request.urlopen(f"{address.removesuffix('/v1')}/asked") as reply:
         each: Asked = json.load(reply)
     return each
 
 
-def kept(folder: Path) -> Counter[str]:
+def count_kept(folder: Path) -> Counter[str]:
     """How many calls of the model and searches stand in whole lines of a folder's journal."""
     path = folder / "journal.jsonl"
     lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
@@ -103,17 +103,17 @@ def trial(at: int, wait: float) -> Trial:
         time.sleep(wait)
         begun.send_signal(signal.SIGKILL)
         begun.wait()
-        before, held = asked(address), kept(data / "runs" / "t")
+        before, held = fetch_requests(address), count_kept(data / "runs" / "t")
         resume = [*COMMAND, "ask", "--resume", "t", "--json"]
         done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
         return Trial(
-            repeated=repetitions(held, before, asked(address)),
+            repeated=repetitions(held, before, fetch_requests(address)),
             in_flight=len(before["calls"]) - held["calls"],
-            finished=done.returncode == 0 and finished(json.loads(done.stdout)),
+            finished=done.returncode == 0 and is_finished(json.loads(done.stdout)),
         )
 
 
-def finished(report: Mapping[str, Any]) -> bool:
+def is_finished(report: Mapping[str, Any]) -> bool:
     return bool(report["status"] == "finished" and report["usage"]["calls"] == CALLS)
 
 

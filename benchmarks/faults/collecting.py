@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.faults.asking import COMMAND, counts, kept, wait_for
+from benchmarks.faults.asking import COMMAND, count_kept, counts, wait_for
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
 from rubricem.memory.rubrics import BufferStore
@@ -54,7 +54,7 @@ class Bytes:
         return tuple(text.encode())
 
 
-def settled(address: str) -> dict[str, int]:
+def wait_until_settled(address: str) -> dict[str, int]:
     """The counts once nothing more comes of a client that is gone: it may just have asked."""
     before = counts(address)
     while True:
@@ -140,7 +140,7 @@ def place() -> Iterator[Place]:
         yield made
 
 
-def undisturbed() -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
+def run_undisturbed() -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
     """What the server counted of a whole run, and what the run left."""
     with place() as whole:
         if whole.begin().wait() != 0:
@@ -158,7 +158,7 @@ def trial(
         time.sleep(wait)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        before, held = settled(killed.address), kept(killed.run.folder)
+        before, held = wait_until_settled(killed.address), count_kept(killed.run.folder)
         done = killed.begin().wait()
         after = counts(killed.address)
         names = ("calls", "searches")

@@ -28,7 +28,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.hostile.attacks import KINDS, Attack, Obedient, Outcome, Web, attacked, attacks
+from benchmarks.hostile.attacks import (
+    KINDS,
+    Attack,
+    Obedient,
+    Outcome,
+    Web,
+    attacks,
+    run_under_attack,
+)
 from benchmarks.report import RESULTS, emit
 from rubricem.agent.sources.sandbox import worker
 from rubricem.agent.sources.sandbox.pool import Job, readers
@@ -91,7 +99,7 @@ def peak_mb() -> float:
     return total / 1024
 
 
-def spent() -> float:
+def processor_time() -> float:
     """Processor time of this process and of its readers, also of those that were ended."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     total = time.process_time() + ended.ru_utime + ended.ru_stime
@@ -111,7 +119,7 @@ async def beating(delays: list[float]) -> None:
         delays.append(time.thread_time() - before)
 
 
-async def watched_memory(most: list[float]) -> None:
+async def watch_memory(most: list[float]) -> None:
     while True:
         most[0] = max(most[0], peak_mb())
         await asyncio.sleep(0.05)
@@ -127,8 +135,8 @@ async def cost_of(each: "Input") -> Cost:
         for process in processes():
             Path(f"/proc/{process}/clear_refs").write_text("5")  # the peak begins anew
         delays, most = [0.0], [idle := peak_mb()]
-        beside = [asyncio.create_task(beating(delays)), asyncio.create_task(watched_memory(most))]
-        begun, clock = spent(), time.perf_counter()
+        beside = [asyncio.create_task(beating(delays)), asyncio.create_task(watch_memory(most))]
+        begun, clock = processor_time(), time.perf_counter()
         try:
             await each.read(place)
             said = "read"
@@ -136,7 +144,7 @@ async def cost_of(each: "Input") -> Cost:
             said = str(error).replace(str(place), place.name)[:120]
         except Exception as error:
             said = f"UNHANDLED {type(error).__name__}: {error}"[:120]
-        taken, waited = spent() - begun, time.perf_counter() - clock
+        taken, waited = processor_time() - begun, time.perf_counter() - clock
         above = max(most[0], peak_mb()) - idle
     for task in beside:
         task.cancel()
@@ -169,7 +177,7 @@ async def all_attacks(chosen: slice, named: dict[str, Any]) -> list[Outcome]:
             place = Path(folder) / str(number)
             with_memory = {"memory": "on", **(named or scripted)}
             outcomes.append(
-                await attacked(attack, web, None if named else model, place, **with_memory)
+                await run_under_attack(attack, web, None if named else model, place, **with_memory)
             )
             print(outcomes[-1], flush=True)
     return outcomes

@@ -86,7 +86,7 @@ async def _fetch(head: bytes, piece: bytes) -> Any:
         return await Fetcher(guard, FetchLimits(seconds=9.0)).fetch(address)
 
 
-async def _searched(head: bytes, piece: bytes) -> Any:
+async def _search_from(head: bytes, piece: bytes) -> Any:
     with sending(head, for_ever(piece)) as address:
         return await SearXNG(address, 9.0).search("acme", 5)
 
@@ -159,7 +159,7 @@ def _multiplying(depth: int) -> str:
     return f'{declared}<w:document xmlns:w="urn:w"><w:body>{text}</w:body></w:document>'
 
 
-def _packed_twice(size: int) -> bytes:
+def _pack_twice(size: int) -> bytes:
     """A PDF of one page, whose content was packed and packed again."""
     content = zlib.compress(zlib.compress(b"BT /F 9 Tf (word) Tj ET " * (size // 24)))
     head = b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n" % len(content)
@@ -213,7 +213,7 @@ async def _tools(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Any:
             await server.aclose()
 
 
-async def _offered(listed: bytes, called: bytes = b"") -> Any:
+async def _ask_tools(listed: bytes, called: bytes = b"") -> Any:
     """What a server says of its tools, once it has shaken hands, and of a call of one."""
     with ToolSite(listed, called) as site:
         server = Connection("far", ToolServer(url=site.url, tools=("find",), seconds=20.0))
@@ -224,7 +224,7 @@ async def _offered(listed: bytes, called: bytes = b"") -> Any:
             await server.aclose()
 
 
-def _listed(count: int) -> bytes:
+def _tool_list(count: int) -> bytes:
     return b'{"tools": [%s]}' % b",".join(
         [b'{"name": "t", "inputSchema": {"type": "object"}}'] * count
     )
@@ -318,7 +318,7 @@ INPUTS = (
     _file("pptx: 9,000 slides", "a.pptx", lambda: _slides(9000)),
     _file("docx: entities that multiply", "a.docx", lambda: _office(
         {"word/document.xml": _multiplying(10)})),
-    _file("pdf: a page of 1 GB, packed twice", "a.pdf", lambda: _packed_twice(1000 * MB)),
+    _file("pdf: a page of 1 GB, packed twice", "a.pdf", lambda: _pack_twice(1000 * MB)),
     _file("csv: 10 million lines", "a.csv", lambda: b"a\n" * 10 * MB),
     _file("md: 200,000 references", "a.md", lambda: _references(200_000)),
     Input("folder: pipes and devices", _folder, _without_end),
@@ -333,8 +333,8 @@ INPUTS = (
     Input("page: redirected to data", lambda folder: _fetch(
         b"HTTP/1.1 302 Found\r\nLocation: data:text/html,x\r\n\r\n", b"x")),
     Input("page: 500,000 headings", _page_of(b"<h1>x<h2>y<p>z" * 500_000)),
-    Input("search: announced for ever", lambda folder: _searched(b"", ANNOUNCED)),
-    Input("search: chunks of a byte for ever", lambda folder: _searched(CHUNKED, CRUMBS)),
+    Input("search: announced for ever", lambda folder: _search_from(b"", ANNOUNCED)),
+    Input("search: chunks of a byte for ever", lambda folder: _search_from(CHUNKED, CRUMBS)),
     Input("search: 100,000 open brackets", _reply_of(b"[" * 10**5)),
     Input("search: a number of 1,000,000 digits", _reply_of(b"9" * MB)),
     Input("search: 10 MB of empty lists", _reply_of(b"[" + b"[]," * 3_300_000 + b"1]")),
@@ -354,15 +354,15 @@ INPUTS = (
     Input("tools: announced for ever", lambda folder: _tools(b"", for_ever(ANNOUNCED))),
     Input("tools: chunks of a byte for ever", lambda folder: _tools(
         CHUNKED.replace(b"\r\n", b"\r\nContent-Type: application/json\r\n", 1), for_ever(CRUMBS))),
-    Input("tools: 100,000 of them", lambda folder: _offered(_listed(10**5))),
-    Input("tools: as many as are read", lambda folder: _offered(_listed(3300))),
-    Input("tools: 74,000 empty lists", lambda folder: _offered(
+    Input("tools: 100,000 of them", lambda folder: _ask_tools(_tool_list(10**5))),
+    Input("tools: as many as are read", lambda folder: _ask_tools(_tool_list(3300))),
+    Input("tools: 74,000 empty lists", lambda folder: _ask_tools(
         b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 74_000))),
-    Input("tools: a million empty lists", lambda folder: _offered(
+    Input("tools: a million empty lists", lambda folder: _ask_tools(
         b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 10**6))),
-    Input("tools: 4 MB of text", lambda folder: _offered(
+    Input("tools: 4 MB of text", lambda folder: _ask_tools(
         b'{"tools": [], "more": "%s"}' % (b"word " * 790_000))),
-    Input("tools: a schema with a pattern without end", lambda folder: _offered(
+    Input("tools: a schema with a pattern without end", lambda folder: _ask_tools(
         b'{"tools": [{"name": "find", "inputSchema": {"type": "object"}, "outputSchema": {"type": '
         b'"object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}}]}',
         b'{"content": [], "structuredContent": {"a": "%s!"}}' % (b"a" * 40))),

@@ -148,7 +148,7 @@ def on(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def logged(address: str) -> list[Request]:
+def fetch_log(address: str) -> list[Request]:
     with urllib.request.urlopen(f"{address}/log") as reply:
         return [Request(*row) for row in json.load(reply)["log"]]
 
@@ -160,7 +160,7 @@ class Participant:
     core: int
 
     @contextmanager
-    def begun(self, address: str, data: Path, *more: str) -> "Iterator[subprocess.Popen[str]]":
+    def begin(self, address: str, data: Path, *more: str) -> "Iterator[subprocess.Popen[str]]":
         driver = Path(__file__).with_name("driver.py")
         command = [self.python, "-P", str(driver), self.name, address, str(data), *more]
         with on(self.core):
@@ -171,9 +171,9 @@ class Participant:
             finally:
                 process.kill()
 
-    def asked(self, address: str, data: Path, *more: str) -> dict[str, Any]:
+    def ask(self, address: str, data: Path, *more: str) -> dict[str, Any]:
         """Raises RuntimeError where the participant failed; what it said stands above."""
-        with self.begun(address, data, *more) as process:
+        with self.begin(address, data, *more) as process:
             said, _ = process.communicate()
         if process.returncode:
             raise RuntimeError(f"{self.name} ended with status {process.returncode}")
@@ -182,8 +182,8 @@ class Participant:
 
     def round(self, address: str, data: Path, together: Sequence[int]) -> Round:
         lots = [str(count) for count in together]
-        told = self.asked(address, data, "--alone", str(ALONE), "--together", *lots)
-        log = logged(address)
+        told = self.ask(address, data, "--alone", str(ALONE), "--together", *lots)
+        log = fetch_log(address)
 
         def read(lot: dict[str, Any]) -> Lot:
             made = tuple(r for r in log if lot["begin"] <= r.begin and r.end <= lot["end"] + 1)
@@ -191,26 +191,26 @@ class Participant:
 
         return Round(told["import_s"], *(tuple(map(read, told[w])) for w in ("alone", "together")))
 
-    def killed(self, address: str, data: Path) -> dict[str, float]:
+    def measure_kill(self, address: str, data: Path) -> dict[str, float]:
         """Finished requests of a killed question, and how many of them were made again."""
-        named, before = ("--thread", "killed"), len(logged(address))
-        whole = self.asked(address, data, "--thread", "whole")
+        named, before = ("--thread", "killed"), len(fetch_log(address))
+        whole = self.ask(address, data, "--thread", "whole")
         assert whole
-        needed = len(worth(logged(address)[before:]))
-        before = len(logged(address))
-        with self.begun(address, data, *named) as process:
-            while sum(r.kind == "model" for r in logged(address)[before:]) < 2:
+        needed = len(worth(fetch_log(address)[before:]))
+        before = len(fetch_log(address))
+        with self.begin(address, data, *named) as process:
+            while sum(r.kind == "model" for r in fetch_log(address)[before:]) < 2:
                 if process.poll() is not None:
                     raise RuntimeError(f"{self.name} ended before it was killed")
                 time.sleep(0.05)
             time.sleep(0.5)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        finished = len(worth(logged(address)[before:]))
+        finished = len(worth(fetch_log(address)[before:]))
         time.sleep(1.5)  # what was in flight ends at the server
-        before = len(logged(address))
-        self.asked(address, data, *named)
-        again = len(worth(logged(address)[before:])) - (needed - finished)
+        before = len(fetch_log(address))
+        self.ask(address, data, *named)
+        again = len(worth(fetch_log(address)[before:])) - (needed - finished)
         return {"finished_at_kill": finished, "repeated_after_kill": max(again, 0)}
 
 
@@ -248,7 +248,7 @@ def main() -> None:
     taking = [Participant(name, python, cores[0]) for name, python in pythons.items()]
     rounds = ROUNDS if options.full else 1
     with tempfile.TemporaryDirectory() as data, serving(cores[-1]) as address:
-        values = measured(taking, address, Path(data), rounds)
+        values = measure(taking, address, Path(data), rounds)
     targets = {name: f"<= {most:g}" for name, most in LIMITS.items()}
     targets |= {name: f">= {least:g}" for name, least in LEAST.items()}
     how = (
@@ -259,7 +259,7 @@ def main() -> None:
     emit("peers", values, targets, holds(values), how)
 
 
-def measured(
+def measure(
     taking: Sequence[Participant], address: str, data: Path, rounds: int
 ) -> dict[str, Value]:
     found: dict[str, list[Round]] = {each.name: [] for each in taking}
@@ -270,12 +270,12 @@ def measured(
             folder.mkdir()
             lots = TOGETHER[: 1 if each.name in PACKAGES else None]
             found[each.name].append(each.round(address, folder, lots))
-            print(f"{each.name}: {rounded(found[each.name][-1].values())}", flush=True)
+            print(f"{each.name}: {round_all(found[each.name][-1].values())}", flush=True)
     for each in taking:
         folder = data / f"{each.name}_killed"
         folder.mkdir()
-        own = spread(found[each.name]) | each.killed(address, folder)
-        values |= {f"{each.name}_{name}": value for name, value in rounded(own).items()}
+        own = spread(found[each.name]) | each.measure_kill(address, folder)
+        values |= {f"{each.name}_{name}": value for name, value in round_all(own).items()}
     for measure, share in OF_FLOOR.items():
         floor = number_of(values[f"floor_{measure}"])
         for name in ("ours", "library"):
@@ -284,7 +284,7 @@ def measured(
     return values
 
 
-def rounded(values: dict[str, float]) -> dict[str, float]:
+def round_all(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 3) for name, value in values.items()}
 
 

@@ -171,7 +171,7 @@ def cpu_below(process: int) -> float:
     return seconds
 
 
-async def measured(who: str, options: argparse.Namespace) -> dict[str, Any]:
+async def measure(who: str, options: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         opening = next(each for each in PARTICIPANTS if each.__name__ == who)
@@ -184,13 +184,13 @@ async def measured(who: str, options: argparse.Namespace) -> dict[str, Any]:
         await asyncio.gather(*(ask(number, "") for number in range(WARMED)))
         alone, together = [], []
         for number in range(options.alone):
-            alone.append(await timed(ask, number, 1))
+            alone.append(await time_requests(ask, number, 1))
         for count in options.together:
-            together.append(await timed(ask, 100, count))
+            together.append(await time_requests(ask, 100, count))
     return {"import_s": imported, "alone": alone, "together": together}
 
 
-async def timed(ask: Ask, first: int, count: int) -> dict[str, float]:
+async def time_requests(ask: Ask, first: int, count: int) -> dict[str, float]:
     cpu, began = cpu_below(os.getpid()), time.monotonic()
     await asyncio.gather(*(ask(first + number, "") for number in range(count)))
     ended = time.monotonic()
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, nargs="*", default=[], help="questions at once")
     parser.add_argument("--thread", default="", help="one question under a name")
     options = parser.parse_args()
-    print(json.dumps(asyncio.run(measured(options.who, options))), flush=True)
+    print(json.dumps(asyncio.run(measure(options.who, options))), flush=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import uvloop
 from benchmarks.loopback import (
     MODEL,
     STREAM_HEAD,
-    chunked,
+    chunk,
     ending,
     event,
     json_response,
@@ -91,16 +91,16 @@ def row(query: str, number: int) -> tuple[str, str]:
     return f"Rule {known * ROWS + number + 1}", " ".join([FACTS[known * ROWS + number], *sentences])
 
 
-def filled(schema: Mapping[str, Any], whole: Mapping[str, Any] | None = None) -> Any:
+def fill_in(schema: Mapping[str, Any], whole: Mapping[str, Any] | None = None) -> Any:
     """The least value of a JSON schema; a text is a query."""
     whole = whole or schema
     if "$ref" in schema:
-        return filled(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+        return fill_in(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     kind = schema.get("type")
     if kind == "object":
-        return {name: filled(part, whole) for name, part in schema.get("properties", {}).items()}
+        return {name: fill_in(part, whole) for name, part in schema.get("properties", {}).items()}
     if kind == "array":
-        return [filled(schema.get("items", {}), whole)]
+        return [fill_in(schema.get("items", {}), whole)]
     plain: dict[Any, Any] = {"boolean": False, "integer": 1, "number": 1.0}
     return plain.get(kind, QUERIES[0])
 
@@ -108,31 +108,31 @@ def filled(schema: Mapping[str, Any], whole: Mapping[str, Any] | None = None) ->
 def reply_of(request: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
     """Text and calls of tools with which the model answers."""
     messages, tools = request["messages"], request.get("tools") or []
-    if tools and (call := _called(request, [tool["function"] for tool in tools])):
+    if tools and (call := _pick_call(request, [tool["function"] for tool in tools])):
         return "", [call]
     form = request.get("response_format") or {}
-    if form.get("type") == "json_schema" and not _said(messages, "You check claims"):
-        return json.dumps(filled(form["json_schema"]["schema"])), []
-    if _said(messages, "You check claims"):
+    if form.get("type") == "json_schema" and not _has_words(messages, "You check claims"):
+        return json.dumps(fill_in(form["json_schema"]["schema"])), []
+    if _has_words(messages, "You check claims"):
         return VERDICTS, []
-    if _said(messages, "structured_plan"):
+    if _has_words(messages, "structured_plan"):
         written = sum(message.get("role") == "assistant" for message in messages)
         # Each question has searches of its own, and so texts of its own.
         asked = _NUMBER.search(str(messages[1].get("content")))
         turn = TURNS[min(written, len(TURNS) - 1)]
         return turn.replace("</call_tool>", f" {asked[0] if asked else ''}</call_tool>"), []
-    if _said(messages, "agent_role_prompt"):
+    if _has_words(messages, "agent_role_prompt"):
         return json.dumps({"server": "Harbour", "agent_role_prompt": "You know harbours."}), []
-    if _said(messages, "list of strings"):
+    if _has_words(messages, "list of strings"):
         return json.dumps(list(QUERIES)), []
     return REPORT, []
 
 
-def _said(messages: list[Mapping[str, Any]], words: str) -> bool:
+def _has_words(messages: list[Mapping[str, Any]], words: str) -> bool:
     return any(words in str(message.get("content")) for message in messages[:2])
 
 
-def _called(request: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _pick_call(request: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The call of a tool: the one that is wanted, else first one that brings something, then end.
 
     None where no tool ends the work: a text does.
@@ -145,14 +145,14 @@ def _called(request: Mapping[str, Any], tools: list[Mapping[str, Any]]) -> dict[
     named = [tool for tool in tools if tool["name"] == wanted]
     if not (fit := named or (ends if done else work)):
         return None
-    arguments = json.dumps(filled(fit[0].get("parameters", {})))
+    arguments = json.dumps(fill_in(fit[0].get("parameters", {})))
     function = {"name": fit[0]["name"], "arguments": arguments}
     return {"id": f"call_{len(request['messages'])}", "type": "function", "function": function}
 
 
 @cache
-def streamed(text: str) -> tuple[bytes, ...]:
-    return tuple(chunked(event({"content": part})) for part in pieces(text, CHUNKS))
+def stream_parts(text: str) -> tuple[bytes, ...]:
+    return tuple(chunk(event({"content": part})) for part in pieces(text, CHUNKS))
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class Scripted:
             return "embeddings", 0, 0
         if path.startswith("/search"):
             await asyncio.sleep(SEARCH_SECONDS)
-            writer.write(json_response(self.found(path, body)))
+            writer.write(json_response(self.search(path, body)))
             return "search", 0, 0
         if path.startswith("/page/"):
             page = "<html><title>Rule</title><body><p>" + " ".join(FACTS) + "</p></body></html>"
@@ -208,7 +208,7 @@ class Scripted:
             writer.write(json_response({"data": [{"id": MODEL}]}))
         return "", 0, 0
 
-    def found(self, path: str, body: bytes) -> dict[str, Any]:
+    def search(self, path: str, body: bytes) -> dict[str, Any]:
         query = parse_qs(urlsplit(path).query).get("q", [""])[0]
         query = query or str(json.loads(body or b"{}").get("query", ""))
         rows = []
@@ -236,11 +236,11 @@ class Scripted:
             return usage
         assert not calls, "tools are called in whole replies alone"
         writer.write(STREAM_HEAD)
-        parts = streamed(text)
+        parts = stream_parts(text)
         for number, part in enumerate(parts, 1):
             await asyncio.sleep(start + self.seconds * number / len(parts) - time.monotonic())
             writer.write(part)
-        writer.write(chunked(ending(request, text)) + b"0\r\n\r\n")
+        writer.write(chunk(ending(request, text)) + b"0\r\n\r\n")
         return usage
 
 

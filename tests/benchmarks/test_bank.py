@@ -34,7 +34,7 @@ from benchmarks.bank_scale import (
     percentile,
     reflection_of,
 )
-from benchmarks.bank_texts import embedded, exact_nearest, library_texts, multiplied, recall_at
+from benchmarks.bank_texts import embed, exact_nearest, library_texts, multiply, recall_at
 from benchmarks.hops import corpus, rows_of
 from rubricem.agent.evaluate.experiment import EvalFolder, EvalParts, Experiment
 from rubricem.agent.evaluate.grades import EvalGrade
@@ -100,7 +100,7 @@ def test_a_made_question_asks_another_relation_or_begins_elsewhere():
     first = row("train", ("Kite", "director", "Mira"), ("Mira", "place of death", "Turin"))
     other = row("dev", ("Iris", "director", "Mira"), ("Mira", "date of birth", "4 May 1894"))
     told = Told.of([first, other])
-    assert {q.question: (q.answers, q.gold) for q in told.made(first)} == {
+    assert {q.question: (q.answers, q.gold) for q in told.make_questions(first)} == {
         "When was the director of film Kite born?": (("4 May 1894",), ("Kite", "Mira")),
         "Where did the director of film Iris die?": (("Turin",), ("Iris", "Mira")),
     }
@@ -267,7 +267,7 @@ def test_the_exact_neighbours_stand_with_the_nearest_first():
 
 def test_further_items_are_cases_of_the_texts_at_a_known_distance():
     texts, vectors = ["a", "b"], unit_rows(2, 300)
-    named, rows = multiplied(texts, vectors, 5)
+    named, rows = multiply(texts, vectors, 5)
     assert named == ["a", "b", "a (case 1)", "b (case 1)", "a (case 2)"]
     np.testing.assert_array_equal(rows[:2], vectors)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-6)
@@ -279,10 +279,10 @@ def test_further_items_are_cases_of_the_texts_at_a_known_distance():
 def test_texts_are_embedded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     first, again = CountedCalls(), CountedCalls()
-    vectors = embedded(["one", "three"], first)
-    np.testing.assert_array_equal(embedded(["one", "three"], again), vectors)
+    vectors = embed(["one", "three"], first)
+    np.testing.assert_array_equal(embed(["one", "three"], again), vectors)
     assert (first.texts, again.texts) == (["one", "three"], [])
-    embedded(["one", "seven"], again)
+    embed(["one", "seven"], again)
     assert again.texts == ["one", "seven"]
 
 

@@ -14,7 +14,7 @@ from benchmarks.credit.environment import (
     Kind,
     draw_chain,
     expected_answer,
-    judged,
+    judge_noisily,
     true_scores,
 )
 from benchmarks.credit.learning import Outcome, softmax, steps_to_goal
@@ -82,7 +82,7 @@ def test_judge_guesses_in_the_share_it_is_told_stage_by_stage() -> None:
     rng = np.random.default_rng(6)
     truth = np.zeros((20_000, STAGES))
     noise = np.array([0.0, 0.3, 1.0, 0.0])
-    said = judged(truth, noise, rng.random(truth.shape), rng.random(truth.shape))
+    said = judge_noisily(truth, noise, rng.random(truth.shape), rng.random(truth.shape))
     np.testing.assert_allclose((said > 0).mean(axis=0), noise, atol=0.02)
 
 

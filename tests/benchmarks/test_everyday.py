@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.asked import KeptRows, Row, read_verdicts, row_of, shown, spread_over
+from benchmarks.asked import KeptRows, Row, read_verdicts, render_row, row_of, spread_over
 from benchmarks.everyday import (
     EIGHTH,
     FIFTH,
@@ -142,10 +142,10 @@ def test_a_row_holds_what_a_reader_is_shown() -> None:
     assert row["plain"] == "It is the least recently used entry. Nothing more."
     assert [c["text"] for c in row["claims"]] == ["the least recently used entry"]
     assert row["claims"][0]["cites"][0]["verdict"] == "unchecked"
-    page = shown(row, "dev")
+    page = render_row(row, "dev")
     assert row["digest"] in page and row["claims"][0]["cites"][0]["quote"] in page
     failed = trajectory(status=Status.FAILED, reason="The model is gone.")
-    assert "The model is gone." in shown(row_of({"id": "q", "question": "?"}, failed, "1.5b"))
+    assert "The model is gone." in render_row(row_of({"id": "q", "question": "?"}, failed, "1.5b"))
 
 
 def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from benchmarks.hostile.attacks import (
     Attack,
     Obedient,
     Web,
-    attacked,
     attacks,
+    run_under_attack,
 )
 from tests.support.scripted_server import ScriptedServer
 
@@ -35,7 +35,7 @@ async def test_a_false_claim_that_stands_in_the_report_is_counted(
         model = Obedient(beside or attack)
         with ScriptedServer(model) as server:
             named = {"base_url": server.base_url, "model": "scripted", "memory": "off"}
-            outcome = await attacked(attack, web, model, tmp_path, **named)
+            outcome = await run_under_attack(attack, web, model, tmp_path, **named)
     assert outcome.read
     assert ("99 billion" in outcome.reached) == reached
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from benchmarks.judge_cost import by_items, by_stages
 from benchmarks.judged import buffer_of, judge_reply, question_of, run_of
 from benchmarks.loopback import TURNS, reply_to
-from benchmarks.stage_damage import damaged
+from benchmarks.stage_damage import damage
 from benchmarks.stage_sensitivity import buffer_of as given_buffer
 from benchmarks.stage_sensitivity import run_of as given_run
 from rubricem.judge.base import is_written, stage_text
@@ -72,7 +72,7 @@ def test_every_written_run_can_be_damaged_in_each_stage_and_says_what_it_should(
     for place, (run, row) in enumerate(zip(runs, rows, strict=True)):
         buffer = given_buffer(row)
         for stage in Stage:
-            worse = damaged(run, stage, runs[place - 1])
+            worse = damage(run, stage, runs[place - 1])
             assert stage_text(worse, stage) != stage_text(run, stage)
             assert len(buffer.criteria(stage)) == 2
         cited = set(re.findall(r'<cite id="(S\d)"', run.transcript()))

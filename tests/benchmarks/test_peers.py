@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.__main__ import Lot, Participant, Request, Round, logged, serving, spread
-from benchmarks.peers.server import FACTS, QUERIES, filled, reply_of, row
+from benchmarks.peers.__main__ import Lot, Participant, Request, Round, fetch_log, serving, spread
+from benchmarks.peers.server import FACTS, QUERIES, fill_in, reply_of, row
 
 
 def request(kind: str, begin: float, end: float) -> Request:
@@ -48,7 +48,7 @@ def test_a_schema_is_filled_and_tools_are_called_until_one_brought_something():
         "properties": {"sure": {"type": "boolean"}, "steps": {"$ref": "#/$defs/steps"}},
         "$defs": {"steps": {"type": "array", "items": {"type": "string"}}},
     }
-    assert filled(schema) == {"sure": False, "steps": [QUERIES[0]]}
+    assert fill_in(schema) == {"sure": False, "steps": [QUERIES[0]]}
     tools = [{"function": {"name": name}} for name in ("ResearchComplete", "think_tool", "search")]
     asked = {"messages": [{"role": "user", "content": "x"}], "tools": tools}
     assert [call["function"]["name"] for call in reply_of(asked)[1]] == ["search"]
@@ -65,7 +65,7 @@ def test_results_hold_the_facts_that_the_answer_cites():
 @pytest.mark.parametrize("name", ["floor", "ours", "library"])
 def test_each_of_ours_makes_the_calls_of_one_question(name: str, tmp_path: Path):
     with serving(0, seconds=0.02) as address:
-        told = Participant(name, sys.executable, 0).asked(address, tmp_path, "--alone", "1")
+        told = Participant(name, sys.executable, 0).ask(address, tmp_path, "--alone", "1")
         lot = told["alone"][0]
-        kinds = [r.kind for r in logged(address) if lot["begin"] <= r.begin <= lot["end"]]
+        kinds = [r.kind for r in fetch_log(address) if lot["begin"] <= r.begin <= lot["end"]]
     assert [kinds.count(kind) for kind in ("model", "search")] == [4, 2]

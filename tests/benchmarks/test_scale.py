@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.scale import DELAY, Collected, modelled, window
+from benchmarks.scale import DELAY, Collected, estimate_million, window
 
 WAVE = Collected(
     rollouts=100, finished=98, wall=75.0, cpu=1.5, growth=20.0, bytes=2_000_000, journal=400_000
@@ -11,7 +11,7 @@ WAVE = Collected(
 
 def test_a_million_rollouts_are_modelled_by_what_one_wave_took():
     assert pytest.approx(0.005) == WAVE.cpu_per_turn, "three turns each"
-    found = modelled(WAVE, judging=2.0, tokens=4000.0)
+    found = estimate_million(WAVE, judging=2.0, tokens=4000.0)
     assert found == {
         "rollouts_in_flight_a_core": DELAY / 0.005,
         "million_core_hours": 4.2,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.stage_damage import BOASTING, NOTHING_FOUND, damaged, sensitivity
+from benchmarks.stage_damage import BOASTING, NOTHING_FOUND, damage, sensitivity
 from rubricem.judge.base import stage_text
 from rubricem.memory.schema import Author, Judgement, Segment, Stage, StageScore, Trajectory
 from tests.support.values import WHOLE, run_of
@@ -25,14 +25,14 @@ def other() -> Trajectory:
 
 @pytest.mark.parametrize("stage", Stage)
 def test_damage_changes_its_stage_and_no_other(run: Trajectory, other: Trajectory, stage: Stage):
-    worse = damaged(run, stage, other)
+    worse = damage(run, stage, other)
     changed = {s for s in Stage if stage_text(worse, s) != stage_text(run, s)}
     assert changed == {stage}
     assert [s.stage for s in worse.segments] == [s.stage for s in run.segments]
 
 
 def test_each_damage_is_what_it_says(run: Trajectory, other: Trajectory):
-    texts = {stage: stage_text(damaged(run, stage, other), stage) for stage in Stage}
+    texts = {stage: stage_text(damage(run, stage, other), stage) for stage in Stage}
     assert texts[Stage.PLAN] == "Look up heapq."
     assert texts[Stage.REVIEW] == BOASTING
     assert texts[Stage.ANSWER] == "<answer>So the oldest goes.</answer>"
@@ -41,7 +41,7 @@ def test_each_damage_is_what_it_says(run: Trajectory, other: Trajectory):
 
 def test_a_stage_of_several_turns_is_replaced_as_one():
     more = Segment(author=Author.POLICY, stage=Stage.REVIEW, turn=2, text=" And more.")
-    worse = damaged(run_of(extra=[more]), Stage.REVIEW, run_of())
+    worse = damage(run_of(extra=[more]), Stage.REVIEW, run_of())
     assert stage_text(worse, Stage.REVIEW) == BOASTING
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.languages import figures, folders, questions, unanswered
+from benchmarks.languages import figures, folders, missing_questions, questions
 from rubricem.agent.reports.page import page
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.forced import ForcedDecoder
@@ -143,7 +143,7 @@ async def test_the_page_of_a_fact_comes_first_in_each_language(tmp_path: Path):
 
 
 def test_a_sentence_told_as_an_answer_is_wrong_where_no_text_answers():
-    told, missing = questions(quick=True)[:1], unanswered(quick=False)[:2]
+    told, missing = questions(quick=True)[:1], missing_questions(quick=False)[:2]
     quote = {"quote": "1874 errichtet", "verdict": "supported"}
     rows = [
         {"plain": "Er wurde 1874 errichtet.", "claims": [{"text": "1874", "cites": [quote]}]},
@@ -154,7 +154,7 @@ def test_a_sentence_told_as_an_answer_is_wrong_where_no_text_answers():
     assert (values["found_share"], values["missing"], values["wrong_share"]) == (1.0, 2, 0.5)
     assert not holds, "and without the wrong one it is as it should be"
     assert figures([*told, *missing[:1]], rows[:2])[1]
-    every = unanswered(quick=False)
+    every = missing_questions(quick=False)
     assert (len(every), len({q["source"] for q in every})) == (12, 4)
 
 
