@@ -282,6 +282,8 @@ manual 27, not 25, have a right passage among four; twice as much is no better""
 _OF_PAGE = 24
 """passages of the best one's page that are ranked beside those found by words: of 41 questions on
 manuals 34, not 32, have a right passage among four"""
+_OF_NAMED_PAGE = 60
+"""the same where the question names the page, whose words it may not have otherwise"""
 _APART = re.compile(
     r"\n[ \t]*\n|\n(?=[ \t]*(?:\*{0,2}\w+(?:, \*{0,2}\w+)* : |:param |\*{0,2}\w+ \([^()\n]*\): ))"
 )
@@ -309,6 +311,15 @@ _OF_CHANGES = re.compile(
 )
 _DEFAULT_BONUS = 0.3
 """bonus if a signature has the default that is asked for"""
+_SECTION_BONUS = 0.2
+"""bonus for the section of a manual's page that by its heading tells what is asked"""
+_SECTIONS = (
+    (r"\b(?:exit|return|status) (?:status|code|value)s?\b",
+     r"(?:EXIT (?:STATUS|CODES?|VALUES?)|RETURN (?:VALUES?|CODES?)|DIAGNOSTICS)$"),
+    (r"\benvironment variables?\b", r"ENVIRONMENT(?: VARIABLES)?$"),
+    (r"\bexamples?\b", r"EXAMPLES?$"),
+)  # fmt: skip
+"""what is asked, and such a heading as man-pages(7) has it"""
 
 
 def by_meaning(
@@ -372,15 +383,17 @@ class Reranked:
         names, alone = {n.casefold() for text in asked for n in dotted_names(text)}, asked[-1]
         options = {option for text in asked for option in OPTION.findall(text)}
         timeless = not _OF_CHANGES.search(alone)
+        sections = [re.compile(rf"(?:^|> ){head}") for what, head in _SECTIONS
+                    if re.search(what, alone, re.I)]  # fmt: skip
 
         def worth(passage: Passage, near: float) -> float:
             first = (1 / (1 + rank[passage] / _HALVED_AT) for rank in ranks if passage in rank)
             bonus = _FIRST_BONUS * sum(first) / len(ranks)
-            bonus += _NAMED_BONUS * (
-                passage.title.casefold() in names or names_page(alone, passage.title)
-            )
+            named = passage.title.casefold() in names or names_page(alone, passage.title)
+            bonus += _NAMED_BONUS * named
             bonus += _ENTRY_BONUS * (not options.isdisjoint(entered_options(passage.text)))
             bonus += _DEFAULT_BONUS * any(worded_defaults(text, passage.text) for text in asked)
+            bonus += _SECTION_BONUS * (named and any(s.search(passage.place) for s in sections))
             aside = (timeless and is_of_changes(passage)) or bool(_ENDS.search(passage.place))
             return near + bonus - _CHANGES_MALUS * aside
 
@@ -395,18 +408,19 @@ class Reranked:
         worths = await weigh([(passage, matched_text(passage)) for passage in found])
         # A page that is named tells of more than what has the question's other words.
         best = max(worths, key=lambda each: (names_page(alone, each.title), worths[each]))
-        page = await self._page(queries[0], best)
+        most = _OF_NAMED_PAGE if names_page(alone, best.title) else _OF_PAGE
+        page = await self._page(queries[0], best, most)
         whole = [(passage, matched_text(passage)) for passage in page if passage not in worths]
         parts = [(passage, part) for passage in page for part in _parts(passage)]
         for passage, value in (await weigh([*whole, *parts])).items():
             worths[passage] = max(value, worths.get(passage, value))
         return sorted(worths, key=lambda passage: -worths[passage])[:limit]
 
-    async def _page(self, query: str, passage: Passage) -> list[Passage]:
+    async def _page(self, query: str, passage: Passage, most: int) -> list[Passage]:
         """Other passages on the page of the best one, which may contain the answer."""
         if not isinstance(self._tool, Indexed):
             return []
-        return await self._tool.search_page(query, passage, _OF_PAGE)
+        return await self._tool.search_page(query, passage, most)
 
 
 @runtime_checkable

@@ -181,7 +181,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
             process.kill()
 
 
-READERS_VERSION = 4
+READERS_VERSION = 5
 PART_FILES = 1000
 """files that share a segment of the index, at most about"""
 BATCH_FILES = 32

@@ -266,6 +266,12 @@ def _read_text(path: Path) -> Document:
 
 _AROUND_THE_TEXT = "script style noscript template nav header footer aside form svg iframe button"
 _LEFT_OUT = " | ".join(f".//{name}" for name in _AROUND_THE_TEXT.split())
+_LEFT_OUT += " | .//*[@role='navigation']"
+_NAMED = ".//div[@class or @id] | .//ul[@class or @id]"
+_MENU = re.compile(
+    r"(?:\A|[\s_-])(?:nav(?:bar|igation)?|breadcrumbs?|\w*(?:menu|sidebar))(?:[\s_-]|\Z)"
+)
+"""in the class or id of a block that leads to other pages, if links are most of its text"""
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _LINES = frozenset({"br", "li", "tr", "td", "th"})
 _PARAGRAPHS = "p pre blockquote figcaption caption div section article main hr"
@@ -302,6 +308,14 @@ def empty(elements: Iterable[html.HtmlElement]) -> None:
         element.tag = "span"
 
 
+def _is_menu(element: html.HtmlElement) -> bool:
+    """Whether a block is called a menu, and has little text but that of its links."""
+    if not _MENU.search(f"{element.get('class', '')} {element.get('id', '')}".lower()):
+        return False
+    linked = sum(len(str(link.text_content()).strip()) for link in element.iter("a"))
+    return 2 * linked >= len("".join(str(element.text_content()).split()))
+
+
 def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
     """(the page's title or "", its lines); modifies the tree."""
     if tree is None:
@@ -310,6 +324,7 @@ def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
     body = tree.find("body")
     root = tree if body is None else body
     empty(root.xpath(_LEFT_OUT))
+    empty([*filter(_is_menu, root.xpath(_NAMED))])
     _lay_out(root)
     lines = str(root.text_content()).splitlines()
     marked = ((_MARKED.match(line), line) for line in lines)

@@ -272,6 +272,29 @@ async def test_the_page_of_the_command_that_is_asked_about_is_read_by_its_option
 
 
 @pytest.mark.parametrize(
+    ("question", "heading"),
+    [
+        ("Which exit status has tool row when a ship sinks?", "DIAGNOSTICS"),
+        ("Which environment variables does tool row read?", "ENVIRONMENT"),
+        ("How does tool row move?", "NAME"),
+        ("Which exit status has a ship?", "NAME"),
+    ],
+)
+async def test_a_section_of_the_named_page_tells_what_its_heading_is_there_for(
+    question: str, heading: str
+) -> None:
+    class Words:
+        name = "words"
+
+        async def search(self, query: str, limit: int) -> list[Passage]:
+            heads = ("NAME", "DIAGNOSTICS", "ENVIRONMENT")
+            return [Passage("tool-row(1)", "", f"tool-row(1) > {h}", f"of {h}") for h in heads]
+
+    found = await Reranked(Words(), Meaning(Near())).search(question, 3)
+    assert found[0].place.endswith(heading)
+
+
+@pytest.mark.parametrize(
     ("title", "question", "first"),
     [
         ("tool-row(1)", "How does tool row move?", True),

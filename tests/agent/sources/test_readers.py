@@ -77,6 +77,28 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
     assert document.sections[1].text.split()[-2:] == ["one", "two"]
 
 
+@pytest.mark.parametrize(
+    ("block", "kept"),
+    [
+        ('<div class="menu mainmenu"><ul><li><a>Home</a><li><a>Help</a></ul></div>', False),
+        ('<div class="related" role="navigation"><h3>Navigation</h3><a>next</a> |</div>', False),
+        ('<ul id="nav"><li><a>Home</a></li><li><a>About</a></li></ul>', False),
+        ('<div class="menu"><p>Home-made soup, five euros.</p><a>Book</a></div>', True),
+        ('<div class="unavailable"><a>Home</a></div>', True),
+        ('<ul><li><a>Home</a></li></ul>', True),
+    ],
+    ids=["by its class", "by its role", "a list by its id", "what one may eat", "another word",
+         "a list of links"],
+)  # fmt: skip
+def test_a_block_of_links_that_is_called_a_menu_is_left_out(
+    tmp_path: Path, block: str, kept: bool
+) -> None:
+    (tmp_path / "a.html").write_text(f"<body>{block}<h1>Limits</h1><p>At most one.</p></body>")
+    document = Document.read(tmp_path / "a.html")
+    assert document.sections[-1] == Section("Limits", "At most one.")
+    assert (len(document.sections) == 2) is kept
+
+
 DEFINITIONS = """
 <dl><dt class="term">
 core.bare
