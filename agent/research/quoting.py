@@ -667,6 +667,19 @@ class Inquiry:
         tells = tells and neutralise(" ".join(said.split())) not in " ".join(shown.split())
         return tells and (len(more) > (1 - REPEATED) * len(new) or bool(exact_names(said, shown)))
 
+    def repeats(self, drafted: str, said: str) -> bool:
+        """Whether an answer in all the question's words is what one sentence says with them."""
+        words, asked = self._words(drafted), content_words(self.question)
+        if not asked or not asked <= words:
+            return False
+        new = words - asked
+        return len(new & self._words(said)) >= REPEATED * len(new)
+
+    def is_aside(self, drafted: str) -> bool:
+        """Whether an answer has no word of its question, and names nothing that one could use."""
+        named = OPTION.search(drafted) or IDENTIFIER.search(drafted)
+        return not named and not content_words(self.question) & self._words(drafted)
+
     def only_signature(self, text: str) -> bool:
         """Whether a text is how something is called, and that is not what is asked."""
         return _is_called(text) and not _OF_SIGNATURE.search(self.question)

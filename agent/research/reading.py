@@ -499,10 +499,11 @@ class AnswerReader:
         needed = basis and overlap(basis, drafted) < REPEATED
         finding = Finding(drafted, source.id, worded=True, more=(quote,) if needed else ())
         if chance is not None:
-            borne_out = run.lookups.weigh(finding, chance, inquiry.question) >= BORNE_OUT
+            least = UNSURE if inquiry.repeats(drafted, basis) else BORNE_OUT
+            borne_out = run.lookups.weigh(finding, chance, inquiry.question) >= least
             # One that is doubted already is held against it last, if it is to be shown.
             held = await self._held(run, Pair(drafted, source)) if borne_out else SUPPORTED
-            if again or not borne_out or held < HELD:
+            if again or not borne_out or held < HELD or inquiry.is_aside(drafted):
                 if basis:  # a reader may see in it what the model doubts: it can be the nearest
                     known = run.lookups.likely.setdefault(run.lookups.at, {})
                     known[quote] = min(chance, SURE)

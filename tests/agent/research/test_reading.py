@@ -199,6 +199,9 @@ UNSURE = "Not certain:"
         (DRAFTED, 0.35, Status.NO_EVIDENCE, f"{MISSED}\nNearest to it:"),
         ("To undo a commit, use git reset with 128.", 0.65, Status.PARTIAL,
          f"{UNSURE} With reset --soft git takes back"),
+        ("With reset --soft git takes back the last commit to undo it, and keeps files.", 0.65,
+         Status.FINISHED, "With reset --soft git takes back the last commit to undo it"),
+        ("The index has 3 uses, a great many.", 0.75, Status.PARTIAL, UNSURE),
         ("Yes.", 0.1, Status.NO_EVIDENCE, MISSED),
         ("With reset --soft git takes back the last commit and keeps the files.", 0.75,
          Status.FINISHED, "With reset --soft git takes back"),
@@ -207,6 +210,7 @@ UNSURE = "Not certain:"
          "another number", "the question again", "again, hardly sure", "again, and unsure",
          "not certain",
          "the sentence is likelier", "the model doubts it", "not certain, of another number",
+         "all that is asked, in the passage's words", "nothing that is asked",
          "no word", "the sentence itself"],
 )  # fmt: skip
 async def test_a_draft_that_no_passage_holds_is_not_shown(
