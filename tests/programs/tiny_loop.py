@@ -13,8 +13,7 @@ import torch
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Question
-from rubricem.training.loop import default_plan, run_loop
-from rubricem.training.loop.story import Story
+from rubricem.training.loop import Story, default_plan, run_loop
 from tests.support.collected import manifest
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.tiny import write_tiny

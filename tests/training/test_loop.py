@@ -15,8 +15,7 @@ import torch
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.loop import default_plan, run_loop
-from rubricem.training.loop.story import Story
+from rubricem.training.loop import Story, default_plan, run_loop
 from rubricem.training.show.collected import run_numbers
 from tests.programs.killing import ran
 from tests.programs.tiny_loop import STEPS, begun, judging, plan_of
