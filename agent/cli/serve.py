@@ -141,7 +141,7 @@ def users(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from rubricem.agent.serve.requests import Users
+    from rubricem.agent.settings.users import Users
 
     known = Users(load_settings().data_dir).all()
     told = {name: each.allowance.model_dump(exclude_none=True) for name, each in known.items()}
@@ -171,7 +171,7 @@ def add_user(name: str, **allowance: Any) -> None:
     """
     from pydantic import ValidationError
 
-    from rubricem.agent.serve.requests import UserBudget, Users
+    from rubricem.agent.settings.users import UserBudget, Users
 
     try:
         wanted = UserBudget(**allowance)
@@ -188,7 +188,7 @@ def add_user(name: str, **allowance: Any) -> None:
 @click.argument("name")
 def rm_user(name: str) -> None:
     """Revoke the token of NAME; what they asked stays."""
-    from rubricem.agent.serve.requests import Users
+    from rubricem.agent.settings.users import Users
 
     found = Users(load_settings().data_dir)
     found.drop(name)

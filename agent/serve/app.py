@@ -56,14 +56,7 @@ from rubricem.agent.serve import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.operating import LogForm, LogLevel, Observed, ServerCounts, log_to
-from rubricem.agent.serve.requests import (
-    OPENAI,
-    RequestBody,
-    RequestRefused,
-    Users,
-    reply_of,
-    unfit,
-)
+from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of, unfit
 from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
     AS_COOKIE,
@@ -77,6 +70,7 @@ from rubricem.agent.serve.security import (
 )
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.settings.users import Users
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import hold_lock, keep_private, writable
 

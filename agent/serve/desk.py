@@ -43,9 +43,7 @@ from rubricem.agent.serve import feed
 from rubricem.agent.serve.requests import (
     Answered,
     BudgetsAsked,
-    Granted,
     RunAsked,
-    UserBudget,
     check_known,
     conflict,
     read_request,
@@ -54,6 +52,7 @@ from rubricem.agent.serve.requests import (
 )
 from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.settings.door import budgets_of, setup_of
+from rubricem.agent.settings.users import Granted, UserBudget
 from rubricem.agent.transcript.events import Event, Tell, hush, tell_to
 from rubricem.agent.transcript.question import Ask, ShownPlan, check_question
 from rubricem.memory.errors import RubricemError, StoreError

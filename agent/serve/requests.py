@@ -4,34 +4,20 @@ A source is one that the server was started with, a built-in one, or an uploaded
 can read another folder of this machine, or search an address, by naming it. A resumed run keeps
 what shaped its answer.
 
-Beside its owner a server may have users: named tokens, each with separate runs, memory and budgets.
-
-    users.json      for each user the hash of the token and the budget; no token
-    users/NAME/     a data directory of their own: runs, threads, bank, uploads
-
-A token is shown once, when it is made. A user's daily spending counts from the same time the day
-before, and what runs in progress were granted counts as spent.
-
 A refusal is a sentence, a remedy, and an HTTP status for its kind. Under `/v1/` it has the form in
 which clients of OpenAI's interface read errors.
 """
 
-import hashlib
-import hmac
 import os
-import re
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.research.history import History
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import Settings, limits_of
@@ -39,9 +25,9 @@ from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, models_on
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import RunStore, folder_locked, value_in, write_atomically
-from rubricem.memory.schema import AnswerFormat, Value
-from rubricem.memory.text import digest_of, storable
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import AnswerFormat
+from rubricem.memory.text import storable
 
 OPENAI = "/v1/"
 
@@ -306,148 +292,3 @@ def settings_of_run(
         "The run was asked of another model, or with settings that this server does not have.",
         "Resume it by rubricem ask --resume and its name.",
     )
-
-
-USERS_FILE, FOLDER = "users.json", "users"
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-DAY = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What a run in progress may still spend."""
-
-    tokens: int
-    cost: float
-
-
-class UserBudget(Value):
-    """What a user may spend; None: what the server's settings say, or no daily limit."""
-
-    max_cost: float | None = Field(default=None, gt=0)
-    """US dollars for one question, if a price is known"""
-    max_total_tokens: int | None = Field(default=None, gt=0)
-    """for one question"""
-    max_seconds: float | None = Field(default=None, gt=0)
-    """for one question"""
-    day_cost: float | None = Field(default=None, gt=0)
-    day_tokens: int | None = Field(default=None, gt=0)
-    day_runs: int | None = Field(default=None, gt=0)
-
-    def within(self, settings: Settings, live: list[Granted]) -> Settings:
-        """The settings of a question within what the user may spend now; 0 among them: no limit.
-
-        Raises SettingsError if nothing is left for today. Reads files.
-        """
-        history = History(RunStore(settings.data_dir))
-        history.follow()
-        spent = history.spent(datetime.now(UTC) - DAY)
-        left: dict[str, float | None] = {
-            "max_cost": _less(self.day_cost, spent.cost + sum(each.cost for each in live)),
-            "max_total_tokens": _less(
-                self.day_tokens, spent.tokens + sum(each.tokens for each in live)
-            ),
-        }
-        runs = self.day_runs is not None and spent.runs >= self.day_runs
-        if runs or any(value is not None and value <= 0 for value in left.values()):
-            raise SettingsError(
-                "Your budget for a day is spent, or granted to runs in progress.",
-                "Wait until they have ended or the day has passed, or ask whoever runs this "
-                "server.",
-            )
-        changed = {}
-        for name in ("max_cost", "max_total_tokens", "max_seconds"):
-            limits = [getattr(settings, name), getattr(self, name), left.get(name)]
-            given = [limit for limit in limits if limit]
-            changed[name] = min(given) if given else 0
-        changed["max_total_tokens"] = int(changed["max_total_tokens"])
-        return settings.model_copy(update=changed)
-
-
-class User(Value):
-    """A person with a token of their own."""
-
-    token_hash: str
-    """SHA-256: whoever reads the file does not get a token"""
-    allowance: UserBudget = UserBudget()
-    made_at: datetime
-
-    def cookie(self) -> str:
-        """What a browser stores instead of the token."""
-        return hmac.new(self.token_hash.encode(), b"rubricem cookie", hashlib.sha256).hexdigest()
-
-
-class Users:
-    """The users of one data directory; always includes changes by other processes."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._held: tuple[tuple[int, int], dict[str, User]] = ((0, 0), {})
-
-    def all(self) -> dict[str, User]:
-        """All users by name."""
-        path = self._data_dir / USERS_FILE
-        try:
-            state = path.stat()
-        except FileNotFoundError:
-            return {}
-        at = state.st_mtime_ns, state.st_ino
-        if self._held[0] != at:
-            remedy = "Remove it, and give every user a token anew."
-            self._held = at, value_in(path, dict[str, User], remedy) or {}
-        return self._held[1]
-
-    def folder(self, name: str) -> Path:
-        """The data directory of a user."""
-        return self._data_dir / FOLDER / name
-
-    def put(self, name: str, allowance: UserBudget) -> str:
-        """Add a user, or give an existing one a new token; returns the token.
-
-        An existing one keeps every limit that `allowance` leaves open.
-        """
-        if not _NAME.fullmatch(name):
-            raise SettingsError(
-                f"{name!r} cannot name a user.",
-                "Use small letters, digits, dots, dashes and underscores, at most 32.",
-            )
-        token = secrets.token_urlsafe(32)
-        with folder_locked(self._data_dir):
-            known = self.all()
-            if name in known:
-                given = allowance.model_dump(exclude_none=True)
-                allowance = known[name].allowance.model_copy(update=given)
-            made = User(token_hash=digest_of(token), allowance=allowance, made_at=datetime.now(UTC))
-            self._write({**known, name: made})
-        return token
-
-    def drop(self, name: str) -> None:
-        """Revoke a user's token; their data stays."""
-        with folder_locked(self._data_dir):
-            kept = dict(self.all())
-            if kept.pop(name, None) is None:
-                raise SettingsError(f"There is no user {name!r}.", "rubricem users lists them.")
-            self._write(kept)
-
-    def by_token(self, token: str) -> str | None:
-        """The name of this token's user."""
-        given = digest_of(token)
-        return next(
-            (n for n, u in self.all().items() if hmac.compare_digest(u.token_hash, given)), None
-        )
-
-    def by_cookie(self, shown: str) -> str | None:
-        name, _, rest = shown.partition(":")
-        user = self.all().get(name)
-        fits = user is not None and rest.isascii() and hmac.compare_digest(user.cookie(), rest)
-        return name if fits else None
-
-    def _write(self, users: dict[str, User]) -> None:
-        write_atomically(
-            self._data_dir / USERS_FILE,
-            "{" + ", ".join(f'"{n}": {u.model_dump_json()}' for n, u in users.items()) + "}",
-        )
-
-
-def _less(limit: float | None, spent: float) -> float | None:
-    return None if limit is None else limit - spent

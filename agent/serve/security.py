@@ -30,7 +30,8 @@ from urllib.parse import urlsplit
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem.agent.serve.requests import RequestRefused, Users, reply_of, too_many
+from rubricem.agent.serve.requests import RequestRefused, reply_of, too_many
+from rubricem.agent.settings.users import Users
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol

@@ -10,9 +10,9 @@ import pytest
 
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.requests import Granted, UserBudget, Users
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
+from rubricem.agent.settings.users import Granted, UserBudget, Users
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from tests.conftest import refusal, rubricem
