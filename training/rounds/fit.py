@@ -1,7 +1,7 @@
-"""A training run from its configuration to a checkpoint that llama.cpp answers with.
+"""A training run on given rows, from its configuration to a checkpoint; estimates of such runs.
 
 The same command goes on after an interruption, and ends where an uninterrupted run would have
-ended. When the last step is done the canary row is compared.
+ended. When the last step is done the canary row is compared. Estimates are of rounds, too.
 """
 
 import asyncio
