@@ -528,8 +528,25 @@ def init() -> None:
     path = Path(FILE_NAME)
     if path.exists():
         raise SettingsError(f"{path} exists already.", "Edit it, or remove it and start again.")
+    try:
+        said = _ask_settings()
+    except click.Abort:
+        told = "Nothing is written: answer each question, in a terminal or by lines of the input."
+        click.echo(f"\n{told}", err=True)
+        raise
+    load_settings(said)  # says what is wrong before anything is written
+    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
+    with writable(path), path.open("x", encoding="utf-8") as file:
+        path.chmod(0o600)  # there may be a key in it
+        file.write("\n".join([HEAD, *lines, ""]))
+    if (asked := local_wishes()) is not None and asked.wanted:
+        asked.keep()
+    click.echo(f'written: {path}; `rubricem doctor` checks it. Then: rubricem ask "..."')
+
+
+def _ask_settings() -> dict[str, Any]:
     told = "Model: 1.5b or 0.5b run here; NAME@http://SERVER/v1 asks a server"
-    said = click.prompt(told, default="1.5b", value_proc=_parse_model)
+    said: dict[str, Any] = click.prompt(told, default="1.5b", value_proc=_parse_model)
     told = "Sources, with commas between: python, web, wikipedia, scholar, folders, ..."
     said["source"] = click.prompt(told, default=PYTHON, value_proc=_parse_sources)
     keys = [name for name in SERVICE_KEYS if name.removesuffix("_key") in said["source"]]
@@ -542,14 +559,7 @@ def init() -> None:
         click.echo("Keys: none is needed.")
     told = "US dollars that one question may cost (0: no limit)"
     said["max_cost"] = click.prompt(told, default=1.0, type=click.FloatRange(min=0))
-    load_settings(said)  # says what is wrong before anything is written
-    lines = (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said.items())
-    with writable(path), path.open("x", encoding="utf-8") as file:
-        path.chmod(0o600)  # there may be a key in it
-        file.write("\n".join([HEAD, *lines, ""]))
-    if (asked := local_wishes()) is not None and asked.wanted:
-        asked.keep()
-    click.echo(f'written: {path}; `rubricem doctor` checks it. Then: rubricem ask "..."')
+    return said
 
 
 HEAD = "# What this folder asks with; `rubricem doctor` says what is in force, and why."

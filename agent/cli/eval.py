@@ -8,7 +8,8 @@ get another one.
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,9 +111,10 @@ def _print_answers(
         click.echo(f"warning: {warning}", err=True)
     if experiment.judge is None and any(q.rubric for q in experiment.questions.questions):
         click.echo("warning: no rubric is graded without --judge checklist or stage.", err=True)
-    rows = asyncio.run(
-        experiment.run(tell, lambda row, done, all_: tell(row_line(row, done, all_)))
-    )
+    with _kept_in(experiment.out):
+        rows = asyncio.run(
+            experiment.run(tell, lambda row, done, all_: tell(row_line(row, done, all_)))
+        )
     told = write_results(experiment, rows)
     if as_json:
         print_json(told)
@@ -121,6 +123,17 @@ def _print_answers(
     if told["comparable"]:
         click.echo(told["comparable"])
     click.echo(f"every answer: {experiment.out / PAGE}")
+
+
+@contextmanager
+def _kept_in(out: Path) -> Iterator[None]:
+    """Say on ^C how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        told = f"\nWhat has ended is kept in {out}: the same command goes on from there."
+        click.echo(told, err=True)
+        raise
 
 
 def _print_claims(
@@ -140,7 +153,8 @@ def _print_claims(
     asked = claims.check(
         choice, out, at_once, lambda row, done, all_: tell(f"{done}/{all_} {row.verdict}")
     )
-    told = claims.figures(asyncio.run(asked), named)
+    with _kept_in(out):
+        told = claims.figures(asyncio.run(asked), named)
     write_atomically(out / "claims.json", json.dumps(told, indent=1) + "\n")
     if as_json:
         print_json(told)

@@ -53,7 +53,7 @@ class Budgets:
         if self.tokens is not None:
             words["tokens"] = f"{self.tokens:,} tokens"
         if self.seconds is not None:
-            words["seconds"] = f"{self.seconds:,g} seconds"
+            words["seconds"] = f"{self.seconds:,g} second{'' if self.seconds == 1 else 's'}"
         if self.cost is not None:
             words["cost"] = f"{self.cost:,.6g} US dollar{'' if self.cost == 1 else 's'}"
         return words

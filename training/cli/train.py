@@ -18,6 +18,7 @@ from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import writable
+from rubricem.memory.text import pluralise
 from rubricem.training.cli.running import can_train, echo, is_first, run, tell
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def distil_command(
     else:
         click.echo(_describe_distilled(found, settings.rows[0]))
         if trained is not None:
-            click.echo(f"{len(trained.steps)} steps done\n{_JUDGE.format(trained.checkpoint)}")
+            done = pluralise(len(trained.steps), "step")
+            click.echo(f"{done} done\n{_JUDGE.format(trained.checkpoint)}")
 
 
 @judge.command("grpo")
@@ -282,9 +284,10 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     rule = job.rule if method != "sft" and config.rows != given.rows else None
     work_on_rows = partial(train_by, config, method, rule=rule)
     trained = show_training(f"{method}, {config.model}", as_json, STEP, work_on_rows)
-    left_out = [f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()]
+    dropped = trained.dropped.items()
+    left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
     use = _POLICY if trained.canary else "trained for torch alone: {}"
-    _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)
+    _tell(trained, as_json, [f"{pluralise(len(trained.steps), 'step')} done", *left_out], use)
 
 
 def _estimate(job: "TrainingJob", method: "Method", as_json: bool) -> str:

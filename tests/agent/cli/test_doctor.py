@@ -373,6 +373,7 @@ def test_init_asks_four_questions_and_writes_what_is_then_in_force(empty: Path) 
 def test_init_by_defaults_needs_no_key_and_one_that_breaks_off_writes_nothing(empty: Path) -> None:
     broken = CliRunner().invoke(main, ["init"], input="1.5b\n")
     assert broken.exit_code == 1 and not (empty / "rubricem.toml").exists()
+    assert "Nothing is written" in broken.stderr
     done = CliRunner().invoke(main, ["init"], input="\n\n\n")
     assert done.exit_code == 0 and "none is needed" in done.output
     assert (load_settings().model, load_settings().source) == ("1.5b", ("python",))

@@ -61,6 +61,20 @@ def test_the_same_command_goes_on_and_asks_nothing_again(
     assert [each.name[:10] for each in (data / "evaluations").iterdir()] == ["questions-"]
 
 
+def test_an_interrupted_evaluation_says_where_it_is_kept_and_how_it_goes_on(
+    questions: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rubricem.agent.evaluate.Experiment.run", interrupt)
+    out = tmp_path / "out"
+    with ScriptedServer(answers) as server:
+        done = evaluated(server, questions, documents, "--out", out, code=130)
+    assert f"is kept in {out}: the same command goes on" in done.stderr
+    assert done.stderr.endswith("interrupted\n")
+
+
 def test_another_model_of_a_server_is_asked_anew_where_none_is_named(
     questions: Path, documents: Path, data: Path
 ):

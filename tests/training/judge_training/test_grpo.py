@@ -299,4 +299,4 @@ def test_on_a_terminal_both_halves_are_drawn_and_json_draws_nothing(tmp_path: Pa
     with ScriptedServer(teaching, models=("first", "second")) as server:
         drawn = train(distilling(taught, server.base_url), half="distil", env=TERMINAL)
     assert drawn.exit_code == 0 and "judge, sft, " in drawn.stderr, drawn.output
-    assert "step 1 of 1" in drawn.stderr and "1 steps done" in drawn.stdout
+    assert "step 1 of 1" in drawn.stderr and "1 step done" in drawn.stdout
