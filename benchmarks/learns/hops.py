@@ -225,11 +225,15 @@ class HopsPlan(Plan):
         return {"model": self.model, "sizes": asdict(self.sizes), "recipe": recipe}
 
     def _check_begun(self) -> None:
+        """Arms may be added: none sees another, but for recall, which goes by the best of them."""
         path, own = self.keep / "begun.json", {**self.told(), "arms": list(self.arms)}
-        if not path.exists():
+        begun: dict[str, Any] = {**own, "arms": []}
+        if path.exists():
+            begun = json.loads(path.read_text(encoding="utf-8"))
+        if set(begun["arms"]) < set(own["arms"]) and RECALL not in begun["arms"]:
+            begun["arms"] = own["arms"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(own, indent=1))
-        begun = json.loads(path.read_text(encoding="utf-8"))
+            write_atomically(path, json.dumps(begun, indent=1))
         if other := [name for name in own if begun.get(name) != own[name]]:
             raise SettingsError(
                 f"{self.keep} was begun with other {' and '.join(other)}: see {path.name} there.",

@@ -57,6 +57,7 @@ from rubricem.agent.transcript.scaffold import (
     tool_call,
     turn_faults,
 )
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Stage, Status
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question
@@ -155,6 +156,19 @@ def test_the_arms_differ_by_credit_and_branching_alone_and_no_question_has_two_u
     titles = [path.read_text().splitlines()[0] for path in plan.documents.iterdir()]
     gold = {f"# {title}" for q in plan.training() for title in (q.facts or {})["gold"]}
     assert gold <= set(titles) and len(titles) < 70
+
+
+def test_arms_may_be_added_to_a_replicate_until_it_recalls(tmp_path: Path):
+    def write(*arms: str) -> None:
+        HopsPlan(tmp_path / "0", HOPS_QUICK, arms=arms).write()
+
+    write("answer", "stages")
+    write("answer", "sum", "stages")
+    with pytest.raises(SettingsError, match="begun with other arms"):
+        write("answer", "stages")
+    write("answer", "sum", "stages", "recall")
+    with pytest.raises(SettingsError, match="begun with other arms"):
+        write("answer", "sum", "stages", "branches", "recall")
 
 
 LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
