@@ -119,11 +119,11 @@ class Terminal:
         """
         interrupts = self._interrupts = Interrupts(self.tell)
 
-        async def done() -> None:
+        async def do_work() -> None:
             with interrupts.catch():
                 await work()
 
-        task = asyncio.create_task(done())
+        task = asyncio.create_task(do_work())
         gone = asyncio.create_task(_hung_up()) if self.attended else task
         try:
             await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -301,12 +301,12 @@ def _pieces(text: str) -> list[str]:
 async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
     """The response that `work` returns; it is cancelled if the client disconnects."""
 
-    async def gone() -> None:
+    async def wait_until_gone() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
 
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(gone())
+    watching = asyncio.ensure_future(wait_until_gone())
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -691,7 +691,7 @@ class ResponseEvents:
         """The end of the reasoning, the message, and the whole response."""
         yield self._summary("text.done", text=self._reasoning)
         yield self._summary("part.done", part={"type": "summary_text", "text": self._reasoning})
-        yield self._done(REASONING, self._thoughts())
+        yield self._done_event(REASONING, self._thoughts())
         empty = self._message(answer, "in_progress") | {"content": []}
         yield self._event("response.output_item.added", output_index=MESSAGE, item=empty)
         part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
@@ -706,7 +706,7 @@ class ResponseEvents:
             )
         yield self._content("output_text.done", text=answer.content, logprobs=[])
         yield self._content("content_part.done", part=part)
-        yield self._done(MESSAGE, whole)
+        yield self._done_event(MESSAGE, whole)
         response = self.render_reply(answer)
         yield self._event(f"response.{response['status']}", response=response)
 
@@ -751,7 +751,7 @@ class ResponseEvents:
             **more,
         )
 
-    def _done(self, place: int, item: dict[str, Any]) -> bytes:
+    def _done_event(self, place: int, item: dict[str, Any]) -> bytes:
         return self._event("response.output_item.done", output_index=place, item=item)
 
     def _event(self, name: str, **more: Any) -> bytes:

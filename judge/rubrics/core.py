@@ -447,10 +447,10 @@ class TrajectoryRubric(Rubric):
         return list(self._trajectory)
 
     def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
-        if self._trajectory and _done(self._trajectory[-1][1]):
+        if self._trajectory and _is_done(self._trajectory[-1][1]):
             self._trajectory = []
         self._trajectory.append((action, observation))
-        if _done(observation):
+        if _is_done(observation):
             return self.score_trajectory(self._trajectory)
         return self.intermediate_reward
 
@@ -492,5 +492,5 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         return [self.gamma ** (last - step) * final for step in range(last + 1)]
 
 
-def _done(observation: object) -> bool:
+def _is_done(observation: object) -> bool:
     return bool(getattr(observation, "done", False))

@@ -423,7 +423,7 @@ class RemoteRollouts:
     async def ask(self, ask: Ask, thread: str) -> Trajectory:
         request = request_of(ask, self.researcher.choices)
         await asyncio.to_thread(self.researcher.store.create, thread, request)
-        written = await self._done(lambda: Begin(thread, ask, self._finished_calls(thread, ask)))
+        written = await self._do(lambda: Begin(thread, ask, self._finished_calls(thread, ask)))
         assert isinstance(written, Trajectory)
         return await self.researcher.keep(written)
 
@@ -431,7 +431,7 @@ class RemoteRollouts:
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
     ) -> GroupJudgement:
         part, held = scope_name(), self.journal.replies_of
-        judged = await self._done(lambda: BeginJudging(part, group, buffer, step, held(part)))
+        judged = await self._do(lambda: BeginJudging(part, group, buffer, step, held(part)))
         assert isinstance(judged, GroupJudgement)
         return judged
 
@@ -439,13 +439,13 @@ class RemoteRollouts:
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
     ) -> Reflected:
         part, held = scope_name(), self.journal.replies_of
-        written = await self._done(
+        written = await self._do(
             lambda: BeginReflecting(part, trajectory, judgement, seed, held(part))
         )
         assert isinstance(written, Reflected)
         return written
 
-    async def _done(self, begin: Callable[[], Work]) -> Outcome:
+    async def _do(self, begin: Callable[[], Work]) -> Outcome:
         """The result of a job, which is restarted from its finished calls if its worker is lost."""
         for _ in range(LIVES):
             work = begin()
@@ -706,24 +706,24 @@ class _RayWorker:
         self.actor = actor
 
     async def begin(self, work: Work) -> Said:
-        said: Said = await self.done(self.actor.begin.remote(work))
+        said: Said = await self.wait_for(self.actor.begin.remote(work))
         return said
 
     async def go_on(self, thread: str, answer: Any) -> Said:
-        said: Said = await self.done(self.actor.go_on.remote(thread, answer))
+        said: Said = await self.wait_for(self.actor.go_on.remote(thread, answer))
         return said
 
     async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str]:
         opening = self.actor.open.remote(setup, judging)
-        opened: tuple[str, str] | RubricemError = await self.done(opening)
+        opened: tuple[str, str] | RubricemError = await self.wait_for(opening)
         if isinstance(opened, RubricemError):
             raise opened
         return opened
 
     async def close(self) -> None:
-        await self.done(self.actor.close.remote())
+        await self.wait_for(self.actor.close.remote())
 
-    async def done(self, reply: Any) -> Any:
+    async def wait_for(self, reply: Any) -> Any:
         told = self._ray.exceptions
         try:
             return await reply
