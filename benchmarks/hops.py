@@ -30,7 +30,7 @@ from rubricem.agent.evaluate.experiment import EvalRow, Experiment
 from rubricem.agent.evaluate.grades import f1_score
 from rubricem.agent.evaluate.questions import EvalQuestion, OwnRow, QuestionSet
 from rubricem.agent.evaluate.results import differences, figures, write_results
-from rubricem.agent.research.candidates import nation, told
+from rubricem.agent.research.candidates import extract_answers, nation
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
@@ -98,7 +98,7 @@ def told_values() -> dict[str, Value]:
     values: dict[str, Value] = {}
     for relation, question in TOLD.items():
         own = [(s, o) for s, r, o in triples if r == relation and s in pages]
-        said = [(told(pages[s], question.format(s)), o) for s, o in own]
+        said = [(extract_answers(pages[s], question.format(s)), o) for s, o in own]
         right = [
             f1_score(names[0], [o]) >= 0.5 or nation(names[0]) == nation(o) != ""
             for names, o in said

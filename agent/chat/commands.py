@@ -303,13 +303,13 @@ async def copy(talk: Talk, argument: str) -> None:
 
 def names(talk: Talk) -> Words:
     """Every conversation, with its subject."""
-    listing = talk.conversations.listed()
+    listing = talk.conversations.list_all()
     return [(each.id, one_line(talk.title(each), 50)) for each in listing.conversations[:LISTED]]
 
 
 @command("list the threads, or open one", "[THREAD]", names)
 async def threads(talk: Talk, argument: str) -> None:
-    listing = await asyncio.to_thread(talk.conversations.listed)
+    listing = await asyncio.to_thread(talk.conversations.list_all)
     if argument:
         known = [each.id for each in listing.conversations]
         fitting = [name for name in known if name.startswith(argument)]

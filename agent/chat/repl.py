@@ -169,7 +169,7 @@ def _find_conversation(conversations: ConversationStore, conversation: str) -> s
     """The conversation to begin in; raises SettingsError if there is none."""
     if conversation != LATEST:
         return conversations.get(conversation).id
-    listing = conversations.listed()
+    listing = conversations.list_all()
     if not listing.conversations:
         raise SettingsError(
             " ".join(["There is no thread to continue.", *listing.problems]),

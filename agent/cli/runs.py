@@ -221,7 +221,7 @@ def rm(threads: Sequence[str], yes: bool) -> None:
     for thread in threads:
         depends = asyncio.run(dependents(stores, thread))
         click.echo(_line(ListedRun.of(stores.runs, thread)))
-        for sentence in depends.told():
+        for sentence in depends.describe():
             click.echo(f"{'':14}{one_line(sentence)}")
     these = "it" if len(threads) == 1 else f"these {len(threads)}"
     if not confirm(f"Delete {these} for good?", yes):

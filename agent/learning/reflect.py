@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, founded, harmless
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless, read_foundations
 from rubricem.agent.transcript.scaffold import template
 from rubricem.agent.transcript.words import fold
 from rubricem.judge.reflection import ReflectionJudge
@@ -163,7 +163,7 @@ class Reflector:
         written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
         text, cut_off = storable(written.text), CUT_OFF.format(tokens=self.tokens)
         parsed = Parsed.of(text, cut_off=written.stop_reason in ("length", "repetition"))
-        takeaways, rests_on, stray = founded(parsed.takeaways, trajectory)
+        takeaways, rests_on, stray = read_foundations(parsed.takeaways, trajectory)
         answer = Segment(
             author=Author.POLICY,
             turn=1,

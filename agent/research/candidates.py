@@ -107,19 +107,19 @@ def candidates(text: str, asked: Asked, question: str) -> list[str]:
             if text[end:begin] == ", " and (asked == "place" or " of " in after):
                 spans.append((f"{text[start:end]}, {after}", (start, stop)))
         spans = [(span, at) for span, at in spans if not _only_date(span)]
-    said = set(_folded(question))
+    said = set(_fold_names(question))
     subjects = [f" {phrase(name)} " for name in names(question)]
     fit = (
         span
         for span, _ in spans
-        if set(_folded(span)) - said
+        if set(_fold_names(span)) - said
         and len(span) < LONGEST_NAME
         and not any(own in f" {phrase(span)} " for own in subjects if own.strip())
     )
     return list(dict.fromkeys(fit))[:MOST_CANDIDATES]
 
 
-def told(text: str, question: str) -> list[str]:
+def extract_answers(text: str, question: str) -> list[str]:
     """The names, places or dates of which a text says that they are what is asked for, best first.
 
     By the words beside them: "directed by", "son of", "born". What the question names is none of
@@ -127,13 +127,13 @@ def told(text: str, question: str) -> list[str]:
     """
     asked, text = asks_for(question), text[:LONGEST_TOLD]
     if _NATION.search(question):
-        return _told_nation(text)
+        return _extract_nation(text)
     if _COUNTRY.search(question):
-        return _told_country(text)
+        return _extract_country(text)
     if asked in ("date", "place"):
         if _relation(question):  # "When was Ada's husband born?" asks for another's life
             return []
-        return (_told_dates if asked == "date" else _told_places)(text, question)
+        return (_extract_dates if asked == "date" else _extract_places)(text, question)
     if not _WHO.match(question):
         return []
     mentions = [*_mentions(text)]
@@ -168,11 +168,11 @@ _NOBODY = re.compile(
 """ends of names that made nothing and are nobody's kin"""
 
 
-def told_by(sources: Sequence[Source], question: str) -> dict[str, list[str]]:
+def extract_by_source(sources: Sequence[Source], question: str) -> dict[str, list[str]]:
     """What the pages that are about a thing say of it in so many words, by their ids."""
     own = own_pages(sources, question)
     texts = {s.id: f"{s.title}. {s.text}" for s in sources if s.id in own}
-    return {i: said for i, text in texts.items() if (said := told(text, question))}
+    return {i: said for i, text in texts.items() if (said := extract_answers(text, question))}
 
 
 def is_always_told(question: str) -> bool:
@@ -313,7 +313,7 @@ def _asked_words(question: str) -> list[str]:
     """What a question asks of what it names; of a work not what kind of work it is."""
     for name in names(question):
         question = question.replace(name, " ")
-    words = _folded(_WORKS.sub("", question))
+    words = _fold_names(_WORKS.sub("", question))
     return [word for word in words if word not in STOP_WORDS and len(word) > 2]
 
 
@@ -409,7 +409,7 @@ _EVENTS = (
 brackets it is"""
 
 
-def _told_beginning(text: str, question: str) -> list[str]:
+def _extract_beginning(text: str, question: str) -> list[str]:
     """When a work came out ("a 1961 film") or a house was founded or built."""
     for asked, said in _BEGINNINGS:
         if asked.search(question):
@@ -424,21 +424,21 @@ def _told_beginning(text: str, question: str) -> list[str]:
     return []
 
 
-def _told_dates(text: str, question: str) -> list[str]:
+def _extract_dates(text: str, question: str) -> list[str]:
     for asked, said, bound in _EVENTS:
         if asked.search(question):
             before = re.compile(rf"{said}[^.;()\d]{{0,40}}$", re.I)
             lived = [lived[bound]] if (lived := _LIVED.search(text)) else []
             dates = (m for m in _DATE.finditer(text) if before.search(_lead(text, m.start())))
             return list(dict.fromkeys([*lived, *(date[0] for date in dates)]))
-    return _told_beginning(text, question)
+    return _extract_beginning(text, question)
 
 
 _BETWEEN = re.compile(r"\s[-\u2013\u2014]\s|\s?[\u2013\u2014]\s?")
 _PLACE = re.compile(r"(?:in |at )?([^\W\d_a-z][^\d;:]{1,60})")
 
 
-def _lived_in(text: str) -> tuple[str, str]:
+def _places_of_life(text: str) -> tuple[str, str]:
     """Where somebody was born and died, each "" if unknown: "(1892 in Turin - May 1962, Rome)"."""
     for lived in _YEARS.findall(text):
         sides = _BETWEEN.split(lived.strip("() "))
@@ -460,11 +460,11 @@ def _place_beside(side: str) -> tuple[str, bool]:
     return "", False
 
 
-def _told_places(text: str, question: str) -> list[str]:
+def _extract_places(text: str, question: str) -> list[str]:
     """Each also with what it is said to lie in: "Turin", "Turin, Italy"."""
     for asked, said, bound in _EVENTS:
         if asked.search(question):
-            if lived := _lived_in(text)[bound - 1]:
+            if lived := _places_of_life(text)[bound - 1]:
                 return [lived]
             before = re.compile(rf"{said}[^.;]*\b(?:in|at|near) (?:the )?$", re.I)
             spans = [(s, at) for s, at in name_spans(text) if not _only_date(s)]
@@ -486,7 +486,7 @@ _IS_OF = re.compile(
 )
 
 
-def _told_nation(text: str) -> list[str]:
+def _extract_nation(text: str) -> list[str]:
     """What a text says somebody is by their people: "a Danish director"."""
     return [people["people"]] if (people := _IS_OF.search(text)) else []
 
@@ -521,7 +521,7 @@ def nation(text: str) -> str:
     return named.pop() if len(named) == 1 else ""
 
 
-def _told_country(text: str) -> list[str]:
+def _extract_country(text: str) -> list[str]:
     """The country of a work or a place, by its first sentences: "a 2009 Nicaraguan film"."""
     made = rf"\b(?:is|was|are|were)\b(?: [a-z\d-]+,?){{0,6}} (?P<of>{_any_of(1)})(?! ?- ?born)"
     for said in islice(sentences(text), 1, 3):  # the first is the title
@@ -583,7 +583,7 @@ def _only_date(span: str) -> bool:
     return all(w[0].isdigit() or w.capitalize() in months for w in _WORD.findall(span))
 
 
-def _folded(text: str) -> list[str]:
+def _fold_names(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
 
 
@@ -605,10 +605,10 @@ def speaks_of(question: str, source: Source) -> bool:
     if is_foreign(question):
         return any(_half_stand(names(question), question, text)) or not names(question)
     # `NamedTemporaryFile` stands in `tempfile.NamedTemporaryFile`.
-    there = set(_folded(text.replace(".", " ")))
+    there = set(_fold_names(text.replace(".", " ")))
     # Of "in Python" no page of Python's documentation says that it is.
     there |= {PYTHON} & {*source.tool.split("+")}
-    named = [_folded(name.replace(".", " ")) for name in names(question)]
+    named = [_fold_names(name.replace(".", " ")) for name in names(question)]
     if PYTHON in there and len(library := source.title.partition(".")[0].casefold()) > 3:
         there |= {word for words in named for word in words if word.endswith(library)}  # PyTorch
     subjects = [own for words in named if (own := [w for w in words if w not in STOP_WORDS])]
@@ -705,8 +705,8 @@ def names_stand(claim: str, text: str) -> bool:
     """
     if is_foreign(claim, text):
         return all(_half_stand(names(claim), claim, text))
-    there = set(_folded(text))
-    named = [_folded(name) for name in names(claim)]
+    there = set(_fold_names(text))
+    named = [_fold_names(name) for name in names(claim)]
     if named and len(named[0]) == 1 and claim.casefold().startswith(named[0][0]):
         named = named[1:]
     return all(2 * sum(w in there for w in words) >= len(words) for words in named)

@@ -101,7 +101,7 @@ class ConversationStore:
 
     def create(self, title: str = "") -> Conversation:
         """A conversation without any run yet."""
-        return self._begun(title, (), None)
+        return self._begin(title, (), None)
 
     def get(self, identifier: str) -> Conversation:
         path = self._path(identifier)
@@ -113,7 +113,7 @@ class ConversationStore:
             )
         return found
 
-    def listed(self) -> Listing:
+    def list_all(self) -> Listing:
         """Every conversation; one that cannot be read keeps no other from being listed."""
         found, problems, held, names = [], [], self._held, list[str]()
         with suppress(FileNotFoundError), os.scandir(self.folder) as entries:
@@ -134,7 +134,7 @@ class ConversationStore:
 
     def of_run(self, run: str) -> Conversation | None:
         """The conversation in which a run was asked; None for one that was asked alone."""
-        holding = [each for each in self.listed().conversations if run in each.runs]
+        holding = [each for each in self.list_all().conversations if run in each.runs]
         own = (each for each in holding if run in each.own_runs)
         return next(own, holding[-1] if holding else None)
 
@@ -142,7 +142,7 @@ class ConversationStore:
         """A conversation whose last run is this one: its own, a branch of that, or a new one."""
         found = self.of_run(run)
         if found is None:
-            return self._begun("", (run,), None)
+            return self._begin("", (run,), None)
         return found if found.runs[-1] == run else self.branch(found.id, run)
 
     def add_run(self, identifier: str, run: str) -> Conversation:
@@ -150,7 +150,7 @@ class ConversationStore:
         with folder_locked(self.folder):
             kept = self.get(identifier)
             runs = kept.runs if run in kept.runs else (*kept.runs, run)
-            return self._changed(kept, runs=runs)
+            return self._change(kept, runs=runs)
 
     def take_in(self, identifier: str | None, run: str, store: RunStore) -> Conversation:
         """Add a run that was just written down, where no name is given to a new conversation."""
@@ -164,7 +164,7 @@ class ConversationStore:
     def rename(self, identifier: str, title: str) -> Conversation:
         """Give it a title; an empty one lets the first question speak again."""
         with folder_locked(self.folder):
-            return self._changed(self.get(identifier), title=_title(title))
+            return self._change(self.get(identifier), title=_title(title))
 
     def branch(self, identifier: str, run: str) -> Conversation:
         """A new conversation that begins with all up to and with a run, and goes on by itself."""
@@ -175,12 +175,12 @@ class ConversationStore:
                 f"It holds {', '.join(parent.runs[-5:]) or 'no run yet'}.",
             )
         runs = parent.runs[: parent.runs.index(run) + 1]
-        return self._begun(parent.title, runs, Parent(conversation=identifier, run=run))
+        return self._begin(parent.title, runs, Parent(conversation=identifier, run=run))
 
     def drop_run(self, run: str) -> None:
         """Take a run that is deleted out of every conversation; one that held no other goes."""
         with folder_locked(self.folder):
-            for each in self.listed().conversations:
+            for each in self.list_all().conversations:
                 if run not in each.runs:
                     continue
                 before = each.runs[: each.runs.index(run)]
@@ -190,7 +190,7 @@ class ConversationStore:
                     last = before[-1] if before else None
                     parent = parent.model_copy(update={"run": last}) if last else None
                 if runs:
-                    self._changed(each, runs=runs, parent=parent)
+                    self._change(each, runs=runs, parent=parent)
                 else:
                     self._path(each.id).unlink(missing_ok=True)
 
@@ -203,7 +203,7 @@ class ConversationStore:
             with writable(path):
                 path.unlink(missing_ok=True)
 
-    def _begun(self, title: str, runs: tuple[str, ...], parent: Parent | None) -> Conversation:
+    def _begin(self, title: str, runs: tuple[str, ...], parent: Parent | None) -> Conversation:
         now = datetime.now(UTC)
         begun = Conversation(
             id=uuid.uuid4().hex[:12],
@@ -216,7 +216,7 @@ class ConversationStore:
         self._write(begun)
         return begun
 
-    def _changed(self, kept: Conversation, **values: object) -> Conversation:
+    def _change(self, kept: Conversation, **values: object) -> Conversation:
         changed = kept.model_copy(update={**values, "changed_at": datetime.now(UTC)})
         self._write(changed)
         return changed
@@ -311,13 +311,13 @@ def background_in(
                 ended.append(store.load(run))
         except RubricemError as error:
             notes.append(f"an earlier question of the thread is left out: {error}")
-    found = gathered(ended).model_copy(update={"notes": tuple(notes)})
+    found = background_of(ended).model_copy(update={"notes": tuple(notes)})
     if keep:
         write_atomically(folder / FILE, found.model_dump_json())
     return found
 
 
-def gathered(trajectories: Iterable[Trajectory]) -> Background:
+def background_of(trajectories: Iterable[Trajectory]) -> Background:
     """The background that ended runs are, in the order in which they were asked."""
     turns: list[EarlierTurn] = []
     sources: dict[str, Source] = {}
@@ -527,7 +527,7 @@ _SUBJECT_AFTER = 3
 
 def leans(question: str, language: str = "") -> bool:
     """Whether a question says too little to be searched for by itself; "": in its own language."""
-    return _lacks(*_unjoined(question), language or language_of(question)) == "subject"
+    return _lacks(*_without_joint(question), language or language_of(question)) == "subject"
 
 
 def standalone(question: str, earlier: Sequence[str]) -> str:
@@ -538,7 +538,7 @@ def standalone(question: str, earlier: Sequence[str]) -> str:
     """
     if not earlier:
         return question
-    asked, joined = _unjoined(question)
+    asked, joined = _without_joint(question)
     # Of a few words alone it is hard to tell.
     language = language_of(f"{earlier[-1]} {asked}")
     lacks, known = _lacks(asked, joined, language), content_words(asked, language)
@@ -564,7 +564,7 @@ def subject_of(earlier: Sequence[str]) -> tuple[str, ...]:
     return (*names, *(word for word in telling if word not in names))
 
 
-def _unjoined(question: str) -> tuple[str, bool]:
+def _without_joint(question: str) -> tuple[str, bool]:
     """The question without what joins it to the one before, and whether there was such a word."""
     found = _LEAD.match(question)
     if found is None:

@@ -29,7 +29,13 @@ from typing import Any
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.candidates import asks_for
-from rubricem.agent.research.plans import REFERENCE, RELATIONS, carried, covered, through_known
+from rubricem.agent.research.plans import (
+    REFERENCE,
+    RELATIONS,
+    carry_over,
+    is_covered,
+    through_known,
+)
 from rubricem.agent.sources.choice import is_beyond
 from rubricem.agent.sources.fetch import normal
 from rubricem.agent.transcript.question import OPEN_PAGE
@@ -100,7 +106,7 @@ def episode_of(run: Trajectory, question: str, tools: Collection[str]) -> Episod
     return episode.model_copy(update={"flags": flag_suspicious(question, episode.texts)})
 
 
-def supported(run: Trajectory) -> dict[str, list[str]]:
+def claims_by_source(run: Trajectory) -> dict[str, list[str]]:
     """Id of a source -> the claims that it was found to hold, by words where nobody checked."""
     held: dict[str, list[str]] = {}
     for citation in cited_answer(run).citations:
@@ -111,7 +117,7 @@ def supported(run: Trajectory) -> dict[str, list[str]]:
 
 
 def _pointers(run: Trajectory, tools: Collection[str]) -> tuple[Pointer, ...]:
-    held = supported(run)
+    held = claims_by_source(run)
     return tuple(
         Pointer(
             source=source.id,
@@ -200,10 +206,10 @@ def plan_for(question: str, match: EpisodeMatch) -> list[str]:
             answer = re.compile(rf"(?<!\w){re.escape(earlier.answer)}(?!\w)")
             text = answer.sub(f"[{number}]", text)
         plan.append(text)
-    own = all(covered(REFERENCE.sub("", text), [theirs, RELATIONS]) for text in plan)
+    own = all(is_covered(REFERENCE.sub("", text), [theirs, RELATIONS]) for text in plan)
     if not own or fold(plan[0]) == fold(theirs):
         return []
-    return plan if match.own else carried(plan, theirs, question)
+    return plan if match.own else carry_over(plan, theirs, question)
 
 
 MOST_OFFERED = 2
@@ -311,7 +317,7 @@ class Remembered:
         found = list[tuple[float, PointerOffer]]()
         for match in self.matches.values():
             for pointer in () if match.formed else match.episode.pointers:
-                named = _named(pointer.title, query)
+                named = _names_page(pointer.title, query)
                 fit = _fit(query, match, pointer)
                 if (named or fit) and not {pointer.digest, pointer.title} & self.offered:
                     offer = PointerOffer(match.episode.id, pointer, first=named or match.own)
@@ -332,7 +338,7 @@ class Remembered:
         return []
 
     def read(self, asked: str, sources: Sequence[Source]) -> dict[str, list[str]]:
-        """Id of a source -> what of its words answered this very look-up before, as `told_by`.
+        """Id of a source -> what of its words answered this very look-up before.
 
         {} where it has changed or no longer says that, where the answer was in words, of which a
         model thinks anew, where another wrote the episode, and where two of them disagree.
@@ -356,7 +362,7 @@ class Remembered:
         self.contributions.append(Contribution(item=item, use="reading", what=source_id))
         return {source_id: [answer]}
 
-    def missed(self, query: str, tool: str) -> str:
+    def find_vain(self, query: str, tool: str) -> str:
         """The episode of this very question in which the query brought nothing of use, or "".
 
         What is searched on this machine is searched again where it brought pages: they count as
@@ -419,10 +425,10 @@ class Remembered:
         brought = Brought(met=[m for m in met if m.episode.id not in self.matches])
         every = {m.episode.id: m for m in brought.met}
         known = replace(self, matches={**self.matches, **every})
-        offers, missed, due = known.offers(query), known.missed(query, ways.tool), known.due
+        offers, missed, due = known.offers(query), known.find_vain(query, ways.tool), known.due
         skips = bool(missed and (offers or due))
         own = [] if skips else await _unread(ways, query, known, brought)
-        led = [(o, p) for o in offers if (p := await _found(o, ways, own, brought)) is not None]
+        led = [(o, p) for o in offers if (p := await _follow(o, ways, own, brought)) is not None]
         worked: list[Passage] = []
         if not led and (due or not own) and (due := due or known.instead(query, (query,))):
             worked = await ways.search(due[0], ways.most)
@@ -444,7 +450,7 @@ class Remembered:
         return brought
 
 
-def _named(title: str, query: str) -> bool:
+def _names_page(title: str, query: str) -> bool:
     """Whether a query names what a page is of."""
     return bool(phrase(title)) and f" {phrase(title)} " in f" {phrase(query)} "
 
@@ -485,7 +491,7 @@ async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -
     found = await ways.search(query, ways.most + len(vain))
     if not vain:
         return found
-    marks = ("" if _named(p.title, query) else digest_of(p.text)[:MARK] for p in found)
+    marks = ("" if _names_page(p.title, query) else digest_of(p.text)[:MARK] for p in found)
     items = [vain.get(mark, "") for mark in marks]
     told = (Contribution(item=item, use="vain", what=query) for item in dict.fromkeys(items))
     brought.contributions += [each for each in told if each.item]
@@ -494,7 +500,7 @@ async def _unread(ways: Ways, query: str, known: Remembered, brought: Brought) -
     return [p for p, item in pairs if not item] + brought.passed
 
 
-async def _found(
+async def _follow(
     offer: PointerOffer, ways: Ways, own: Sequence[Passage], brought: Brought
 ) -> Passage | None:
     """The passage that a pointer leads to, as the source gives it today, or why there is none.

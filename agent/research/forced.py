@@ -29,21 +29,21 @@ from rubricem.agent.reports.cited import NOT_CERTAIN
 from rubricem.agent.research.candidates import (
     asks_for,
     expects_words,
+    extract_by_source,
     is_always_told,
     may_tell,
     own_pages,
     speaks_of,
-    told_by,
 )
 from rubricem.agent.research.lookups import Finding, Lookups, SideBySide
 from rubricem.agent.research.plans import (
     Lookup,
     asks_one_thing,
     complete,
-    covered,
-    numbered,
+    is_covered,
     outline,
     read_plan,
+    render_plan,
 )
 from rubricem.agent.research.quoting import Inquiry, fuller
 from rubricem.agent.research.reading import (
@@ -143,7 +143,7 @@ async def call_chosen(run: Run, fit: Fitting, otherwise: str, slots: Slots) -> s
     if told not in run.text:
         await run.prompt(Stage.RESEARCH, _TOLD + told)
     grammar = call_grammar(fit.offers, "" if fit.due else otherwise)
-    written = await slots.weighed(run, TOOL_CALL, grammar)
+    written = await slots.write_by(run, TOOL_CALL, grammar)
     chosen = _CALL.match(written.text)
     name, arguments = (chosen[1], " ".join(chosen[2].split())) if chosen else ("", "")
     call = f"{name}{NAMED}{arguments}"
@@ -229,7 +229,7 @@ class ForcedDecoder:
             await self._slots.fill(
                 run, RUBRIC, lambda text: _own_items(text, about) or f"Answers: {alone}"
             )
-        plan = f"\n</rubric>\n<research_plan>\n{neutralise(numbered(steps))}"
+        plan = f"\n</rubric>\n<research_plan>\n{neutralise(render_plan(steps))}"
         await run.prompt(Stage.PLAN, f"{plan}\n</research_plan>\n</structured_plan>\n")
         run.lookups = Lookups(others=[s.text for s in thoughts if _rewords(s, alone)])
         self._follow(run)
@@ -245,7 +245,7 @@ class ForcedDecoder:
     def _question(self, run: Run, step: Lookup) -> str:
         """What a look-up asks; the only one of a plan asks what the person asked."""
         alone = neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
-        return alone if run.lookups.is_single() else run.lookups.resolved(step) or step.text
+        return alone if run.lookups.is_single() else run.lookups.resolve(step) or step.text
 
     def _own_question(self, run: Run, step: Lookup) -> str:
         """The same; what the model's own words brought is read for them."""
@@ -273,7 +273,7 @@ class ForcedDecoder:
         # Nothing is read out of it, and reading costs most.
         away = {s.id for s in found.sources if not self._speaks(run, s)}
         near = [s for s in found.sources if s.id not in away]
-        lookups.told = told_by(near, asked)
+        lookups.told = extract_by_source(near, asked)
         if not the_one([said for each in lookups.told.values() for said in each]):
             lookups.told = run.evidence.remembered.read(asked, near) or lookups.told
         if lookups.told:
@@ -423,7 +423,7 @@ class ForcedDecoder:
         await run.prompt(Stage.REVIEW, f"\n- {item}")
         found, left = run.lookups.found, run.lookups.open()
         asked = content_words(item)
-        near = [len(asked & content_words(run.lookups.resolved(s) or s.text)) for s in left]
+        near = [len(asked & content_words(run.lookups.resolve(s) or s.text)) for s in left]
         told = {n: len(asked & content_words(run.lookups.step(n).text)) for n in found}
         best = max(told, key=lambda n: told[n], default=None)
         # What no look-up found cannot be met; a small model would say that it is.
@@ -431,13 +431,13 @@ class ForcedDecoder:
             await run.prompt(Stage.REVIEW, " [missing]")
             return False
         compared = run.lookups.compare(run.evidence.alone(run.ask.question))
-        asks_both = covered(item, [run.ask.question, *SAYS, *_ANY])
+        asks_both = is_covered(item, [run.ask.question, *SAYS, *_ANY])
         if compared and (_COMPARES.match(item) or (asks_both and not told[best])):
             sides = dict.fromkeys(found[n].source for n in compared.of)
             await run.prompt(Stage.REVIEW, f" [met: {', '.join(sides)}]")
             return True
         known = [run.ask.question, *(step.text for step in run.lookups.steps if step.planned)]
-        if (told[best] or not left) and covered(item, [*known, *SAYS, *_ANY]):
+        if (told[best] or not left) and is_covered(item, [*known, *SAYS, *_ANY]):
             await run.prompt(Stage.REVIEW, f" [met: {found[best].source}]")
             return True
         ids = dict.fromkeys(f.source for f in found.values())
@@ -458,7 +458,7 @@ class ForcedDecoder:
             told = compared.note if plain else f"{compared.note} So it is {compared.answer}."
             await run.prompt(Stage.ANSWER, f"\n{neutralise(told)}")
         # What rests on another that was not found needs no word of its own.
-        asked = {s.number: neutralise(t) for s in lookups.open() if (t := lookups.resolved(s))}
+        asked = {s.number: neutralise(t) for s in lookups.open() if (t := lookups.resolve(s))}
         if run.ask.answer_format is not AnswerFormat.EXACT:
             with suppress(RunCut):  # a budget that ends leaves it as it is: as not certain
                 await self._reader.withdraw(run)
@@ -561,7 +561,7 @@ class ForcedDecoder:
                 except RunCut as cut:
                     ended = cut
             step = run.lookups.step(number)
-            asked = run.lookups.resolved(step) or ""
+            asked = run.lookups.resolve(step) or ""
             said = bool(claim) and Inquiry(asked).may_say(claim, finding.text, source)
             quote = quote or (fuller(claim, source) if said else "")
             if said and not quote:

@@ -120,7 +120,7 @@ class FreeDecoder:
         """Write a later turn; return its query, or None when it went on to review or answer."""
         if run.ask.branch and run.turn > run.ask.branch.turn:
             return None
-        spent = await self._spent(run)
+        spent = await self._is_spent(run)
         if run.turn > run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
@@ -133,7 +133,7 @@ class FreeDecoder:
         call = tool_call(await self._turn(run, Stage.RESEARCH, faults, may_return=may_return))
         return _action(run, call) if call and not spent else None
 
-    async def _spent(self, run: Run) -> bool:
+    async def _is_spent(self, run: Run) -> bool:
         """Whether nothing can be searched any more."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
         used_up = run.turn > run.ask.tool_calls
@@ -155,7 +155,7 @@ class FreeDecoder:
         elif (
             is_sent_back(document)
             and run.returns < run.ask.review_returns
-            and not await self._spent(run)
+            and not await self._is_spent(run)
         ):
             await run.prompt(Stage.RESEARCH, search_on(document))
             run.turn += 1
@@ -169,10 +169,10 @@ class FreeDecoder:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
         if run.branched:
             return
-        if not _answered(run):
+        if not _has_answer(run):
             await run.prompt(Stage.ANSWER, _ANSWER)
             await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
-        if not _answered(run):
+        if not _has_answer(run):
             run.end_early("the model never wrote an answer in its tags")
             await run.prompt(Stage.ANSWER, _BARE_ANSWER)
             written = await run.write(Stage.ANSWER, self._sampling_of(run), TurnEnd())
@@ -279,7 +279,7 @@ def _lacking(text: str, *tags: str) -> list[str]:
     return document.find_unpaired() + document.lacks(*tags)
 
 
-def _answered(run: Run) -> bool:
+def _has_answer(run: Run) -> bool:
     return bool(answer_text(parse(_last_turn(run))))
 
 

@@ -289,7 +289,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
     by = run.ended_by if run.cut_in else run.spending.out()
     if not by:
         began, beside = run.spending.seconds, CallsBeside(run.spending)
-        calls = JournaledCalls(run.journal, beside, beside.found)
+        calls = JournaledCalls(run.journal, beside, beside.note)
         try:
             run.verification, _ = await run.spending.limit_time(
                 run.verifier.verify(trajectory, calls, run.listener)

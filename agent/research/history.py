@@ -116,7 +116,7 @@ class History:
         self, words: str = "", tag: str = "", before: str | None = None, limit: int = 20
     ) -> list[PastRun]:
         """Runs with all these words and this tag, the newest first, those after `before`."""
-        where, values = _sought(words, tag)
+        where, values = _match_words(words, tag)
         if before is not None:
             where += " AND (asked, thread) < (SELECT asked, thread FROM runs WHERE thread = ?)"
             values.append(before)
@@ -144,7 +144,7 @@ class History:
 
     def count(self, words: str = "", tag: str = "") -> int:
         """How many runs such a search finds in all."""
-        where, values = _sought(words, tag)
+        where, values = _match_words(words, tag)
         found = self._read(f"SELECT count(*) FROM runs WHERE {where}", values)
         return int(found[0][0])
 
@@ -161,7 +161,7 @@ class History:
         asked = "SELECT thread FROM runs, json_each(earlier) WHERE value = ? ORDER BY asked"
         return [str(run) for (run,) in self._read(asked, [thread])]
 
-    def spent(self, since: datetime) -> Outlay:
+    def outlay_since(self, since: datetime) -> Outlay:
         """What the runs took together that were asked since then and have ended."""
         summed = "SELECT count(*), sum(tokens), sum(cost) FROM runs WHERE asked >= ?"
         runs, tokens, cost = self._read(summed, [since.timestamp() * 1e9])[0]
@@ -185,7 +185,7 @@ class History:
         After so many seconds it ends, and the next call goes on.
         """
         began, left = time.monotonic(), 0
-        with self._opened() as database:
+        with self._connect() as database:
             known = dict(database.execute("SELECT thread, state FROM runs"))
             found = self._store.states()
             changed = [thread for thread, state in found.items() if known.get(thread) != state]
@@ -237,22 +237,22 @@ class History:
         return thread, state, stamp, *map(storable, said), *spent
 
     def _read(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        with self._opened() as database:
+        with self._connect() as database:
             return database.execute(statement, values).fetchall()
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         try:
             try:
                 with writable(self._path):
-                    database = _opened(self._path)
+                    database = _open_database(self._path)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
                     raise
                 # It is derived: one that is damaged is made anew.
                 for path in self._path.parent.glob(f"{FILE_NAME}*"):
                     path.unlink(missing_ok=True)
-                database = _opened(self._path)
+                database = _open_database(self._path)
             with closing(database):
                 yield database
         except sqlite3.Error as error:
@@ -262,7 +262,7 @@ class History:
             ) from error
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     database = sqlite3.connect(path, timeout=30, isolation_level=None)
     try:
@@ -299,27 +299,27 @@ def _put(
         if before is not None:
             number, *texts = before
             forget = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
-            database.execute(forget, [number, _spaced(*texts)])
+            database.execute(forget, [number, _join_spaced(*texts)])
             database.execute("DELETE FROM runs WHERE number = ?", [number])
     for row in rows:
         places = ", ".join("?" * len(row))
         put = database.execute(f"INSERT INTO runs VALUES (NULL, {places})", row)
-        text = _spaced(row[3], row[4], row[5], row[7])
+        text = _join_spaced(row[3], row[4], row[5], row[7])
         database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", [put.lastrowid, text])
     database.execute("COMMIT")
 
 
-def _spaced(*texts: str) -> str:
+def _join_spaced(*texts: str) -> str:
     return _UNSPACED.sub(r" \1 ", "\n".join(texts))
 
 
-def _sought(words: str, tag: str) -> tuple[str, list[object]]:
+def _match_words(words: str, tag: str) -> tuple[str, list[object]]:
     """The condition, and its values. A word may go on, so that one is found while it is typed."""
     where, values = "1", list[object]()
     if tag:
         where += " AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ? COLLATE NOCASE)"
         values.append(tag)
-    phrases = [" ".join(_WORD.findall(_spaced(word))) for word in words.split()]
+    phrases = [" ".join(_WORD.findall(_join_spaced(word))) for word in words.split()]
     if sought := " ".join(f'"{p}"{"*" * (len(p) >= LEAST)}' for p in phrases if p):
         where += " AND number IN (SELECT rowid FROM words WHERE words MATCH ?)"
         values.append(sought)
@@ -339,7 +339,7 @@ class Dependents:
     learnt: tuple[str, ...]
     """ids of what the bank learnt of it, which stays"""
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """A sentence for each of the three."""
         said = []
         if self.conversations:
@@ -357,7 +357,7 @@ async def dependents(stores: "Stores", thread: str) -> Dependents:
     """What depends on a run; raises SettingsError where there is none of this name."""
     store = stores.runs
     store.request(thread)
-    conversations = ConversationStore(stores.data_dir).listed().conversations
+    conversations = ConversationStore(stores.data_dir).list_all().conversations
     named = tuple(
         each.title or one_line(store.question(each.runs[0]), LONGEST_NAME)
         for each in conversations

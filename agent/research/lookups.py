@@ -160,17 +160,17 @@ class Lookups:
         """Whether no more than one look-up is searched."""
         return len([step for step in self.steps if not step.compares]) == 1
 
-    def resolved(self, step: Lookup) -> str | None:
+    def resolve(self, step: Lookup) -> str | None:
         """The look-up with what it refers to in the place of its references; None: not known."""
         if any(number not in self.found for number in step.refers):
             return None
 
-        def known(reference: re.Match[str]) -> str:
+        def substitute(reference: re.Match[str]) -> str:
             # Of words that only look like one, as in `items[0]`, nothing is known.
             number = int(reference[1])
             return self.found[number].text if number in step.refers else reference[0]
 
-        return REFERENCE.sub(known, step.text)
+        return REFERENCE.sub(substitute, step.text)
 
     def open(self) -> list[Lookup]:
         """Those that no answer was found for; what compares is not among them."""
@@ -179,7 +179,7 @@ class Lookups:
     def next(self) -> Lookup | None:
         """The first that can be searched and was not."""
         can = (s for s in self.open() if s.number not in self.queries)
-        return next((s for s in can if self.resolved(s) is not None), None)
+        return next((s for s in can if self.resolve(s) is not None), None)
 
     def leaves(self) -> list[int]:
         """Numbers of those that no other rests on."""
@@ -286,7 +286,7 @@ class Lookups:
         """The look-ups as they were searched, and what was found; not those that compare."""
         past = []
         for step in self.steps:
-            if step.compares or (asked := self.resolved(step)) is None:
+            if step.compares or (asked := self.resolve(step)) is None:
                 continue
             found = self.found.get(step.number)
             past.append(
@@ -306,7 +306,7 @@ class Lookups:
         The question first where the look-up rests on no other, as it says the same in other words;
         and where it is the question, what of it the model put in other words.
         """
-        resolved = self.resolved(step) or step.text
+        resolved = self.resolve(step) or step.text
         asked = set(map(fold, self.queries.get(step.number, ())))
         named, whole = " ".join(subjects(resolved)), " ".join(question.split())
         queries = [named, whole] if step.refers else [whole, named]

@@ -91,7 +91,7 @@ def subjects(text: str) -> list[str]:
     return list(dict.fromkeys(named)) or list(dict.fromkeys(names(text)))
 
 
-def numbered(steps: Sequence[Lookup]) -> str:
+def render_plan(steps: Sequence[Lookup]) -> str:
     """The plan's text, as `read_plan` reads it."""
     return "\n".join(f"{step.number}. {step.text}" for step in steps)
 
@@ -100,12 +100,12 @@ def outline(steps: Sequence[Lookup]) -> str:
     """How the look-ups of a plan hang together, in a sentence."""
     searched = [step for step in steps if not step.compares]
     told = ["One look-up" if len(searched) == 1 else f"{len(searched)} look-ups"]
-    told += [f"[{s.number}] needs {_listed(s.refers)}" for s in searched if s.refers]
-    told += [f"{_listed(s.refers)} are compared" for s in steps if s.compares]
+    told += [f"[{s.number}] needs {_join_numbers(s.refers)}" for s in searched if s.refers]
+    told += [f"{_join_numbers(s.refers)} are compared" for s in steps if s.compares]
     return "; ".join(told) + "."
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     return " and ".join(f"[{number}]" for number in numbers)
 
 
@@ -122,7 +122,7 @@ def complete(steps: Sequence[Lookup], question: str) -> list[Lookup]:
         return _both(chain, sides, question)
     if _asks_how(question) and not any(step.refers for step in steps):
         return _parts(steps, question)
-    return _through_persons(_bridged(steps, question), question)
+    return _through_persons(_bridge_plan(steps, question), question)
 
 
 def _about(steps: Sequence[Lookup], question: str) -> list[Lookup]:
@@ -180,7 +180,7 @@ RELATIONS = (
 """what the look-ups of a chain ask that a question says in other words: "paternal grandfather\""""
 
 
-def covered(text: str, known: Sequence[str]) -> bool:
+def is_covered(text: str, known: Sequence[str]) -> bool:
     """Whether a text holds no word but those of others, in whatever form."""
     words = content_words(" ".join(known))
     return all(
@@ -199,7 +199,8 @@ def _parts(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     parts = [
         step
         for step in steps
-        if covered(step.text, [question]) and not covered(step.text, [named, "what do mean use"])
+        if is_covered(step.text, [question])
+        and not is_covered(step.text, [named, "what do mean use"])
     ]
     return parts if len(parts) > 1 else [Lookup(1, question)]
 
@@ -239,7 +240,7 @@ _MADE = re.compile(
 _SAME_WHAT = re.compile(r"\bsame (\w+)|\bshare (?:a|an|the) (?:same )?(\w+)", re.I)
 
 
-def _asked(words: str, *, bridged: bool) -> str | None:
+def _question_of(words: str, *, bridged: bool) -> str | None:
     """What is compared, as a question about `{}`; None where a question's words do not say."""
     if same := _SAME_WHAT.search(words):
         what = (same[1] or same[2]).casefold()
@@ -264,11 +265,13 @@ def _side_chain(steps: Sequence[Lookup], sides: Sides, question: str) -> list[st
     bridged = bool(_BRIDGED.search(words))
     if LIVED.search(words) and not bridged:
         return [f"When was {sides[0]} born?", f"When did {sides[0]} die?"]
-    asked = _asked(words, bridged=bridged)
+    asked = _question_of(words, bridged=bridged)
     if asked and not bridged:
         return [asked.format(sides[0])]
-    first = _named(sides[0])
-    roots = [s for s in steps if first.search(s.text) and not _named(sides[1]).search(s.text)]
+    first = _name_pattern(sides[0])
+    roots = [
+        s for s in steps if first.search(s.text) and not _name_pattern(sides[1]).search(s.text)
+    ]
     if not roots:
         return []
     if asked:
@@ -280,13 +283,13 @@ def _side_chain(steps: Sequence[Lookup], sides: Sides, question: str) -> list[st
     return [REFERENCE.sub(f"[{at}]", step.text) for at, step in enumerate(chain)]
 
 
-def _named(name: str) -> re.Pattern[str]:
+def _name_pattern(name: str) -> re.Pattern[str]:
     return re.compile(r"\W+".join(map(re.escape, phrase(name).split())) + r"\)?", re.I)
 
 
 def _both(chain: Sequence[str], sides: Sides, question: str) -> list[Lookup]:
     """The look-ups of one side, those of the other, and what they are compared by."""
-    size, first = len(chain), _named(sides[0])
+    size, first = len(chain), _name_pattern(sides[0])
     steps = []
     for at in range(2 * size):
         text = chain[at % size]
@@ -301,7 +304,7 @@ def _both(chain: Sequence[str], sides: Sides, question: str) -> list[Lookup]:
     of: tuple[int, ...] = (size, 2 * size)
     if LIVED.search(question):
         by, of = "the longer life", tuple(range(1, 2 * size + 1))
-    told = f"Compare {_listed(of)}: {by}"
+    told = f"Compare {_join_numbers(of)}: {by}"
     return [*steps, Lookup(2 * size + 1, told, of, compares=True)]
 
 
@@ -335,7 +338,7 @@ _CASES = tuple(map(re.compile, (
 """what is asked of somebody, which a small model puts as another thing: "Where did they live?\""""
 
 
-def _bridged(steps: Sequence[Lookup], question: str) -> list[Lookup]:
+def _bridge_plan(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     """The plan that goes through whom a question names by another thing, and asks what it asks.
 
     As it is where it does both, and where the question names nobody in this way, or several.
@@ -422,13 +425,13 @@ def _through_persons(steps: Sequence[Lookup], question: str) -> list[Lookup]:
     return new
 
 
-def carried(plan: Sequence[str], other: str, question: str) -> list[str]:
+def carry_over(plan: Sequence[str], other: str, question: str) -> list[str]:
     """A plan for `other` with the names of `question` in the place of its own.
 
     [] where the two questions differ in more than names and the words that bind them, where the
     plan has no place for one of the names, and where something of the other's would be left in it.
     """
-    theirs, own = _framed(other), _framed(question)
+    theirs, own = _find_frame(other), _find_frame(question)
     if theirs.frame != own.frame or not own.names or len(theirs.names) != len(own.names):
         return []
     swaps = dict(zip(theirs.names, own.names, strict=True))
@@ -445,7 +448,7 @@ def carried(plan: Sequence[str], other: str, question: str) -> list[str]:
     new = [either.sub(instead, text) for text in plan]
     left = content_words(" ".join(swaps)) - content_words(question)
     stray = any(left & content_words(text) for text in new)
-    covers = all(covered(REFERENCE.sub("", text), [question, RELATIONS]) for text in new)
+    covers = all(is_covered(REFERENCE.sub("", text), [question, RELATIONS]) for text in new)
     return new if covers and not stray and put == {*swaps} else []
 
 
@@ -464,13 +467,15 @@ def through_known(question: str, asked: Sequence[str]) -> list[str]:
     alike = [
         text
         for text in asked
-        if text.startswith("Who ") and stem.search(text) and covered(text, [person, *names(text)])
+        if text.startswith("Who ")
+        and stem.search(text)
+        and is_covered(text, [person, *names(text)])
     ]
     if not named or not alike:
         return []
     phrases = [f" {phrase(name)} " for name in named]
     of_it = [t for t in alike if all(each in f" {phrase(t)} " for each in phrases)]
-    first = next((text for text in of_it if covered(text, [person])), person)
+    first = next((text for text in of_it if is_covered(text, [person])), person)
     return [first, rest.replace(_THEM, "[1]")]
 
 
@@ -497,7 +502,7 @@ _SHORT = 3
 """letters at most of what binds the parts of names in whatever language"""
 
 
-def _framed(question: str) -> _Framed:
+def _find_frame(question: str) -> _Framed:
     """A question by its names, the two that it sets side by side or the one run of capitals."""
     text = " ".join(question.split())
     named = two_sides(text) or _run_of_capitals(text)

@@ -96,7 +96,7 @@ _SECTION = re.compile(
 _PARTS = re.compile(rf"{ENTRY.pattern}|(?={_SECTION.pattern})")
 
 
-def told_sentences(text: str) -> Iterator[str]:
+def quotable_sentences(text: str) -> Iterator[str]:
     """The sentences of a text, where short ones and those that lead to the next are part of it.
 
     A default is part of what it is the default of, which stands before it; a parameter begins anew,
@@ -116,14 +116,14 @@ def told_sentences(text: str) -> Iterator[str]:
         yield from filter(None, (last, held))
 
 
-def led_to(said: str, text: str) -> str:
+def with_lead(said: str, text: str) -> str:
     """A sentence after the beginning of the entry that it is in: whose parameter it is of.
 
     "The column says left_only" is what a parameter named `indicator` asks for.
     """
     for entry in ENTRY.split(f"\n{text}")[1:]:
         within = _SECTION.split(entry, maxsplit=1)[0]
-        told = [" ".join(each.split()) for each in told_sentences(within)]
+        told = [" ".join(each.split()) for each in quotable_sentences(within)]
         if said in told[1:]:
             joined = " " if said == told[1] else " ... "
             led = f"{told[0]}{joined}{said}"
@@ -175,7 +175,7 @@ def entries(text: str) -> list[Entry]:
         if end > at:
             held = "\n".join(lines[at:end]).strip("\n")
             heads = [lines[at][opened.end() :]] if opened else lines[at : at + terms]
-            found.append(Entry(frozenset(chain.from_iterable(map(_named_by, heads))), held))
+            found.append(Entry(frozenset(chain.from_iterable(map(_names_in, heads))), held))
         # What a description lists are entries, too.
         at += terms or 1
     return found
@@ -211,7 +211,7 @@ def _end_of_entry(lines: Sequence[str], at: int, terms: int) -> int:
     return end
 
 
-def _named_by(term: str) -> list[str]:
+def _names_in(term: str) -> list[str]:
     """What a term is the entry of: its options, or the names that it begins with."""
     term = term.strip()
     if options := OPTION.findall(term):
@@ -225,7 +225,7 @@ _AS_TYPED = re.compile(r"[`'\"](\w+)[`'\"=]|\b(\w+)=(?=\w)|\b([a-z]+[A-Z]\w+)")
 """a name as it is typed: between backticks or quotes, with a value, or in camel case"""
 
 
-def named_entries(source: Source, text: str) -> list[Entry]:
+def entries_named(source: Source, text: str) -> list[Entry]:
     """The entries of a source that a text names: by an option, or by a name as it is typed.
 
     On the page of a command those that the text names with the command ("git branch -d"), also by
@@ -241,8 +241,8 @@ def named_entries(source: Source, text: str) -> list[Entry]:
 
 
 def _in_lines(text: str) -> list[str]:
-    """The `told_sentences` of a text, each on one line."""
-    return [" ".join(said.split()) for said in told_sentences(text)]
+    """The `quotable_sentences` of a text, each on one line."""
+    return [" ".join(said.split()) for said in quotable_sentences(text)]
 
 
 def entry_around(said: str, text: str) -> str:
@@ -261,7 +261,7 @@ NEIGHBOURS = 60
 
 
 def with_neighbours(said: str, text: str) -> str:
-    """One of the `told_sentences` of a text with those beside it, of `NEIGHBOURS` words at most.
+    """A quotable sentence of a text with those beside it, of `NEIGHBOURS` words at most.
 
     On one line. The next one comes before the one before it, as it tells on. Within an entry
     those of it alone, behind its terms. No signature, which takes much room and tells little.
@@ -292,7 +292,7 @@ LONGEST_PIECE = 110
 
 
 def piece_around(said: str, text: str) -> str:
-    """What is read of a text for one of its `told_sentences`: its entry, or it and its neighbours.
+    """What is read of a text for a quotable sentence of it: its entry, or it and its neighbours.
 
     On one line.
     """
@@ -373,11 +373,11 @@ def in_context(said: str, source: Source) -> str:
     entry = " ".join(entry_around(said, source.text).split())
     whole = len(entry) <= MOST_TOGETHER and said in entry and bool(entries(source.text))
     told = entry if whole and entry != " ".join(source.text.split()) else ""
-    told = told or whole_list(led_to(said, source.text), source.text)
+    told = told or whole_list(with_lead(said, source.text), source.text)
     return neutralise(with_subject(told, source))
 
 
-def headed(source: Source) -> str:
+def heading_of(source: Source) -> str:
     """A source's title, and the heading that its text stands under where that says more."""
     heading = source.place.rpartition(" > ")[2]
     more = content_words(heading) - content_words(source.title)
@@ -492,7 +492,7 @@ def _leans(said: str) -> bool:
     return goes_on or bool(_LEANING.match(said)) or said.count(")") > said.count("(")
 
 
-def _entered(said: str) -> str:
+def _parameter_of(said: str) -> str:
     """The last parameter that an entry of a docstring is of; "" of what is no entry."""
     if not ENTRY.match(f"\n{said}"):
         return ""
@@ -531,7 +531,7 @@ class Inquiry:
         named = {name for name in library.values() if stands(name, text)}
         return [s for s in sources if not named or library.get(s.id, "") in {"", *named}]
 
-    def shared(self, texts: Sequence[str]) -> list[float]:
+    def shares_of(self, texts: Sequence[str]) -> list[float]:
         """How many of the words of question and expectation each of some texts has, 0 to 1.
 
         A word weighs by how few of the texts have it, one that is expected alone half of that.
@@ -551,12 +551,12 @@ class Inquiry:
         """What an answer says that its question does not."""
         return self._words(text) - content_words(f"{self.question} {_ANSWERING}")
 
-    def stated_by(self, source: Source, text: str) -> bool:
+    def is_stated_by(self, source: Source, text: str) -> bool:
         """Whether a source holds what an answer says beside the question, and every name of it.
 
         A person asks for "which commit broke my program" where the manual has no word of programs.
         """
-        there, new = f"{headed(source)}\n{source.text}", self.new_words(text)
+        there, new = f"{heading_of(source)}\n{source.text}", self.new_words(text)
         stand = all(stands(w, there) or stands(w, self.question) for w in _exact_words(text))
         stand = stand and options_stand(text, there, self.question)
         # To drop duplicates `drop_duplicates` says something, though no word of it is new.
@@ -579,7 +579,7 @@ class Inquiry:
         worth = [sum(weight[w] for w in words) - LATER * at for at, words in enumerate(held)]
         return ranked[worth.index(max(worth))]
 
-    def hoped(self, source: Source, said: str) -> float:
+    def share_expected(self, source: Source, said: str) -> float:
         """Share of what was expected, beside the question's words, in a sentence, 0 to 1.
 
         None of it counts in a source that does not speak of what is asked.
@@ -607,7 +607,7 @@ class Inquiry:
         begins = begins or bool(re.search(r"(?:^|> )NAME$", source.place))
         if not begins or not _ASKS_MEANS.search(self.question):
             return ""
-        return next(told_sentences(source.text), "")
+        return next(quotable_sentences(source.text), "")
 
     def _may_name(self, source: Source, said: str) -> bool:
         """Whether a sentence or its page names another thing, where a question asks which it is.
@@ -643,12 +643,12 @@ class Inquiry:
         tells = self._may_explain(source, said) and self._may_name(source, said)
         return tells and self.may_count(said) and self._may_show(said)
 
-    def known_of(self, source: Source, said: str) -> float:
+    def prior_of(self, source: Source, said: str) -> float:
         """What code knows of whether a sentence answers, to be added to what the model says of it.
 
         Of a sentence that `may_answer`: where a name is asked for it has one.
         """
-        known = EXPECTED * self.hoped(source, said) - LEANING * _leans(said)
+        known = EXPECTED * self.share_expected(source, said) - LEANING * _leans(said)
         known += ENTERED * self.is_entry(said) + FORESEEN * self._foreseen(source)
         known += MEANS * (said == self.summary(source))
         return known + NAMING * bool(_NAMED_KIND.match(self._clause))
@@ -700,7 +700,7 @@ class Inquiry:
         """Whether a text is the entry of what a question sets to a value, or asks what it does."""
         if asked := _WHAT_DOES.fullmatch(self.question):
             return said.casefold().split()[:1] == [asked[1].casefold()]
-        return _entered(said) in _SET.findall(self.question)
+        return _parameter_of(said) in _SET.findall(self.question)
 
     def default_in(self, source: Source) -> str:
         """The words of a source on the default of the one parameter that is asked for.
@@ -720,8 +720,10 @@ class Inquiry:
             return head if of_it and len(worded) == 1 else ""
         told = dict.fromkeys(_GIVEN.findall(head), head)
         for entry in ENTRY.split(f"\n{source.text}")[1:]:
-            said = (s for s in told_sentences(entry) if DEFAULT.search(s) and not _NONE.search(s))
-            if (text := next(said, "")) and (name := _entered(entry)):
+            said = (
+                s for s in quotable_sentences(entry) if DEFAULT.search(s) and not _NONE.search(s)
+            )
+            if (text := next(said, "")) and (name := _parameter_of(entry)):
                 told[name] = text
         meant = [name for name in told if name.casefold() in asked]
         # `num`, where the number of samples is asked for.

@@ -31,14 +31,14 @@ from rubricem.agent.research.quoting import (
     REPEATED,
     WHOLE,
     Inquiry,
+    entries_named,
     excerpts,
-    headed,
+    heading_of,
     holds,
     in_context,
     is_made_up,
-    named_entries,
     piece_around,
-    told_sentences,
+    quotable_sentences,
     with_neighbours,
 )
 from rubricem.agent.research.run import Run
@@ -139,9 +139,9 @@ class Slots:
 
     async def choose(self, run: Run, slot: Slot, texts: Sequence[str]) -> str:
         """One of a few texts; the longest prefix that was written where it was cut."""
-        return (await self.weighed(run, slot, any_of(texts))).text
+        return (await self.write_by(run, slot, any_of(texts))).text
 
-    async def weighed(self, run: Run, slot: Slot, grammar: str) -> Completion:
+    async def write_by(self, run: Run, slot: Slot, grammar: str) -> Completion:
         """What the model writes by a grammar; the transcript is as it was."""
         sampling = replace(slot.sampling, max_tokens=slot.cap, grammar=grammar)
         written = await run.write(slot.stage, sampling, live=False, slot=slot.name)
@@ -266,7 +266,7 @@ def _entries(
         (source, entry.told)
         for text in (expected, f"{expected}\n{drafted}")
         for source in sources
-        for entry in named_entries(source, text)
+        for entry in entries_named(source, text)
     ]
     return [*dict.fromkeys(told)]
 
@@ -304,9 +304,9 @@ class AnswerReader:
         self, run: Run, sources: Sequence[Source], inquiry: Inquiry
     ) -> list[tuple[Source, str]]:
         """The sentences of the sources and where they stand, best first; [] with no embedder."""
-        return [told[:2] for told in await self._ranked(run, sources, inquiry)]
+        return [told[:2] for told in await self._rank(run, sources, inquiry)]
 
-    async def _ranked(
+    async def _rank(
         self, run: Run, sources: Sequence[Source], inquiry: Inquiry
     ) -> list[tuple[Source, str, float]]:
         """The same, each with its mean cosine to the question and to what was expected.
@@ -316,13 +316,13 @@ class AnswerReader:
         key = (inquiry.question, inquiry.guess, *(source.id for source in sources))
         if (ranked := run.lookups.ranked.get(key)) is not None:
             return ranked
-        told = [(s, said) for s in sources for said in told_sentences(s.text) if not bids(said)]
+        told = [(s, said) for s in sources for said in quotable_sentences(s.text) if not bids(said)]
         if self._embedder is None or not told:
             return []
-        texts = [f"{headed(source)}: {said}" for source, said in told]
+        texts = [f"{heading_of(source)}: {said}" for source, said in told]
         hoped = [inquiry.question, f"{inquiry.question} {inquiry.guess}"]
         order = await asyncio.to_thread(by_meaning, self._embedder, hoped, texts)
-        shared = inquiry.shared([said for _, said in told])
+        shared = inquiry.shares_of([said for _, said in told])
         first = {source.id: FOUND_FIRST / at for at, source in enumerate(sources, start=1)}
         for source in sources:
             first[source.id] += OF_NAMED * names_page(inquiry.question, source.title)
@@ -339,7 +339,7 @@ class AnswerReader:
         In the sources' own words, each with its neighbours; [] where no words are asked for.
         """
         lookups, step = run.lookups, run.lookups.step(number)
-        asked = lookups.resolved(step) or ""
+        asked = lookups.resolve(step) or ""
         inquiry = Inquiry(asked, lookups.guesses.get(number, ""))
         found, quotes = lookups.found.get(number), list[tuple[Source, str]]()
         told = found and found.text == neutralise(inquiry.default_in(run.sources[found.source]))
@@ -355,7 +355,7 @@ class AnswerReader:
                 shown = f"{shown} {quotes[-1][1]}"
         none = BESIDE_NONE if lookups.is_single() else BESIDE_SOME
         most = len(quotes) + (BESIDE_ANSWER if found else none)
-        ranked = await self._ranked(run, about, inquiry)
+        ranked = await self._rank(run, about, inquiry)
         least = max(LEAST_NEAR, NEAR * max((near for _, _, near in ranked), default=0.0))
         for source, said in ((source, said) for source, said, near in ranked if near >= least):
             tells = inquiry.may_answer(source, said) and not inquiry.only_signature(said)
@@ -376,7 +376,7 @@ class AnswerReader:
         if sure and (whole := the_one(offered)):
             await run.prompt(Stage.RESEARCH, whole)
             return Finding(whole.strip(), next(iter(fit)))
-        text = await self._found_of(run, offered, sure=sure)
+        text = await self._choose(run, offered, sure=sure)
         source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
         if not source:
             return None
@@ -442,7 +442,7 @@ class AnswerReader:
         sight a small model says it again. `again`: it said that none of them answers.
         """
         passages = [
-            f"[{at}] {headed(source)}\n" + "\n...\n".join(pieces)
+            f"[{at}] {heading_of(source)}\n" + "\n...\n".join(pieces)
             for at, (source, pieces) in enumerate(told, start=1)
         ]
         shown = neutralise("\n\n".join([*passages, f"Question: {question}"]))
@@ -475,8 +475,8 @@ class AnswerReader:
             return None
         found = not _is_not_found(drafted) and inquiry.may_count(drafted)
         found = found and not inquiry.only_signature(drafted)
-        standing = [s for s in about if found and inquiry.stated_by(s, drafted)]
-        read = "\n".join(f"{headed(s)}\n{s.text}" for s in about)
+        standing = [s for s in about if found and inquiry.is_stated_by(s, drafted)]
+        read = "\n".join(f"{heading_of(s)}\n{s.text}" for s in about)
         if not standing or is_made_up(drafted, read):
             if missing := [name for name in dotted_names(drafted) if not stands(name, read)]:
                 run.lookups.named.setdefault(run.lookups.at, missing[0])
@@ -486,9 +486,8 @@ class AnswerReader:
             source, basis = inquiry.basis(ranked, drafted)
             if contradiction(drafted, basis):
                 return None  # a false premise is said again over what denies it
-        passage = (
-            f"Passage: {headed(source)}\n{part_about(source.text, DRAFTED_WORDS, basis or drafted)}"
-        )
+        part = part_about(source.text, DRAFTED_WORDS, basis or drafted)
+        passage = f"Passage: {heading_of(source)}\n{part}"
         told = f"{passage}\n\nQuestion: {inquiry.question}\nAnswer: {drafted}"
         messages = [
             Message("system", template("draft_check")),
@@ -502,7 +501,7 @@ class AnswerReader:
             least = UNSURE if inquiry.repeats(drafted, basis) else BORNE_OUT
             borne_out = run.lookups.weigh(finding, chance, inquiry.question) >= least
             # One that is doubted already is held against it last, if it is to be shown.
-            held = await self._held(run, Pair(drafted, source)) if borne_out else SUPPORTED
+            held = await self._support(run, Pair(drafted, source)) if borne_out else SUPPORTED
             if again or not borne_out or held < HELD or inquiry.is_aside(drafted):
                 if basis:  # a reader may see in it what the model doubts: it can be the nearest
                     known = run.lookups.likely.setdefault(run.lookups.at, {})
@@ -522,14 +521,14 @@ class AnswerReader:
         for number, finding in run.lookups.unsure().items():
             known = number in run.lookups.settled or not finding.worded
             pair = Pair(finding.text, statements_of(run.sources[finding.source]))
-            if known or await self._held(run, pair) >= SUPPORTED:
+            if known or await self._support(run, pair) >= SUPPORTED:
                 continue
             _, chance = run.lookups.doubted.pop(number)
             for instead in finding.more:
                 run.lookups.doubt(instead, chance)
 
     @staticmethod
-    async def _held(run: Run, pair: Pair) -> float:
+    async def _support(run: Run, pair: Pair) -> float:
         """How likely the verifier holds a draft for what its source says, 0 to 1."""
 
         async def ask(messages: Sequence[Message]) -> float:
@@ -567,7 +566,7 @@ class AnswerReader:
             if bare or any(text == other.text for other in chances):
                 continue
             own = await self._chance(run, source, said, inquiry.question)
-            chance = own + inquiry.known_of(source, said)
+            chance = own + inquiry.prior_of(source, said)
             if drafted and own < SURE:  # what was expected is no evidence
                 chance = min(chance, SURE_ALONE)
             chances[Finding(text, source.id, quoted=True)] = chance
@@ -616,18 +615,18 @@ class AnswerReader:
         nearest: Sequence[tuple[Source, str]], inquiry: Inquiry
     ) -> list[tuple[Source, str]]:
         """The two of them that have most of what was expected, if any has much."""
-        hoped = {told: inquiry.hoped(*told) for told in nearest}
+        hoped = {told: inquiry.share_expected(*told) for told in nearest}
         most = sorted((told for told in nearest if hoped[told] >= WHOLE), key=lambda t: -hoped[t])
         return most[:2]
 
-    async def _found_of(self, run: Run, offered: Sequence[str], *, sure: bool) -> str:
+    async def _choose(self, run: Run, offered: Sequence[str], *, sure: bool) -> str:
         """What of these the model takes for the answer; "" if it finds none."""
         if not offered:
             return ""
         others = [] if sure else [f" {NOT_FOUND}"]
-        written = await self._slots.weighed(run, READING, any_of([*offered, *others]))
+        written = await self._slots.write_by(run, READING, any_of([*offered, *others]))
         if written.text.strip() == NOT_FOUND:
-            instead = await self._slots.weighed(run, READING, any_of(offered))
+            instead = await self._slots.write_by(run, READING, any_of(offered))
             if written.logprobs and instead.logprobs:
                 # Where there is more to read "not found" may be said more easily.
                 doubt = 0 if run.lookups.begun else DOUBT
@@ -665,13 +664,13 @@ class AnswerReader:
             least = max(LEAST_TOLD, TOLD * len(beside))
             for said in sentences(source.text):
                 words = content_words(said, language)
-                near = len(beside & words) >= least or inquiry.hoped(source, said) > 0.5
+                near = len(beside & words) >= least or inquiry.share_expected(source, said) > 0.5
                 if near and not inquiry.only_signature(said):
                     text = _cut_quote(said)
                     offered.setdefault(f" {beginning(text, LEAD)}", (text, source.id))
         if not offered:
             return None
-        lead = (await self._slots.weighed(run, READING, any_of(list(offered)))).text
+        lead = (await self._slots.write_by(run, READING, any_of(list(offered)))).text
         if lead not in offered:
             return None
         text, identifier = offered[lead]
@@ -681,8 +680,8 @@ class AnswerReader:
     async def quote(self, run: Run, number: int, finding: Finding) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""
         source = run.sources[finding.source]
-        asked = run.lookups.resolved(run.lookups.step(number)) or ""
-        told = [" ".join(said.split()) for said in told_sentences(source.text)]
+        asked = run.lookups.resolve(run.lookups.step(number)) or ""
+        told = [" ".join(said.split()) for said in quotable_sentences(source.text)]
         holding = [said for said in told if finding.text in neutralise(said)]
         said = ""
         if holding and finding.quoted:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rubricem.agent.research.episodes import episode_of, plan_for, supported
+from rubricem.agent.research.episodes import claims_by_source, episode_of, plan_for
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.agent.transcript.words import fold
@@ -174,9 +174,9 @@ class BankRecaller:
         similar = [match.reflection for match in found.similar]
         items = (*_items(found), *(match.recollection for match in led.matches))
         block = reference_block(found.own, similar, self._characters)
-        return Recall(items, block, (*led.matches, *await self._formed(question, led)))
+        return Recall(items, block, (*led.matches, *await self._plan_to_follow(question, led)))
 
-    async def _formed(self, question: str, led: RecalledEpisodes) -> Sequence[EpisodeMatch]:
+    async def _plan_to_follow(self, question: str, led: RecalledEpisodes) -> Sequence[EpisodeMatch]:
         """The episode of another question whose plan is followed, where there is one to follow.
 
         It is told of with the run where that has followed it.
@@ -225,7 +225,7 @@ _OF_SOURCES = ("pointer", "reading")
 
 def _uses(run: Trajectory) -> list[ItemUse]:
     """What came of the episodes of an ended run, by item and use."""
-    cited, answered = supported(run), run.status is Status.FINISHED
+    cited, answered = claims_by_source(run), run.status is Status.FINISHED
     uses: dict[tuple[str, str], list[Contribution]] = {}
     for told in run.contributions:
         uses.setdefault((told.item, told.use), []).append(told)
@@ -257,13 +257,13 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
         + _cut(" ".join(_guidance(reflection.question).split()), characters // 8)
         for reflection in shown
     ]
-    left = characters - len(_recalled_block([f"{head}\n" for head in heads]))
+    left = characters - len(_render_block([f"{head}\n" for head in heads]))
     parts = []
     for place, (head, reflection) in enumerate(zip(heads, shown, strict=True)):
         lessons = _lessons(reflection, left // (len(shown) - place))
         left -= len(lessons)
         parts.append(f"{head}\n{lessons}")
-    return _recalled_block(parts)
+    return _render_block(parts)
 
 
 def _items(found: RecalledReflections) -> tuple[Recollection, ...]:
@@ -281,7 +281,7 @@ def _items(found: RecalledReflections) -> tuple[Recollection, ...]:
     )
 
 
-def _recalled_block(parts: Sequence[str]) -> str:
+def _render_block(parts: Sequence[str]) -> str:
     body = "\n\n".join([_HEAD, *parts])
     return f"<reference_examples>\n{body}\n</reference_examples>\n\n"
 
@@ -317,7 +317,7 @@ STRAY = "A takeaway names nothing of the run that it rests on."
 StageScores = Mapping[Stage, float | None]
 
 
-def founded(takeaways: str, run: Trajectory) -> tuple[str, tuple[Basis, ...], str]:
+def read_foundations(takeaways: str, run: Trajectory) -> tuple[str, tuple[Basis, ...], str]:
     """The lessons without what they rest on, that of each, and the fault of one without any.
 
     A lesson ends with a stage, the id of a source or a query of the run, in square brackets. They
@@ -338,7 +338,7 @@ def founded(takeaways: str, run: Trajectory) -> tuple[str, tuple[Basis, ...], st
 
 def basis_in(run: Trajectory, named: str) -> Basis | None:
     """The first thing named that there is in a run; of several they stand between commas."""
-    cited = {fold(source.query) for source in _cited(run)}
+    cited = {fold(source.query) for source in _supporting_sources(run)}
     asked = {*(use.asked for use in run.searched), *(fold(s.query) for s in run.sources)}
     sources = {source.id.casefold(): source for source in run.sources}
     for each in (named, *re.split(r"[,;]", named)):
@@ -352,7 +352,7 @@ def basis_in(run: Trajectory, named: str) -> Basis | None:
     return None
 
 
-def held_up(item: Reflection, run: Trajectory, scores: StageScores) -> ItemUse | None:
+def count_held(item: Reflection, run: Trajectory, scores: StageScores) -> ItemUse | None:
     """How many of a reflection's lessons hold of a later run on its question; None: untold.
 
     One on a source holds where a supported claim rests on the same text again, one on a query where
@@ -371,18 +371,18 @@ def held_up(item: Reflection, run: Trajectory, scores: StageScores) -> ItemUse |
 def _holds(basis: Basis, run: Trajectory, before: StageScores, now: StageScores) -> bool | None:
     """None where it was not put to the test: the query was not made, the stage not scored."""
     if basis.kind == "source":
-        return any(digest_of(source.text) == basis.mark for source in _cited(run))
+        return any(digest_of(source.text) == basis.mark for source in _supporting_sources(run))
     if basis.kind == "query":
-        hit = any(fold(source.query) == basis.name for source in _cited(run))
+        hit = any(fold(source.query) == basis.name for source in _supporting_sources(run))
         asked = any(use.asked == basis.name for use in run.searched)
         return hit == (basis.mark == "hit") if asked or hit else None
     was, score = before.get(Stage(basis.name)), now.get(Stage(basis.name))
     return None if was is None or score is None else score >= was
 
 
-def _cited(run: Trajectory) -> Iterable[Source]:
+def _supporting_sources(run: Trajectory) -> Iterable[Source]:
     """The sources that supported claims rest on."""
-    held = supported(run)
+    held = claims_by_source(run)
     return [source for source in run.sources if source.id in held]
 
 
@@ -397,5 +397,5 @@ async def own_lessons(bank: RubricBank, run: Trajectory, scores: StageScores) ->
     """Of each reflection on its own question that a run was given, what of it held up."""
     own = [item.id for item in run.recollections if item.own and item.kind == "reflection"]
     found = [await bank.item(identifier) for identifier in own]
-    told = [held_up(item.reflection, run, scores) for item in found if item is not None]
+    told = [count_held(item.reflection, run, scores) for item in found if item is not None]
     return [use for use in told if use is not None]

@@ -208,7 +208,7 @@ class Researcher:
         `earlier`: the earlier runs of its conversation.
         """
         ask = replace(self.template, question=check_question(question), answer_format=answer_format)
-        ask = replace(_limited(ask, limits), earlier=tuple(earlier))
+        ask = replace(_limit(ask, limits), earlier=tuple(earlier))
         thread = new_thread()
         await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         await self._start(thread, ask, ignore)
@@ -330,7 +330,7 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 
-def _limited(ask: Ask, limits: ResearchLimits) -> Ask:
+def _limit(ask: Ask, limits: ResearchLimits) -> Ask:
     """The question under these limits; raises SettingsError if one of them is invalid."""
     try:
         given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}

@@ -151,7 +151,7 @@ class Evidence:
                 self.sources[identifier] = self.background.by_id[identifier]
         return self._sources(ids)
 
-    def known(self, tool: str, asked: str) -> Found | None:
+    def find_earlier(self, tool: str, asked: str) -> Found | None:
         """What the same request found earlier in the run or its conversation; None: it is new."""
         call = (tool, fold(asked))
         ids = self.answered.get(call, self.background.answered.get(call))
@@ -207,14 +207,14 @@ class Evidence:
             self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
         return self.sources[identifier]
 
-    def chosen(self, found: Sequence[Passage], limit: int) -> list[Passage]:
+    def choose(self, found: Sequence[Passage], limit: int) -> list[Passage]:
         """At most `limit` passages not shown yet, the first first; if all were shown, the first."""
         numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
         unseen = [p for identifier, p in numbers if identifier not in self.sources]
         return unseen[:limit] or list(found[:limit])
 
 
-def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
+def keep_named(query: str, found: Sequence[Passage]) -> list[Passage]:
     """If the query names the first one's title, those with that title: reading takes seconds."""
     name = found[0].title if found else ""
     if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
@@ -242,7 +242,7 @@ class CallsBeside:
         self._in_flight += 1
         try:
             reply = await make()
-            self.found(reply)
+            self.note(reply)
         except RubricemError as error:
             self._count(usage_of_error(error))
             raise
@@ -250,7 +250,7 @@ class CallsBeside:
             self._in_flight -= 1
         return reply
 
-    def found(self, reply: Reply) -> None:
+    def note(self, reply: Reply) -> None:
         self._count(Usage.model_validate(reply.get("usage") or NO_USAGE))
 
     def _count(self, usage: Usage) -> None:
@@ -572,7 +572,7 @@ class Run:
             if asked is not None and isinstance(asked, EpisodeRecaller):
                 met = await asked.meet(query, question)
             brought = await remembered.search(ways, query, met)
-            shown, alone = (self._shown(query, p) for p in (brought.passages, brought.own))
+            shown, alone = (self._choose_shown(query, p) for p in (brought.passages, brought.own))
             if self.decoding is Decoding.FORCED and asks_for(query) != "words":
                 # They are numbered as before, but not read again.
                 shown += [p for p in brought.passed if p not in shown][:limit]
@@ -604,21 +604,21 @@ class Run:
 
         return search
 
-    def _shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
+    def _choose_shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
         """The found passages that are shown to the model."""
         limit = self._limit(query)
-        unseen = self.evidence.chosen(found, limit)
+        unseen = self.evidence.choose(found, limit)
         if self.decoding is not Decoding.FORCED:
             return unseen
         # A look-up is read in the page that it names, even if an earlier look-up was, too.
-        named = named_alone(query, found[:limit])
+        named = keep_named(query, found[:limit])
         first = not self.lookups.read.get(self.lookups.at)
         if first and len(named) < len(found[:limit]):
             return named
         if first and expects_words(query):
             # Passages that an earlier look-up showed may answer this one, but are not read again.
             unseen = [p for p in found if p in found[:limit] or p in unseen]
-        return named_alone(query, unseen)
+        return keep_named(query, unseen)
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
         """Call a tool and number its passages; the same call is not made twice.
@@ -626,13 +626,13 @@ class Run:
         A failure while `doing` so becomes a result with the reason; `failed` is stored with it.
         """
         asked_here = len(self.evidence.answered)
-        if (known := self.evidence.known(tool, asked)) is not None:
+        if (known := self.evidence.find_earlier(tool, asked)) is not None:
             if len(self.evidence.answered) > asked_here:
                 count = f"{len(known.sources)} passage{'' if len(known.sources) == 1 else 's'}"
                 self.listener(SourceProgress(f"found before in this thread: {asked} ({count})"))
             return known
 
-        async def tried() -> Reply:
+        async def try_call() -> Reply:
             try:
                 with boundary(SourceError, doing):
                     return await call()
@@ -642,7 +642,7 @@ class Run:
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, tried)
+        reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
         self._spend(tool, reply.get("took", 0.0))
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))

@@ -193,10 +193,12 @@ async def settle(
     tell(f"source: {said}")
     taken = {AUTO: WEB if found else PYTHON}
 
-    def named(names: Sequence[str]) -> list[str]:
+    def resolve_names(names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(taken.get(name, name) for name in names))
 
-    return setup.searching(named(setup.sources.names), named(setup.choices["source"]))
+    return setup.searching(
+        resolve_names(setup.sources.names), resolve_names(setup.choices["source"])
+    )
 
 
 def reserve(

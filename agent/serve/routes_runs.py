@@ -192,7 +192,7 @@ class _Runs:
         """What depends on a run, to be read before it is deleted."""
         await self.desk.check_run(run)
         found = await dependents(self.desk.setup.stores, run)
-        return {**asdict(found), "said": found.told()}
+        return {**asdict(found), "said": found.describe()}
 
     async def delete(self, run: str) -> Response:
         """Delete a run permanently. Refused (409) while it is in progress."""
@@ -341,7 +341,7 @@ UNFINISHED, UNREADABLE, ELSEWHERE = "unfinished", "unreadable", "elsewhere"
 
 def conversations(desk: RunDesk) -> dict[str, str]:
     """The conversation of each run that has one; reads files."""
-    found = desk.conversations.listed().conversations
+    found = desk.conversations.list_all().conversations
     return {run: each.id for each in found for run in each.own_runs}
 
 
@@ -456,7 +456,7 @@ class _Conversations:
     desk: RunDesk
 
     def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
-        listing = self.desk.conversations.listed()
+        listing = self.desk.conversations.list_all()
         told = [self._describe(each) for each in listing.conversations[:limit]]
         return {"threads": told, "problems": listing.problems}
 

@@ -57,7 +57,7 @@ class UserBudget(Value):
         """
         history = History(RunStore(settings.data_dir))
         history.follow()
-        spent = history.spent(datetime.now(UTC) - DAY)
+        spent = history.outlay_since(datetime.now(UTC) - DAY)
         left: dict[str, float | None] = {
             "max_cost": _less(self.day_cost, spent.cost + sum(each.cost for each in live)),
             "max_total_tokens": _less(

@@ -243,7 +243,7 @@ def of_question(each: str) -> None:
     part_about(each, 60, each[:200])
     for asked in TOLD:
         candidates.candidates(each[:4000], candidates.asks_for(asked), asked)
-        candidates.told(each, asked)
+        candidates.extract_answers(each, asked)
 
 
 def of_turn(each: str) -> None:

@@ -45,7 +45,7 @@ def test_lines_are_questions_of_one_thread(documents: Path, data: Path):
     assert "[1] It never evicts\n    supported" in second
     assert "S1: lru_cache" in second and "[1]  S1  lru_cache" in second
     assert any("an unbounded cache [S1]." in message for message in asked)
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     assert len(thread.runs) == 2
     assert RunStore(data).load(thread.runs[1]).earlier == thread.runs[:1]
 
@@ -64,7 +64,7 @@ def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data: Path):
 def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data: Path):
     with ScriptedServer(turns) as server:
         chat(server, documents, QUESTION)
-        (thread,) = ConversationStore(data).listed().conversations
+        (thread,) = ConversationStore(data).list_all().conversations
         done = chat(server, documents, FOLLOW_UP, "/sources", resume=thread.id)
         asked = [each.body["messages"][1]["content"] for each in server.requests]
     assert "1  What does lru_cache" in done.stdout
@@ -79,7 +79,7 @@ def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(documents
     with ScriptedServer(failing) as server:
         done = chat(server, documents, QUESTION, code=1)
         assert "error: " in done.stderr and "/resume" in done.stderr
-        (thread,) = ConversationStore(data).listed().conversations
+        (thread,) = ConversationStore(data).list_all().conversations
         assert RunStore(data).load(thread.runs[0]).status == "failed"
         # The status is 1, since one of the lines failed.
         done = chat(server, documents, "/resume", "/resume", resume=thread.id, code=1)
@@ -184,7 +184,7 @@ def test_another_model_and_another_folder_answer_from_the_next_question_on(
     assert "error: " in done.stderr and "nowhere" in done.stderr
     assert asked == ["first"] * 3 + ["another"] * 3
     assert "In 3.12" in done.stdout.rpartition(FOLLOW_UP)[2]
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     kept = [RunStore(data).request(run)["choices"] for run in thread.runs]
     assert [(each["model"], each["source"]) for each in kept] == [
         ("first", [str(documents)]),
@@ -199,7 +199,7 @@ def test_a_thread_is_shared_as_one_page(
     with ScriptedServer(turns) as server:
         lines = (QUESTION, FOLLOW_UP, "/rename Caches", "/share", "/share thread.md")
         done = chat(server, documents, *lines, code=1)
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     shared = (documents / f"rubricem-{thread.id}.html").read_text()
     assert '<h1 dir="auto">Caches</h1>' in shared and shared.count("<article") == 2
     assert "error: 'thread.md' is no page." in done.stderr
@@ -221,7 +221,7 @@ def test_reports_are_exported_under_the_name_of_their_run(
         done = chat(server, documents, *lines, more=("--quiet",), code=1)
     assert done.stderr.startswith("error: 'x.exe' names no format")
     assert "error: There is no terminal to copy with." in done.stderr
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     kept = json.loads((documents / f"rubricem-{thread.runs[0]}.json").read_text())
     assert kept["question"] == QUESTION
     assert "unbounded cache" in (documents / "report.md").read_text()
@@ -248,7 +248,7 @@ def test_going_on_where_there_is_no_thread_says_so(documents: Path, data: Path):
 def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Path, data: Path):
     with ScriptedServer(turns) as server:
         chat(server, documents, QUESTION, FOLLOW_UP)
-        (thread,) = ConversationStore(data).listed().conversations
+        (thread,) = ConversationStore(data).list_all().conversations
         (data / "runs" / thread.runs[0] / "trajectory.json").write_text("{")
         done = chat(server, documents, "/cite 1", resume=thread.id)
     assert "(unreadable)" in done.stdout and "cannot be read" in done.stderr
@@ -261,6 +261,6 @@ def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data: Path):
 
     with ScriptedServer(failing) as server:
         chat(server, documents, QUESTION, FOLLOW_UP, code=1)
-        (thread,) = ConversationStore(data).listed().conversations
+        (thread,) = ConversationStore(data).list_all().conversations
         report = json.loads(rubricem("ask", "--resume", thread.runs[1], "--json").stdout)
     assert report["answer"] == "It never evicts [1] there either."

@@ -59,7 +59,7 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.expect("Ending with what was found", "Ended early", "/resume", "3>")
         chat.enter("/sources")
         chat.expect("S1")
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     assert RunStore(data).load(thread.runs[1]).status == "partial"
 
 
@@ -78,7 +78,7 @@ def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(documents
         server._script = terminal.turns
         chat.enter("/resume")
         chat.expect("there either.")
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     assert RunStore(data).load(thread.runs[1]).status == "finished"
 
 
@@ -150,6 +150,6 @@ def test_what_a_page_says_cannot_act_on_the_terminal(documents: Path, data: Path
         chat.enter("/cite 1")
         chat.expect("red.")
     assert b"owned" not in chat._raw
-    (thread,) = ConversationStore(data).listed().conversations
+    (thread,) = ConversationStore(data).list_all().conversations
     folder = RunStore(data).folder / thread.runs[0]
     assert "owned" in json.loads((folder / "trajectory.json").read_text())["sources"][0]["text"]

@@ -37,13 +37,13 @@ def test_a_run_of_ask_is_gone_on_with_in_a_thread_and_in_the_middle_of_one_in_a_
     store = ConversationStore(data)
     with ScriptedServer(turns) as server:
         command("ask", server, documents, QUESTION, "--thread", "mine")
-        assert store.listed().conversations == ()
+        assert store.list_all().conversations == ()
         done = command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
         asked = [each.body["messages"][1]["content"] for each in server.requests]
         command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
     assert f"1  {QUESTION}  (finished)" in done.stdout
     assert any("an unbounded cache [S1]" in message for message in asked)
-    first, second = sorted(store.listed().conversations, key=lambda each: each.created_at)
+    first, second = sorted(store.list_all().conversations, key=lambda each: each.created_at)
     assert first.runs[0] == second.runs[0] == "mine" and first.runs[1] != second.runs[1]
     assert len(first.runs) == 2
     assert RunStore(data).load(first.runs[1]).earlier == ("mine",)
@@ -63,7 +63,7 @@ def test_what_cannot_be_gone_on_after_is_a_sentence(
     with ScriptedServer([]) as server:
         assert said in refusal("chat", *more, *where(server, documents))
         assert server.requests == []
-    assert ConversationStore(data).listed().conversations == ()
+    assert ConversationStore(data).list_all().conversations == ()
 
 
 async def test_a_question_whose_thread_is_deleted_leaves_no_request(tmp_path: Path):

@@ -19,7 +19,7 @@ import pytest
 from rubricem.agent.research.conversations import (
     ConversationStore,
     Parent,
-    gathered,
+    background_of,
     leans,
     standalone,
 )
@@ -63,29 +63,29 @@ def test_runs_stay_in_the_order_in_which_they_were_asked_and_the_one_changed_las
     store: ConversationStore,
 ):
     first, second = store.create("first"), store.create("second")
-    assert [each.id for each in store.listed().conversations] == [second.id, first.id]
+    assert [each.id for each in store.list_all().conversations] == [second.id, first.id]
     for run in ("b", "a", "b"):
         store.add_run(first.id, run)
     assert store.get(first.id).runs == ("b", "a")
-    assert [each.id for each in store.listed().conversations] == [first.id, second.id]
+    assert [each.id for each in store.list_all().conversations] == [first.id, second.id]
 
 
 def test_only_what_changed_is_read_again(store: ConversationStore, tmp_path: Path):
     kept, other = store.create("kept"), store.create("other")
-    assert len(store.listed().conversations) == 2
+    assert len(store.list_all().conversations) == 2
     path = tmp_path / "threads" / f"{kept.id}.json"
     state = path.stat()
     path.write_bytes(b"x" * state.st_size)
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
     ConversationStore(tmp_path).add_run(other.id, "run")
-    listed = store.listed()
+    listed = store.list_all()
     assert [(each.id, each.runs) for each in listed.conversations] == [
         (other.id, ("run",)), (kept.id, ()),
     ]  # fmt: skip
     os.utime(path)
-    assert len(store.listed().problems) == 1
+    assert len(store.list_all().problems) == 1
     path.unlink()
-    assert [each.id for each in store.listed().conversations] == [other.id]
+    assert [each.id for each in store.list_all().conversations] == [other.id]
 
 
 def test_a_branch_goes_on_by_itself(store: ConversationStore):
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_told_and_no_other_is_lost(store: ConversationStore):
     whole, broken = store.create("whole"), store.create("broken")
     path = store.folder / f"{broken.id}.json"
     path.write_text('{"id": "x", ')
-    listing = store.listed()
+    listing = store.list_all()
     assert [each.title for each in listing.conversations] == ["whole"]
     (problem,) = listing.problems
     assert broken.id in problem and "Its runs are still there" in problem
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_told_and_no_other_is_lost(store: ConversationStore):
         store.add_run(broken.id, "r")
     assert path.read_text() == '{"id": "x", ', "what cannot be read is not overwritten"
     store.delete(broken.id)
-    assert store.listed().problems == () and store.get(whole.id)
+    assert store.list_all().problems == () and store.get(whole.id)
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 65, "."])
@@ -458,7 +458,7 @@ def trajectory_of(run: str, *sources: Passage, text: str) -> Trajectory:
 def test_runs_asked_side_by_side_are_numbered_apart():
     one = trajectory_of("one", PASSAGES[0], PASSAGES[1], text='<cite id="S1">a cache</cite>')
     two = trajectory_of("two", PASSAGES[2], PASSAGES[1], text='<cite id="S1">the heap</cite>')
-    found = gathered([one, two])
+    found = background_of([one, two])
     assert {s.id: s.text for s in found.sources} == {
         "S1": PASSAGES[0].text, "S2": PASSAGES[1].text, "S3": PASSAGES[2].text,
     }  # fmt: skip

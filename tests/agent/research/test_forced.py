@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import SAYS, ForcedDecoder
-from rubricem.agent.research.plans import MOST_LOOKUPS, covered
+from rubricem.agent.research.plans import MOST_LOOKUPS, is_covered
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
@@ -609,7 +609,8 @@ async def test_an_item_of_a_worked_example_is_no_item_of_another_question(tmp_pa
 )
 def test_an_item_that_asks_what_the_look_ups_ask_needs_no_model(item: str, known: bool):
     assert (
-        covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?", *SAYS]) is known
+        is_covered(item, [CHAIN, "Who directed The Paper Kite?", "When did [1] die?", *SAYS])
+        is known
     )
 
 

@@ -142,7 +142,7 @@ def test_an_index_of_the_version_before_goes_on_without_reading_runs_anew(store:
         database.commit()
     history = History(store)
     assert (history.follow(), [run.thread for run in history.page("evict")]) == (0, ["en"])
-    assert history.spent(datetime.fromtimestamp(0, UTC)).cost == 7 * len(ASKED)
+    assert history.outlay_since(datetime.fromtimestamp(0, UTC)).cost == 7 * len(ASKED)
     with closing(sqlite3.connect(store.folder.parent / FILE_NAME)) as database:
         plan = database.execute("EXPLAIN QUERY PLAN SELECT thread, state FROM runs").fetchall()
     assert "COVERING INDEX" in plan[0][-1], "no text is read to follow the folders"
@@ -162,15 +162,15 @@ def test_what_depends_on_a_run_is_named_and_the_run_is_nowhere_afterwards(store:
     asyncio.run(bank_in(stores.data_dir).put(taught))
     depends = asyncio.run(dependents(stores, "en"))
     assert depends.conversations == ("Caches", "Caches") and depends.later == ("de",)
-    assert depends.learnt == ("taught",) and len(depends.told()) == 3
-    assert depends.told()[0] == "It is taken out of its thread (Caches, Caches)."
+    assert depends.learnt == ("taught",) and len(depends.describe()) == 3
+    assert depends.describe()[0] == "It is taken out of its thread (Caches, Caches)."
     remove(stores, "en")
     remove(stores, "new")
     assert found(store, "evict") == [] and not store.holds("en")
     kept = conversations.get(thread.id)
     assert kept.runs == conversations.get(branch.id).runs == ("zh",)
     assert conversations.get(branch.id).own_runs == ()
-    assert alone.id not in [each.id for each in conversations.listed().conversations]
+    assert alone.id not in [each.id for each in conversations.list_all().conversations]
     held = b"".join(path.read_bytes() for path in stores.data_dir.glob(f"{FILE_NAME}*"))
     assert b"evict" not in held and b"recently" not in held and b"llabfuhr" in held
     with pytest.raises(SettingsError, match="no run is called"):

@@ -8,15 +8,15 @@ from rubricem.agent.research.candidates import (
     asks_for,
     candidates,
     expects_words,
+    extract_answers,
     may_tell,
     moment,
     names_stand,
     own_pages,
     speaks_of,
-    told,
 )
 from rubricem.agent.research.lookups import Finding, Lookups
-from rubricem.agent.research.plans import Lookup, complete, numbered, read_plan
+from rubricem.agent.research.plans import Lookup, complete, read_plan, render_plan
 from rubricem.agent.transcript.words import names
 from rubricem.memory.schema import Source
 
@@ -38,8 +38,8 @@ def begun(plan: str, question: str = "", **found: str) -> Lookups:
 
 def test_what_was_found_stands_in_the_place_of_its_reference():
     lookups = begun(DIRECTORS, FILMS, _1="Ada [2] Bergstrom")
-    assert lookups.resolved(lookups.step(3)) == "When was Ada [2] Bergstrom born?"
-    assert lookups.resolved(lookups.step(4)) is None
+    assert lookups.resolve(lookups.step(3)) == "When was Ada [2] Bergstrom born?"
+    assert lookups.resolve(lookups.step(4)) is None
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_words_of_a_manual_are_expected_where_nobody_is_asked_about(question: st
 
 def test_words_that_only_look_like_a_reference_stay():
     lookups = begun("", "What does items[0] of a deque cost?")
-    assert lookups.resolved(lookups.step(1)) == "What does items[0] of a deque cost?"
+    assert lookups.resolve(lookups.step(1)) == "What does items[0] of a deque cost?"
     lookups.add("Says what items[7] costs")
-    assert lookups.resolved(lookups.step(2)) == "what items[7] costs"
+    assert lookups.resolve(lookups.step(2)) == "what items[7] costs"
 
 
 def test_the_next_look_up_is_the_first_that_is_known_enough_and_was_not_searched():
@@ -293,7 +293,7 @@ def test_candidates_are_what_of_a_passage_can_answer(
 def test_who_is_asked_for_is_told_by_the_words_beside_a_name(
     question: str, text: str, said: list[str]
 ):
-    assert told(text, question) == said
+    assert extract_answers(text, question) == said
 
 
 @pytest.mark.parametrize(
@@ -542,7 +542,7 @@ def test_lives_are_compared_by_their_length(asked: str, died: str, answer: str):
     told = lookups.compare(asked)
     assert told is not None and (told.answer, told.of) == (answer, (1, 2, 3, 4))
     assert "Ada Bo (69 years)" in told.note
-    assert read_plan(numbered(steps), asked) == steps
+    assert read_plan(render_plan(steps), asked) == steps
 
 
 @pytest.mark.parametrize(("tool", "speaks"), [("python", True), ("a+python", True), ("a", False)])

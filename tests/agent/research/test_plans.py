@@ -6,11 +6,11 @@ from rubricem.agent.research.plans import (
     MOST_LOOKUPS,
     Lookup,
     asks_one_thing,
-    carried,
+    carry_over,
     complete,
-    numbered,
     outline,
     read_plan,
+    render_plan,
     through_known,
     two_sides,
 )
@@ -195,7 +195,7 @@ def test_the_two_things_that_a_question_compares(question: str, sides: tuple[str
 )  # fmt: skip
 def test_a_plan_is_made_whole_by_the_words_of_the_question(question: str, thought: str, plan: str):
     steps = complete(read_plan(thought, question), question)
-    assert numbered(steps) == plan
+    assert render_plan(steps) == plan
     assert read_plan(plan, question) == steps, "and reads as it is written"
 
 
@@ -267,7 +267,7 @@ TWO_PLAN = ("Who directed The Kite?", "Who directed The Iris?", "When was [1] bo
 def test_a_plan_is_carried_to_a_question_that_differs_in_its_names_alone(
     plan: tuple[str, ...], other: str, question: str, new: list[str]
 ):
-    assert carried(plan, other, question) == new
+    assert carry_over(plan, other, question) == new
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.quoting import (
     Inquiry,
     entries,
+    entries_named,
     excerpts,
     fuller,
     holds,
     is_made_up,
-    named_entries,
     piece_around,
-    told_sentences,
+    quotable_sentences,
     whole_list,
     with_neighbours,
     with_subject,
@@ -302,7 +302,7 @@ def test_what_a_page_says_first_is_asked_about_where_a_thing_is_asked_for(
     ],
 )  # fmt: skip
 def test_what_says_little_alone_is_told_with_what_it_belongs_to(text: str, told: list[str]):
-    assert list(told_sentences(text)) == told
+    assert list(quotable_sentences(text)) == told
 
 
 @pytest.mark.parametrize(
@@ -468,7 +468,7 @@ def test_an_entry_is_named_by_its_option_or_as_it_is_typed(
     title: str, text: str, question: str, told: list[str]
 ):
     source = Source(id="S1", query="q", title=title, location="c", text=text, tool="search")
-    assert [e.text.split()[0] for e in named_entries(source, question)] == told
+    assert [e.text.split()[0] for e in entries_named(source, question)] == told
 
 
 def test_a_long_entry_is_told_up_to_a_sentence():
@@ -480,7 +480,7 @@ def test_a_long_entry_is_told_up_to_a_sentence():
 def test_a_sentence_of_an_entry_has_its_neighbours_there():
     said = "dropna : bool, default True Don't include counts of NaN."
     assert with_neighbours(said, CALLED) == said
-    assert [*told_sentences(CALLED)][-1].startswith("Returns"), "no part of the last parameter"
+    assert [*quotable_sentences(CALLED)][-1].startswith("Returns"), "no part of the last parameter"
 
 
 def test_a_later_sentence_of_an_entry_is_told_with_its_option():
@@ -501,11 +501,11 @@ def test_a_sentence_is_told_with_its_neighbours_of_sixty_words():
     text = "\n\n".join(
         f"{name} is a sentence of just twenty words{' or so' * 6}." for name in "abcde"
     )
-    told = [" ".join(each.split()) for each in told_sentences(text)]
+    told = [" ".join(each.split()) for each in quotable_sentences(text)]
     for at, (first, last) in enumerate([(0, 2), (1, 3), (2, 4), (2, 4), (2, 4)]):
         assert with_neighbours(told[at], text) == " ".join(told[first : last + 1]), "what is next"
     long = f"It has {'ever more words and ' * 20}no end. It is short, and says nothing more of it."
-    assert with_neighbours(next(told_sentences(long)), long) == next(told_sentences(long))
+    assert with_neighbours(next(quotable_sentences(long)), long) == next(quotable_sentences(long))
 
 
 def test_what_is_shown_says_no_more_whatever_numbers_it_has():
@@ -586,10 +586,12 @@ def test_of_named_libraries_alone_entries_are_quoted():
 
 def test_texts_share_the_rare_words_of_a_question_more_than_frequent_ones():
     texts = ["Undo the commit.", "Undo the branch.", "Undo nothing.", "Keep the files."]
-    shared = Inquiry("How do I undo a commit?", "keep").shared(texts)
+    shared = Inquiry("How do I undo a commit?", "keep").shares_of(texts)
     assert shared[0] > shared[1] == shared[2] > 0
-    assert 0 < shared[3] < Inquiry("Undo a commit, and keep it?").shared(texts)[3], "expected alone"
-    assert Inquiry("What is it?").shared(["Undo it."]) == [0.0]
+    assert 0 < shared[3] < Inquiry("Undo a commit, and keep it?").shares_of(texts)[3], (
+        "expected alone"
+    )
+    assert Inquiry("What is it?").shares_of(["Undo it."]) == [0.0]
 
 
 def test_excerpts_hold_so_many_words_and_stand_as_in_their_source():
@@ -611,5 +613,5 @@ def test_an_entry_is_read_whole_unless_it_is_long():
     entry = f"-s\n    {said}\n    It is kept for a month, under another name."
     assert piece_around(f"-s {said}", f"{entry}\n\nNothing else.") == " ".join(entry.split())
     long = f"-s\n    {said}\n    " + "It is kept for a month, under another name of its own. " * 20
-    piece = piece_around(next(told_sentences(long)), f"{long}\n\nNothing else.")
+    piece = piece_around(next(quotable_sentences(long)), f"{long}\n\nNothing else.")
     assert piece.startswith("-s Take back") and len(piece.split()) <= 60

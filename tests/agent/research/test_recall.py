@@ -12,8 +12,8 @@ from rubricem.agent.research.recall import (
     STRAY,
     BankRecaller,
     Recall,
-    founded,
-    held_up,
+    count_held,
+    read_foundations,
     reference_block,
 )
 from rubricem.agent.research.run import Run
@@ -79,7 +79,7 @@ CITED = '<cite id="S1">Without maxsize the cache grows without bound.</cite>'
 def test_a_lesson_names_what_of_its_run_it_rests_on(
     lesson: str, basis: tuple[str, str, str] | None
 ):
-    text, bases, fault = founded(f"- Wait. [plan]\n{lesson}", trajectory(CITED))
+    text, bases, fault = read_foundations(f"- Wait. [plan]\n{lesson}", trajectory(CITED))
     found = [(b.kind, b.name, b.mark) for b in bases[1:]]
     assert (found, fault) == (([], STRAY) if basis is None else ([basis], ""))
     assert text == f"- Wait.\n{lesson}" if basis is None else "[" not in text
@@ -108,9 +108,9 @@ def test_a_lesson_holds_up_where_what_it_rests_on_does_again(
         "q", "r", rests_on=(Basis(kind=kind, name=name, mark=mark),),
         stage_scores=(None, 0.5, 0.5, 0.5),
     )  # fmt: skip
-    use = held_up(item, trajectory(answer), scores)
+    use = count_held(item, trajectory(answer), scores)
     assert (use and (use.shown, use.used)) == told
-    assert held_up(item, trajectory(answer, status=Status.FAILED), scores) is None
+    assert count_held(item, trajectory(answer, status=Status.FAILED), scores) is None
 
 
 async def test_a_pinned_generation_is_what_is_recalled_from(tmp_path: Path):

@@ -129,7 +129,7 @@ async def test_what_the_embedded_model_weighs_beside_a_run_keeps_to_its_tokens_a
         """100 tokens are read for each of three claims, and 250 may be."""
         reader, beside = FixedReader(lambda text: (0.5, 0.5)), CallsBeside(Spending(Budgets(250)))
         journal = Journal(tmp_path / "journal.jsonl")
-        calls = JournaledReader(reader, JournaledCalls(journal, beside, beside.found))  # type: ignore[arg-type]
+        calls = JournaledReader(reader, JournaledCalls(journal, beside, beside.note))  # type: ignore[arg-type]
         with call_scope("checks"):
             for claim in (1, 2):
                 await calls.weigh([claim] * 100, ("Yes", "No"))

@@ -191,7 +191,7 @@ def test_a_response_goes_on_with_the_thread_of_the_one_it_names_or_branches_off(
                 conversation = here.desk.conversations.of_run(runs[0])
                 assert conversation is not None and list(conversation.runs) == runs
         assert "It is an unbounded cache [S1]." in contents(here.model.requests[4].body)[1][1]
-        listed = here.desk.conversations.listed().conversations
+        listed = here.desk.conversations.list_all().conversations
     assert sorted(len(conversation.runs) for conversation in listed) == [2, 2]
 
 

@@ -84,4 +84,4 @@ def test_a_query_that_brings_copies_brings_one_source():
     found = evidence.take("web", "q", {"passages": fields, "error": ""})
     assert [source.id for source in found.sources] == ["S1"]
     assert found.sources[0].copies == ("https://b.test/",)
-    assert evidence.known("web", " Q ") is not None
+    assert evidence.find_earlier("web", " Q ") is not None
