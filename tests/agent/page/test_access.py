@@ -117,7 +117,8 @@ def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, si
 
 
 def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: pages.Site):
-    run = pages.begun(site, f"{pages.QUESTION} slowly")["run"]
+    # It waits for its plan to be approved, so that the page is there before anything is said.
+    run = pages.begun(site, f"{pages.QUESTION} slowly", approve_plan=True)["run"]
     with pages.opened(browser, site, pages.run_address(run)) as page:
         page.evaluate(
             """() => {
@@ -127,7 +128,7 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
                 new MutationObserver(hear).observe(said, { childList: true });
             }"""
         )
-        expect(page.get_by_role("article")).to_be_visible()
+        page.get_by_role("button", name="Follow this plan").click()
         page.wait_for_function(
             "() => window.heard.some((said) => said.startsWith('The run ended'))"
         )
