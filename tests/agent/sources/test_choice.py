@@ -195,15 +195,8 @@ async def test_what_several_wordings_find_is_ranked_together_by_the_meaning_of_t
 async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_nearer(
     query: str, first: str
 ) -> None:
-    class Words:
-        name = "words"
-
-        async def prepare(self) -> tuple[str, ...]:
-            return ()
-
-        async def search(self, query: str, limit: int) -> list[Passage]:
-            counter = "garage.Counter(*, count_cars=True)"
-            return [Passage("total", "", "", "total"), Passage("garage.Counter", "", "", counter)]
+    counter = "garage.Counter(*, count_cars=True)"
+    words = [Passage("total", "", "", "total"), Passage("garage.Counter", "", "", counter)]
 
     class Nearly:
         name = "nearly"
@@ -212,7 +205,7 @@ async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_n
             rows = [[1.0, 0.9] if "garage" in text else [1.0, 0.92] for text in texts]
             return np.array([[1.0, 0.2]] if query else rows, dtype=np.float32)
 
-    ranked = Reranked(Words(), Meaning(Nearly()))
+    ranked = Reranked(FixedSearch(words), Meaning(Nearly()))
     assert (await ranked.search(query, 2))[0].title == first
 
 
@@ -227,14 +220,9 @@ async def test_what_a_query_names_in_full_or_by_a_default_comes_before_what_is_n
 async def test_what_was_changed_stands_behind_unless_it_is_asked_for(
     query: str, first: str
 ) -> None:
-    class Words:
-        name = "words"
-
-        async def search(self, query: str, limit: int) -> list[Passage]:
-            pages = {"Release notes": "my boat", "Boats": "what a boat is"}
-            return [Passage(title, "", "", text) for title, text in pages.items()]
-
-    assert (await Reranked(Words(), Meaning(Near())).search(query, 2))[0].title == first
+    pages = {"Release notes": "my boat", "Boats": "what a boat is"}
+    words = FixedSearch([Passage(title, "", "", text) for title, text in pages.items()])
+    assert (await Reranked(words, Meaning(Near())).search(query, 2))[0].title == first
 
 
 async def test_of_the_best_page_other_parts_are_ranked_too(tmp_path: Path) -> None:
@@ -283,14 +271,9 @@ async def test_the_page_of_the_command_that_is_asked_about_is_read_by_its_option
 async def test_a_section_of_the_named_page_tells_what_its_heading_is_there_for(
     question: str, heading: str
 ) -> None:
-    class Words:
-        name = "words"
-
-        async def search(self, query: str, limit: int) -> list[Passage]:
-            heads = ("NAME", "DIAGNOSTICS", "ENVIRONMENT")
-            return [Passage("tool-row(1)", "", f"tool-row(1) > {h}", f"of {h}") for h in heads]
-
-    found = await Reranked(Words(), Meaning(Near())).search(question, 3)
+    heads = ("NAME", "DIAGNOSTICS", "ENVIRONMENT")
+    words = [Passage("tool-row(1)", "", f"tool-row(1) > {h}", f"of {h}") for h in heads]
+    found = await Reranked(FixedSearch(words), Meaning(Near())).search(question, 3)
     assert found[0].place.endswith(heading)
 
 
@@ -308,15 +291,9 @@ async def test_a_section_of_the_named_page_tells_what_its_heading_is_there_for(
 async def test_a_page_is_named_as_people_write_its_name(
     title: str, question: str, first: bool
 ) -> None:
-    class Words:
-        name = "words"
-
-        async def search(self, query: str, limit: int) -> list[Passage]:
-            return [Passage(name, "", "", f"of {name}") for name in ("Other", title)]
-
-    assert (
-        (await Reranked(Words(), Meaning(Near())).search(question, 2))[0].title == title
-    ) is first
+    words = FixedSearch([Passage(name, "", "", f"of {name}") for name in ("Other", title)])
+    found = await Reranked(words, Meaning(Near())).search(question, 2)
+    assert (found[0].title == title) is first
 
 
 @pytest.mark.parametrize(
