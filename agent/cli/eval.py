@@ -111,7 +111,7 @@ def _print_answers(
         click.echo(f"warning: {warning}", err=True)
     if experiment.judge is None and any(q.rubric for q in experiment.questions.questions):
         click.echo("warning: no rubric is graded without --judge checklist or stage.", err=True)
-    with _kept_in(experiment.out):
+    with _say_where_kept(experiment.out):
         rows = asyncio.run(
             experiment.run(tell, lambda row, done, all_: tell(row_line(row, done, all_)))
         )
@@ -126,7 +126,7 @@ def _print_answers(
 
 
 @contextmanager
-def _kept_in(out: Path) -> Iterator[None]:
+def _say_where_kept(out: Path) -> Iterator[None]:
     """Say on ^C how it goes on."""
     try:
         yield
@@ -153,7 +153,7 @@ def _print_claims(
     asked = claims.check(
         choice, out, at_once, lambda row, done, all_: tell(f"{done}/{all_} {row.verdict}")
     )
-    with _kept_in(out):
+    with _say_where_kept(out):
         told = claims.figures(asyncio.run(asked), named)
     write_atomically(out / "claims.json", json.dumps(told, indent=1) + "\n")
     if as_json:

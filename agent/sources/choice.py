@@ -314,10 +314,11 @@ _DEFAULT_BONUS = 0.3
 _SECTION_BONUS = 0.2
 """bonus for the section of a manual's page that by its heading tells what is asked"""
 _SECTIONS = (
-    (r"\b(?:exit|return|status) (?:status|code|value)s?\b",
-     r"(?:EXIT (?:STATUS|CODES?|VALUES?)|RETURN (?:VALUES?|CODES?)|DIAGNOSTICS)$"),
-    (r"\benvironment variables?\b", r"ENVIRONMENT(?: VARIABLES)?$"),
-    (r"\bexamples?\b", r"EXAMPLES?$"),
+    (re.compile(r"\b(?:exit|return|status) (?:status|code|value)s?\b", re.I),
+     re.compile(r"(?:^|> )(?:(?:EXIT|RETURN) (?:STATUS|CODES?|VALUES?)|DIAGNOSTICS)$")),
+    (re.compile(r"\benvironment variables?\b", re.I),
+     re.compile(r"(?:^|> )ENVIRONMENT(?: VARIABLES)?$")),
+    (re.compile(r"\bexamples?\b", re.I), re.compile(r"(?:^|> )EXAMPLES?$")),
 )  # fmt: skip
 """what is asked, and such a heading as man-pages(7) has it"""
 
@@ -383,8 +384,7 @@ class Reranked:
         names, alone = {n.casefold() for text in asked for n in dotted_names(text)}, asked[-1]
         options = {option for text in asked for option in OPTION.findall(text)}
         timeless = not _OF_CHANGES.search(alone)
-        sections = [re.compile(rf"(?:^|> ){head}") for what, head in _SECTIONS
-                    if re.search(what, alone, re.I)]  # fmt: skip
+        sections = [heading for what, heading in _SECTIONS if what.search(alone)]
 
         def worth(passage: Passage, near: float) -> float:
             first = (1 / (1 + rank[passage] / _HALVED_AT) for rank in ranks if passage in rank)
