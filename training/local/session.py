@@ -459,7 +459,8 @@ async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) 
     """
     await asyncio.to_thread(ranks.check_alike, _common_facts(config))
     if config.dtype == "auto":
-        dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
+        on_gpu = ranks.device.type == "cuda"
+        dtype = str(ranks.gather(await asyncio.to_thread(settle_dtype, config, on_gpu))[0])
         config = config.model_copy(update={"dtype": dtype})
     if config.max_row_tokens is None:
         # Once for a run, too: it is to leave out the same rows when less memory is free.
@@ -498,16 +499,16 @@ def free_memory(device: torch.device) -> int:
     return min(found) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _settle_dtype(config: EngineConfig, ranks: Ranks) -> str:
+def settle_dtype(config: EngineConfig, on_gpu: bool = False) -> str:
     """Once for a run: when it goes on it must not change its arithmetic."""
+    if config.dtype != "auto":
+        return config.dtype
     dtype = TrainingFolder(config.out).record().get("dtype")
     if dtype is None:
         # Measured on a layer of the 0.5B's size: not every processor has instructions for it.
-        faster = ranks.device.type == "cuda" or (
-            _seconds(torch.bfloat16) < _seconds(torch.float32) / 1.3
-        )
+        faster = on_gpu or _seconds(torch.bfloat16) < _seconds(torch.float32) / 1.3
         dtype = "bfloat16" if faster else "float32"
-    return str(ranks.gather(dtype)[0])
+    return str(dtype)
 
 
 def _seconds(dtype: torch.dtype) -> float:

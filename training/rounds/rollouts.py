@@ -36,7 +36,7 @@ import httpx
 
 from rubricem.agent.cli.judge import resolve_judge
 from rubricem.agent.models.opening import OpenPolicy, embedder_in
-from rubricem.agent.models.policy import Policy
+from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.agent.transcript.question import Ask
@@ -61,6 +61,7 @@ from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.collect.remote import RayOptions, connect
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.session import settle_dtype
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import (
@@ -561,12 +562,13 @@ class Sampled:
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
         async with (
             self._serve(policy if policy.exists() else None) as sampled,
+            self._opening(run, sampled[0]) as opening,
             open_collector(
                 self._settings(
                     *sampled, memory=memory, data_dir=self.folders.data,
                     seed=round_seed(self.training.seed, number),
                 ),
-                options, run, chosen, tell, self.purse, self._opening(run),
+                options, run, chosen, tell, self.purse, opening,
             ) as collector,
         ):  # fmt: skip
             if isinstance(collector.memory, BankMemory):
@@ -596,12 +598,13 @@ class Sampled:
         tell = self._telling("held-out questions")
         async with (
             self._serve(checkpoint) as sampled,
+            self._opening(run, sampled[0]) as opening,
             open_collector(
                 self._settings(
                     *sampled, memory="read-only" if recalling else "off",
                     data_dir=self.folders.data, seed=self.training.seed,
                 ),
-                options, run, asked, tell, self.purse, self._opening(run),
+                options, run, asked, tell, self.purse, opening,
             ) as collector,
         ):  # fmt: skip
             yield collector
@@ -665,12 +668,30 @@ class Sampled:
             told = version in policy.version
             yield policy, policy.version if told else f"{policy.version}@{version}"
 
-    def _opening(self, run: RunDirectory) -> OpenPolicy | None:
-        """What opens the policy of a run where it is shared; None: the run has its own."""
-        if (newest := self.newest) is None:
-            return None
-        begun = run.manifest().policy_version if run.exists else None
-        return lambda: newest.policy(begun)
+    @asynccontextmanager
+    async def _opening(
+        self, run: RunDirectory, model: str | None
+    ) -> AsyncIterator[OpenPolicy | None]:
+        """What opens the policy of a run where it is not the run's own choice; None: it is."""
+        if (newest := self.newest) is not None:
+            begun = run.manifest().policy_version if run.exists else None
+            yield lambda: newest.policy(begun)
+        elif self.config.sampler == "torch" and model is not None:
+            from rubricem.training.local.sampler import open_torch
+
+            settings = self._settings(model, ())
+            dtype = await asyncio.to_thread(settle_dtype, self.training)
+            self.tell(f"torch samples from {model} in {dtype}; half a minute for the 0.5b")
+            at_once, context = model_of(settings).at_once, settings.context_tokens
+            opened = open_torch(model, settings.weights_dir, at_once, context, dtype)
+            async with opened as policy:
+
+                async def written() -> Policy:
+                    return TokenWriter(policy)
+
+                yield written
+        else:
+            yield None
 
     def _settings(self, model: str | None, addresses: Sequence[str], **chosen: Any) -> Settings:
         """The settings of a collecting run."""
