@@ -191,7 +191,7 @@ class Ranks:
             int(os.environ.get("WORLD_SIZE", "1")),
             int(os.environ.get("LOCAL_RANK", "0")),
         )
-        place = _device(device, local)
+        place = device_of(device, local)
         if world == 1:
             yield cls(device=place)
             return
@@ -263,7 +263,8 @@ def put(target: Tensor, values: Tensor) -> None:
         part.copy_(values[start : start + len(part)].to(part.dtype))
 
 
-def _device(wanted: Device, local: int) -> torch.device:
+def device_of(wanted: Device, local: int = 0) -> torch.device:
+    """Where a process of this number on its machine computes; errors as `Ranks.join` has them."""
     there = torch.cuda.is_available()
     if wanted == "cuda" and not there:
         raise SettingsError("torch finds no GPU here.", 'Set device to "cpu" or "auto".')

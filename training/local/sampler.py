@@ -20,9 +20,9 @@ import queue
 import random
 import threading
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +32,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer
 
-from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.agent.weights.checkpoints import gguf_fields, is_checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
@@ -43,6 +43,7 @@ from rubricem.training.local.load import load_base, memory_told, vocabulary_size
 from rubricem.training.local.weights import Adapter, LoraLinear
 from rubricem.training.objective.batch import alike
 
+CPU = torch.device("cpu")
 ROOM = 512
 """tokens that a row has room for at first; it doubles"""
 
@@ -276,43 +277,63 @@ def _shared(held: Sequence[int], ids: Sequence[int]) -> int:
     return min(alike(held, ids, 0), len(ids) - 1)
 
 
+@dataclass(frozen=True, slots=True)
+class TorchConfig:
+    """How a model is sampled."""
+
+    slots: int
+    """turns written at the same time"""
+    context_tokens: int
+    """of a prompt and its turn"""
+    dtype: str = "float32"
+    device: torch.device = CPU
+    threads: int | None = None
+    """None: the physical cores that nothing else keeps busy"""
+
+
 class TorchSampler:
     """A thread that writes turns by a model of transformers; close it to free memory."""
 
-    def __init__(self, model: Any, vocabulary: Vocabulary, slots: int, most: int) -> None:
-        """`slots`: turns at the same time. `most`: tokens of a prompt and its turn.
-
-        Raises SettingsError for a model whose rows cannot be kept apart.
-        """
-        self._model, self._vocabulary, self._slots, self._most = model, vocabulary, slots, most
+    def __init__(self, model: Any, vocabulary: Vocabulary, config: TorchConfig) -> None:
+        """Raises SettingsError for a model whose rows cannot be kept apart."""
+        self._model, self._vocabulary, self.config = model, vocabulary, config
         check_rows_apart(model)
         self._arriving: queue.SimpleQueue[_Turn | None] = queue.SimpleQueue()
-        self._rows, self._active = RowCache(model, slots), list[_Turn]()
+        self._rows, self._active = RowCache(model, config.slots), list[_Turn]()
         self._waiting = deque[_Turn]()
+        self._gate, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
         self._thread.start()
 
     def submit(self, turn: _Turn) -> None:
-        self._arriving.put(turn)
+        with self._gate:
+            if not self._closed:
+                self._arriving.put(turn)
+                return
+        turn.end(_closed())
 
     def close(self) -> None:
-        """Blocks until the pass under way has ended; turns under way are left."""
-        self._arriving.put(None)
+        """Blocks until the pass under way has ended; turns that have not are ended by an error."""
+        with self._gate:
+            self._closed = True
+            self._arriving.put(None)
         self._thread.join()
 
     @torch.inference_mode()
     def _work(self) -> None:
+        # A thread has as many threads for its products as there are cores, whatever others set.
+        torch.set_num_threads(self.config.threads or free_cores())
         while self._take_arrivals():
             try:
                 with memory_told(self._model.device):
                     self._leave_ended()
-                    while self._waiting and len(self._active) < self._slots:
+                    while self._waiting and len(self._active) < self.config.slots:
                         self._admit(self._waiting.popleft())
                     if self._active:
                         self._write()
             except Exception as error:
                 self._fail(error)
-        self._fail(PolicyError("the sampler was closed."))
+        self._fail(_closed())
 
     def _take_arrivals(self) -> bool:
         """Whether to go on; waits where there is nothing to do."""
@@ -352,16 +373,20 @@ class TorchSampler:
         told = [turn.sampling for turn in self._active]
         tokens, logprobs = draw_tokens(logits, told, [turn.draw.random() for turn in self._active])
         for turn, token, logprob in zip(self._active, tokens, logprobs, strict=True):
-            turn.take(token, logprob, self._vocabulary, self._most)
+            turn.take(token, logprob, self._vocabulary, self.config.context_tokens)
 
     def _fail(self, error: Exception) -> None:
         """End all turns by what ended a pass; what the rows have read is not known any more."""
         turns = [*self._active, *self._waiting]
         self._active.clear()
         self._waiting.clear()
-        self._rows = RowCache(self._model, self._slots)
+        self._rows = RowCache(self._model, self.config.slots)
         for turn in turns:
             turn.end(error)
+
+
+def _closed() -> PolicyError:
+    return PolicyError("the sampler was closed.")
 
 
 def draw_tokens(
@@ -458,9 +483,10 @@ class TorchPolicy:
     """A `TokenPolicy` that a `TorchSampler` writes; its tokeniser is llama.cpp's."""
 
     def __init__(
-        self, sampler: TorchSampler, tokeniser: LlamaPolicy, name: str, version: str, most: int
+        self, sampler: TorchSampler, tokeniser: LlamaPolicy, name: str, version: str
     ) -> None:
-        self.name, self.version, self.context_tokens = name, version, most
+        self.name, self.version = name, version
+        self.context_tokens = sampler.config.context_tokens
         self._sampler, self._tokeniser = sampler, tokeniser
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
@@ -530,7 +556,7 @@ class TorchPolicy:
 
 @asynccontextmanager
 async def open_torch(
-    model: str, weights_dir: Path, slots: int, most: int, dtype: str
+    model: str, weights_dir: Path, config: TorchConfig
 ) -> AsyncIterator[TorchPolicy]:
     """The policy of a catalogue name, a GGUF file or a checkpoint; freed at the end.
 
@@ -538,28 +564,64 @@ async def open_torch(
     write several texts side by side.
     """
     files = await WeightsStore(weights_dir).model_files(model)
-    note = note_of(Path(model)) if is_checkpoint(model) else None
-
-    def load() -> tuple[Any, Vocabulary]:
-        if note is not None and note.adaptation == "full":
-            return pack(load_base(Path(model), dtype), {}), Vocabulary.of(files.path)
-        held, packed = _frozen(files.path, dtype)
-        if note is not None:
-            adapter = Adapter.attach(held, note.rank, note.alpha, 0, note.adapted_blocks)
-            adapter.load(read_weights(Path(model), "lora"))
-        return pack(held, packed), Vocabulary.of(files.path)
-
-    loaded, vocabulary = await asyncio.to_thread(load)
     told = LlamaConfig(context_tokens=LEAST_CONTEXT, threads=1)
     tokeniser = await LlamaPolicy.load(files.path, files.name, files.version, told)
+
+    def start() -> TorchSampler:
+        with memory_told(config.device):
+            loaded = _load(files.path, Path(model) if is_checkpoint(model) else None, config)
+            return TorchSampler(loaded, Vocabulary.of(files.path), config)
+
     try:
-        sampler = await asyncio.to_thread(TorchSampler, loaded, vocabulary, slots, most)
+        sampler = await asyncio.to_thread(start)
         try:
-            yield TorchPolicy(sampler, tokeniser, files.name, files.version, most)
+            yield TorchPolicy(sampler, tokeniser, files.name, files.version)
         finally:
             await asyncio.to_thread(sampler.close)
     finally:
         await tokeniser.aclose()
+
+
+class SharedPolicies:
+    """Policies that are open, each once: those who sample from one checkpoint share its rows.
+
+    A batch of the rollouts of a round and of the held-out questions takes less time than two.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[TorchPolicy, AsyncExitStack]] = {}
+        self._users, self._opening = Counter[str](), asyncio.Lock()
+
+    @asynccontextmanager
+    async def share(
+        self, model: str, weights_dir: Path, config: TorchConfig
+    ) -> AsyncIterator[TorchPolicy]:
+        """As `open_torch`; the configuration is that of who opened it first."""
+        version = (await WeightsStore(weights_dir).model_files(model)).version
+        async with self._opening:
+            if version not in self._open:
+                stack = AsyncExitStack()
+                opened = await stack.enter_async_context(open_torch(model, weights_dir, config))
+                self._open[version] = opened, stack
+            self._users[version] += 1
+        try:
+            yield self._open[version][0]
+        finally:
+            self._users[version] -= 1
+            if not self._users[version]:
+                await self._open.pop(version)[1].aclose()
+
+
+def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
+    note = checkpoint and note_of(checkpoint)
+    if checkpoint and note and note.adaptation == "full":
+        return pack(load_base(checkpoint, config.dtype).to(config.device), {})
+    held, packed = _frozen(path, config)
+    if checkpoint and note:
+        adapter = Adapter.attach(held, note.rank, note.alpha, 0, note.adapted_blocks)
+        adapter.load(read_weights(checkpoint, "lora"))
+        held.to(config.device)
+    return pack(held, packed)
 
 
 LEAST_CONTEXT = 256
@@ -632,20 +694,22 @@ def packs(model: Any) -> bool:
     )
 
 
-def _frozen(path: Path, dtype: str) -> tuple[Any, Packed]:
+def _frozen(path: Path, config: TorchConfig) -> tuple[Any, Packed]:
     """A model of its own over the weights of a file, which all models over it share."""
     told = path.stat()
-    base, packed = _base(path, told.st_mtime_ns, told.st_size, dtype)
+    base, packed = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
     return copy.deepcopy(base, {id(weight): weight for weight in base.parameters()}), packed
 
 
 @lru_cache(maxsize=1)
-def _base(path: Path, changed: int, size: int, dtype: str) -> tuple[Any, Packed]:
+def _base(
+    path: Path, changed: int, size: int, dtype: str, device: torch.device
+) -> tuple[Any, Packed]:
     """Frozen weights, which take half a minute to read from the 0.5B's file.
 
     What is packed is not kept twice: the layers keep their sizes alone.
     """
-    base, packed = load_base(path, dtype), Packed()
+    base, packed = load_base(path, dtype).to(device), Packed()
     if packs(base):
         kept = base.get_input_embeddings().weight
         pack(copy.deepcopy(base, {id(weight): weight for weight in base.parameters()}), packed)

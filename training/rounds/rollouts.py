@@ -61,6 +61,7 @@ from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.collect.remote import RayOptions, connect
 from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.ranks import device_of
 from rubricem.training.local.session import settle_dtype
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import RoundsConfig
@@ -525,6 +526,8 @@ class Sampled:
     _versions: dict[str, str] = field(default_factory=dict)
     """of the checkpoints, by the names that the server has for them"""
     _servers: SamplingServers | None = None
+    _shared: Any = None
+    """the open `SharedPolicies`, whose module takes a second to import; None: none yet"""
     newest: NewestWeights | None = field(default=None, init=False)
     """None: servers, or the embedded model, have several policies at the same time"""
 
@@ -677,14 +680,18 @@ class Sampled:
             begun = run.manifest().policy_version if run.exists else None
             yield lambda: newest.policy(begun)
         elif self.config.sampler == "torch" and model is not None:
-            from rubricem.training.local.sampler import open_torch
+            from rubricem.training.local.sampler import SharedPolicies, TorchConfig
 
-            settings = self._settings(model, ())
-            dtype = await asyncio.to_thread(settle_dtype, self.training)
+            settings, training = self._settings(model, ()), self.training
+            device = device_of(training.device)
+            dtype = await asyncio.to_thread(settle_dtype, training, device.type == "cuda")
             self.tell(f"torch samples from {model} in {dtype}; half a minute for the 0.5b")
-            at_once, context = model_of(settings).at_once, settings.context_tokens
-            opened = open_torch(model, settings.weights_dir, at_once, context, dtype)
-            async with opened as policy:
+            config = TorchConfig(
+                slots=model_of(settings).at_once, context_tokens=settings.context_tokens,
+                dtype=dtype, device=device, threads=training.threads or settings.threads,
+            )  # fmt: skip
+            self._shared = self._shared or SharedPolicies()
+            async with self._shared.share(model, settings.weights_dir, config) as policy:
 
                 async def written() -> Policy:
                     return TokenWriter(policy)

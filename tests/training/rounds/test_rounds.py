@@ -475,7 +475,8 @@ def test_a_server_that_has_one_name_for_two_checkpoints_is_not_sampled(
 
 
 @pytest.mark.slow
-def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path):
+@pytest.mark.parametrize("sampler", ["llama.cpp", "torch"])
+def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path, sampler: str):
     documents = tmp_path / "documents"
     documents.mkdir()
     (documents / "a.md").write_text("# One\nWhat is asked is measured and read first.\n")
@@ -483,7 +484,7 @@ def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path):
         path = written(
             tmp_path, judge_model="scripted", judge_base_url=judge.base_url,
             source=["documents"], tool_calls=1, max_tokens=40, reflections=0, ahead=0,
-            max_staleness=0, rounds=2,
+            max_staleness=0, rounds=2, sampler=sampler, slots=4,
         )  # fmt: skip
         done = train(path)
     assert done.exit_code == 0, done.output
@@ -492,6 +493,9 @@ def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path):
     assert "ss-grpo-1-" in versions[1] and "ss-grpo" not in versions[0]
     assert Checkpoint.for_llama(TrainingFolder(out).newest).step == 2
     assert [line["staleness/max"] for line in metrics(out)] == [0, 0]
+    # torch samples from the very numbers that it trains; llama.cpp rounds.
+    gaps = [line["sampler_gap"] for line in metrics(out)]
+    assert max(gaps) < (1e-4 if sampler == "torch" else 0.1)
 
 
 def begun(path: Path) -> "subprocess.Popen[bytes]":

@@ -108,6 +108,8 @@ def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_ho
         ({**REPLACED, "in_flight": "cut", "branch": True}, "cannot be cut"),
         ({**REPLACED, "in_flight": "keep", "ray_workers": 2}, "would not hear that weights are"),
         ({"ray_address": "auto"}, "ray_address needs ray_workers"),
+        ({"sampler": "torch", "ray_workers": 2}, "torch is one process and no server"),
+        ({**REPLACED, "ahead": 0, "sampler": "torch"}, "torch is one process and no server"),
         ({**REPLACED, "ahead": 0, "judge_base_url": None}, "no other policy to judge by"),
         (
             {"reflections": 0, "least_reflection_score": 0.2},

@@ -1,0 +1,338 @@
+"""Rows side by side write what each would write by itself, and what llama.cpp writes."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+import torch
+from torch import nn
+
+from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
+from rubricem.memory.schema import Completion, Message, Sampling
+from rubricem.training.local.load import load_base
+from rubricem.training.local.passes import token_logprobs
+from rubricem.training.local.sampler import (
+    BLOCK,
+    ROOM,
+    RowCache,
+    SharedPolicies,
+    TorchConfig,
+    TorchPolicy,
+    Vocabulary,
+    check_rows_apart,
+    draw_tokens,
+    open_torch,
+    pack,
+    packs,
+)
+from rubricem.training.local.weights import Adapter
+from tests.support.tiny import vocabulary, write_tiny
+from tests.training.local.test_load import folder_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+GREEDY = Sampling(max_tokens=20, temperature=0.0)
+CONFIG = TorchConfig(slots=3, context_tokens=2048, threads=1)
+
+
+@pytest_asyncio.fixture
+async def policy(tiny: Path, tmp_path: Path) -> AsyncIterator[TorchPolicy]:
+    async with open_torch(str(tiny), tmp_path, CONFIG) as opened:
+        yield opened
+
+
+def chosen(tiny: Path, prefix: tuple[int, ...], written: tuple[int, ...]) -> torch.Tensor:
+    """The log-probabilities of written tokens by one pass over all of them."""
+    ids = torch.tensor([[*prefix, *written]])
+    with torch.no_grad():
+        logits = load_base(tiny)(ids).logits[0, len(prefix) - 1 : -1]
+    return token_logprobs(logits, ids[0, len(prefix) :])
+
+
+async def asked(policy: TorchPolicy, text: str) -> tuple[int, ...]:
+    return await policy.render([Message("system", "Be brief."), Message("user", text)])
+
+
+async def test_rows_of_any_length_write_what_each_writes_alone(tiny: Path, policy: TorchPolicy):
+    prefixes = [await asked(policy, "x" * n) for n in (3, 40, 17, 1, 29)]
+    hot = [Sampling(max_tokens=12 + n, seed=n) for n in range(5)]
+    together = await asyncio.gather(*map(policy.complete, prefixes, hot))
+    assert len({len(one.token_ids or ()) for one in together}) == 5, "they end one after another"
+    for prefix, sampling, one in zip(prefixes, hot, together, strict=True):
+        alone = await policy.complete(prefix, sampling)
+        assert (alone.text, alone.token_ids) == (one.text, one.token_ids)
+        assert one.token_ids and one.logprobs and one.token_ends
+        assert one.token_ends[-1] == len(one.text)
+        assert await policy.encode(one.text) == one.token_ids
+        wanted = chosen(tiny, prefix, one.token_ids)
+        assert torch.allclose(torch.tensor(one.logprobs), wanted, atol=1e-4)
+
+
+async def test_llama_writes_the_same_by_its_likeliest_tokens(tiny: Path, policy: TorchPolicy):
+    llama = await LlamaPolicy.load(tiny, "tiny", "v", LlamaConfig(context_tokens=1024, threads=1))
+    try:
+        for text in ("what", "which rule", "z"):
+            prefix = await asked(policy, text)
+            theirs, ours = (
+                await llama.complete(prefix, GREEDY),
+                await policy.complete(prefix, GREEDY),
+            )
+            assert theirs.token_ids == ours.token_ids
+            assert theirs.logprobs == pytest.approx(ours.logprobs, abs=0.02)
+    finally:
+        await llama.aclose()
+
+
+async def test_what_another_turn_has_read_is_not_read_again(tiny: Path, policy: TorchPolicy):
+    prefix = await asked(policy, "y" * 60)
+    first = await policy.complete(prefix, Sampling(max_tokens=30, seed=1))
+    assert first.usage.cached_tokens == 0 and first.usage.prompt_tokens == len(prefix)
+    same = await asyncio.gather(
+        *(policy.complete(prefix, Sampling(max_tokens=30, seed=seed)) for seed in (2, 3, 4))
+    )
+    assert [one.usage.cached_tokens for one in same] == [len(prefix) - 1] * 3
+    on = (*prefix, *(same[1].token_ids or ()), *(await policy.encode("and then?")))
+    later = await policy.complete(on, Sampling(max_tokens=10, seed=5))
+    # The last token that was written is read by the next turn alone.
+    assert later.usage.cached_tokens == len(prefix) + 29
+    wanted = chosen(tiny, on, later.token_ids or ())
+    assert torch.allclose(torch.tensor(later.logprobs), wanted, atol=1e-4)
+
+
+async def test_a_row_grows_beyond_the_room_that_it_begins_with(tiny: Path, policy: TorchPolicy):
+    prefix = await asked(policy, "w" * (ROOM + 20))
+    short, long = await asyncio.gather(
+        policy.complete(await asked(policy, "v"), GREEDY), policy.complete(prefix, GREEDY)
+    )
+    wanted = chosen(tiny, prefix, long.token_ids or ())
+    assert torch.allclose(torch.tensor(long.logprobs), wanted, atol=1e-4)
+    assert short.token_ids == (await policy.complete(await asked(policy, "v"), GREEDY)).token_ids
+
+
+async def test_a_turn_ends_where_its_text_its_tokens_or_the_context_do(
+    tiny: Path, tmp_path: Path, policy: TorchPolicy
+):
+    prefix = await asked(policy, "when")
+    whole = await policy.complete(prefix, Sampling(max_tokens=40, seed=3))
+    assert (whole.stop_reason, len(whole.token_ids or ())) == ("length", 40)
+    shown = list[str]()
+    cut = await policy.complete(
+        prefix, Sampling(max_tokens=40, seed=3), lambda text: 7 if len(text) > 7 else None,
+        shown.append,
+    )  # fmt: skip
+    assert (cut.text, cut.stop_reason) == (whole.text[:7], "stop")
+    assert cut.token_ids == (whole.token_ids or ())[: len(cut.token_ids or ())]
+    await asyncio.sleep(0)
+    assert "".join(shown) == cut.text
+    async with open_torch(
+        str(tiny), tmp_path, replace(CONFIG, context_tokens=len(prefix) + 5)
+    ) as p:
+        assert len((await p.complete(prefix, Sampling(max_tokens=40, seed=3))).token_ids or ()) == 5
+        with pytest.raises(PolicyError, match="the context holds") as refused:
+            await p.complete((*prefix, *prefix), GREEDY)
+    assert "context_tokens" in refused.value.remedy
+
+
+async def test_the_end_of_a_turn_is_no_token_of_it(tmp_path: Path):
+    """A model that writes the end of the turn whatever it has read."""
+    base = load_base(write_tiny(tmp_path / "tiny.gguf"))
+    words = Vocabulary.of(tmp_path / "tiny.gguf")
+    end = vocabulary().index("<|im_end|>")
+    assert end in words.ends and words.pieces[end] == b""
+    with torch.no_grad():
+        base.get_output_embeddings().weight[end, 0] = 400.0
+    from rubricem.training.local.sampler import TorchSampler
+
+    told = LlamaConfig(context_tokens=256, threads=1)
+    tokeniser = await LlamaPolicy.load(tmp_path / "tiny.gguf", "tiny", "v", told)
+    sampler = TorchSampler(base, words, CONFIG)
+    try:
+        policy = TorchPolicy(sampler, tokeniser, "tiny", "v")
+        said = await policy.complete(await asked(policy, "x"), GREEDY)
+    finally:
+        sampler.close()
+        await tokeniser.aclose()
+    assert (said.text, said.stop_reason, said.token_ids, said.logprobs) == ("", "eos", (), ())
+
+
+async def test_who_waits_no_more_frees_a_row_and_more_turns_than_rows_wait(policy: TorchPolicy):
+    prefix = await asked(policy, "long")
+    endless = [
+        asyncio.create_task(policy.complete(prefix, Sampling(max_tokens=1900, seed=n)))
+        for n in range(CONFIG.slots)
+    ]
+    await asyncio.sleep(0.2)
+    waiting = asyncio.create_task(policy.complete(prefix, GREEDY))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    for task in endless:
+        task.cancel()
+    assert (await asyncio.wait_for(waiting, 20)).token_ids
+    assert all(isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(
+        *endless, return_exceptions=True))  # fmt: skip
+
+
+async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
+    policy: TorchPolicy, monkeypatch: pytest.MonkeyPatch
+):
+    prefix = await asked(policy, "why")
+    honest = await policy.complete(prefix, GREEDY)
+    whole, failures = (
+        RowCache.step,
+        iter([RuntimeError("not enough memory: 9 GB"), ValueError("?")]),
+    )
+
+    def step(rows: RowCache, ids: Any) -> torch.Tensor:
+        for failure in failures:
+            raise failure
+        return whole(rows, ids)
+
+    monkeypatch.setattr(RowCache, "step", step)
+    with pytest.raises(PolicyError, match="memory is not enough"):
+        await policy.complete(prefix, GREEDY)
+    with pytest.raises(PolicyError, match=r"torch could not sample: ValueError: \?"):
+        await policy.complete(prefix, GREEDY)
+    again: Completion = await policy.complete(prefix, GREEDY)
+    assert again.token_ids == honest.token_ids and again.usage.cached_tokens == 0
+
+
+async def test_a_closed_sampler_leaves_nobody_waiting(tiny: Path, tmp_path: Path):
+    async with open_torch(str(tiny), tmp_path, CONFIG) as opened:
+        prefix = await asked(opened, "x")
+        task = asyncio.create_task(opened.complete(prefix, Sampling(max_tokens=1900)))
+        await asyncio.sleep(0.1)
+    with pytest.raises(PolicyError, match="closed"):
+        await task
+
+
+async def test_one_checkpoint_is_open_once_for_all_who_sample_from_it(tiny: Path, tmp_path: Path):
+    shared = SharedPolicies()
+    opened = partial(shared.share, str(tiny), tmp_path, CONFIG)
+    async with opened() as first:
+        async with opened() as second:
+            assert second is first
+        prefix = await asked(first, "x")
+        assert (await first.complete(prefix, GREEDY)).token_ids, "one of them has left"
+    async with opened() as third:
+        assert third is not first
+    with pytest.raises(PolicyError, match="closed"):
+        await first.complete(prefix, GREEDY)
+
+
+@pytest.mark.parametrize("words", [BLOCK - 3, BLOCK, 3 * BLOCK + 1])
+def test_tokens_are_drawn_by_their_probabilities(words: int):
+    generator = torch.Generator().manual_seed(words)
+    logits = torch.randn(64, words, generator=generator) * 4
+    draw = random.Random(words)
+    luck = [0.0, 1 - 2**-53, *(draw.random() for _ in range(62))]
+    tokens, logprobs = draw_tokens(logits, [Sampling(temperature=0.7)] * 64, luck)
+    heated = (logits / 0.7).softmax(-1).double().numpy()
+    for row in range(64):
+        sums = np.cumsum(heated[row])
+        wanted = int(np.searchsorted(sums, luck[row] * sums[-1], side="right"))
+        assert abs(tokens[row] - wanted) <= (abs(sums[min(wanted, words - 1)] - luck[row]) < 1e-6)
+    assert torch.allclose(
+        torch.tensor(logprobs), logits.log_softmax(-1)[range(64), tokens], atol=1e-5
+    )
+    cold, _ = draw_tokens(logits, [Sampling(temperature=0.0)] * 64, luck)
+    assert cold == logits.argmax(-1).tolist()
+
+
+def test_a_nucleus_and_a_least_share_leave_tokens_out():
+    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log().repeat(200, 1)
+    luck = [(n + 0.5) / 200 for n in range(200)]
+    for told, kept in (
+        (Sampling(top_p=0.65), {0, 1}), (Sampling(top_p=0.72), {0, 1, 2}),
+        (Sampling(min_p=0.25), {0, 1, 2}), (Sampling(min_p=0.25, top_p=0.5), {0}),
+    ):  # fmt: skip
+        tokens, logprobs = draw_tokens(logits, [told] * 200, luck)
+        assert set(tokens) == kept
+        # They are those of the model itself, whatever was left out.
+        assert logprobs == pytest.approx([float(logits[0, token]) for token in tokens])
+        shares = torch.bincount(torch.tensor(tokens), minlength=5) / 200
+        wanted = torch.where(torch.isin(torch.arange(5), torch.tensor([*kept])), logits[0].exp(), 0)
+        assert torch.allclose(shares, wanted / wanted.sum(), atol=0.01)
+
+
+def test_a_token_without_probability_is_never_drawn():
+    logits = torch.full((3, 2 * BLOCK), -torch.inf)
+    logits[:, [5, BLOCK + 7]] = torch.tensor([1e-9, 1.0]).log()
+    tokens, _ = draw_tokens(logits, [Sampling()] * 3, [0.0, 0.5, 1 - 2**-53])
+    assert set(tokens) <= {5, BLOCK + 7} and tokens[1:] == [BLOCK + 7] * 2
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_models_whose_rows_mix_are_refused(tmp_path: Path):
+    for kind in ("llama", "qwen3"):
+        check_rows_apart(load_base(folder_of(tmp_path / kind, kind)))
+    mamba = load_base(folder_of(tmp_path / "mamba", "mamba", state_size=4))
+    with pytest.raises(SettingsError, match="cannot write several texts") as refused:
+        check_rows_apart(mamba)
+    assert "sampler" in refused.value.remedy
+
+
+def test_packed_layers_compute_as_those_they_stand_for(tiny: Path):
+    plain = load_base(tiny, "bfloat16")
+    if not packs(plain):
+        pytest.skip("this processor has no instructions for bfloat16")
+    ids = torch.arange(9).unsqueeze(0)
+    for blocks in (None, 1):
+        adapted = load_base(tiny, "bfloat16")
+        adapter = Adapter.attach(adapted, 4, 8.0, 0, blocks)
+        for layer in adapter.layers.values():
+            nn.init.normal_(layer.lora_b, std=0.3)
+        with torch.no_grad():
+            wanted, bare = adapted(ids).logits.float(), plain(ids).logits.float()
+            found = pack(adapted, {})(ids).logits.float()
+        spread = wanted.std()
+        assert (found - wanted).abs().mean() < 0.02 * spread < 0.2 * (bare - wanted).abs().mean()
+
+
+def test_models_over_one_file_share_its_weights_and_no_adapter(tiny: Path):
+    from rubricem.training.local.sampler import _frozen
+
+    one, _ = _frozen(tiny, CONFIG)
+    other, _ = _frozen(tiny, CONFIG)
+    Adapter.attach(one, 4, 8.0, 0, None)
+    weights = {weight.data_ptr() for weight in other.parameters()}
+    assert weights <= {weight.data_ptr() for weight in one.parameters()}
+    assert not any("lora" in name for name, _ in other.named_parameters())
+
+
+def test_bytes_of_tokens_are_those_that_llama_reads(tiny: Path, tmp_path: Path):
+    words = Vocabulary.of(tiny)
+    assert [words.pieces[n] for n in range(127)] == [bytes([n]) for n in range(127)]
+    assert words.pieces[vocabulary().index("th")] == b"th"
+    other = tmp_path / "other.gguf"
+    other.write_bytes(
+        tiny.read_bytes().replace(b"\x04\0\0\0\0\0\0\0gpt2", b"\x04\0\0\0\0\0\0\0rwkv")
+    )
+    with pytest.raises(WeightsError, match="rwkv"):
+        Vocabulary.of(other)
+
+
+@pytest.mark.model
+async def test_the_real_model_writes_what_llama_does(weights_05b: Path, tmp_path: Path):
+    """In float32; its texts have characters of several tokens."""
+    config = replace(CONFIG, slots=2)
+    async with open_torch(str(weights_05b), tmp_path, config) as ours:
+        llama = await LlamaPolicy.load(
+            weights_05b, "0.5b", "v", LlamaConfig(context_tokens=512, threads=1)
+        )
+        try:
+            for text in ("Name the capital of France.", "Write three emojis: 🦜"):
+                prefix = await ours.render([Message("user", text)])
+                told = replace(GREEDY, max_tokens=12)
+                one, other = await ours.complete(prefix, told), await llama.complete(prefix, told)
+                assert one.text == other.text and one.stop_reason == other.stop_reason
+                assert one.logprobs and "\ufffd" not in one.text
+        finally:
+            await llama.aclose()
