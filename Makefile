@@ -118,7 +118,7 @@ bench: setup
 	@for name in house mutants ask_overhead peers startup install corpus names embedded everyday languages \
 	    unanswerable hops history credit verify faults hostile plain_loop \
 	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
-	    collect_throughput scale collect_embedded train_speed reflection_overlap learns \
+	    collect_throughput scale collect_embedded train_speed reflection_overlap sampling learns \
 	    serve_load page; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done

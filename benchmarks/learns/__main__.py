@@ -51,6 +51,7 @@ from benchmarks.learns.replicates import (
     Replicate,
     draw_arms,
     kept_replicates,
+    kind_of,
     pooled,
     table_lines,
 )
@@ -146,7 +147,7 @@ def main() -> None:
         found = kept_replicates(asked.pool)
         if not found:
             parser.error(f"no replicate lies in {asked.pool}")
-        if len({json.dumps([one.model, one.sizes, one.recipe]) for one in found}) > 1:
+        if len({*map(kind_of, found)}) > 1:
             parser.error("replicates of other models, sizes or recipes: pool them from folders")
         done = all(one.done for one in found)
         report_hops(found, done, asked.plot or asked.pool / "arms.svg", "all replicates so far")

@@ -45,6 +45,7 @@ REWARD, ANSWER = "reward/mean", "reward/answer/mean"
 SHOWN = {"kl_reference": "divergence from imitation (nats a token)",
          "surprise": "surprise, one sample of the entropy (nats a token)"}  # fmt: skip
 """metrics of the rounds that are drawn, and their titles"""
+SPENT = ("seconds/wait", "seconds/train")
 LEFT, LIKELIER, LESS_LIKELY, FAR = 0.5, 0.1, 3.0, 1.0
 """guards: of the answers' first reward the least share, of the first surprise the least and the
 most, and the most nats a token from the imitation"""
@@ -78,6 +79,8 @@ class ArmCourse(Value):
     """those of `SHOWN`, by round"""
     ended: str
     """why; empty: it has not"""
+    seconds: float | None = None
+    """that its rounds waited for rollouts and trained; None: not noted, as in older files"""
 
     @classmethod
     def of(cls, out: Path, rounds: int, patience: int) -> Self:
@@ -91,6 +94,7 @@ class ArmCourse(Value):
             held_out=held_out,
             metrics=metrics,
             ended=ending(held_out, metrics, rounds, patience),
+            seconds=sum(line[name] for line in lines_of(out) for name in SPENT) or None,
         )
 
     @property
@@ -108,10 +112,15 @@ def askings_of(out: Path) -> tuple[HeldOutMeans, ...]:
     return tuple(found)
 
 
-def metrics_of(out: Path) -> dict[str, tuple[float | None, ...]]:
+def lines_of(out: Path) -> list[dict[str, Any]]:
+    """What an arm's rounds told, by round."""
     path = out / TOLD
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    lines = [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def metrics_of(out: Path) -> dict[str, tuple[float | None, ...]]:
+    lines = lines_of(out)
     return {name: tuple(line.get(name) for line in lines) for name in SHOWN}
 
 
@@ -196,6 +205,18 @@ def winner_of(courses: Mapping[str, ArmCourse]) -> str | None:
     return max(learnt, key=lambda name: learnt[name].best or 0.0)
 
 
+SAMPLED = ("slots", "sampler")
+"""how a recipe's rollouts are sampled, which their policy does not go by"""
+
+
+def kind_of(one: Replicate) -> str:
+    """What replicates that are read together have alike."""
+    rounds = one.recipe["rounds"]
+    table = {name: value for name, value in rounds["rounds"].items() if name not in SAMPLED}
+    recipe = {**one.recipe, "rounds": {**rounds, "rounds": table}}
+    return json.dumps([one.model, one.sizes, recipe])
+
+
 def kept_replicates(folder: Path) -> list[Replicate]:
     """Those whose files lie in a folder, by their numbers; unfinished ones among them."""
     texts = (path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
@@ -236,10 +257,15 @@ def _course(name: str, courses: Sequence[ArmCourse]) -> dict[str, Report]:
         return {}
     best = [course.best for course in courses if course.best is not None]
     last = [c.held_out[-1].rounds for c in courses if c.held_out]
+    timed = [course for course in courses if course.seconds]
+    hours = sum(course.seconds or 0.0 for course in timed) / 3600
     return {
         f"{name}_rounds": sum(last),
         f"{name}_rollouts": sum(course.rollouts for course in courses),
         f"{name}_sampled_tokens": sum(course.sampled_tokens for course in courses),
+        f"{name}_rollouts_an_hour": (
+            round(sum(course.rollouts for course in timed) / hours) if timed else None
+        ),
         f"{name}_held_out_reward_best": round(statistics.fmean(best), 3) if best else None,
         f"{name}_ended": "; ".join(dict.fromkeys(c.ended for c in courses if c.ended)) or None,
     }

@@ -13,6 +13,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,7 @@ from benchmarks.learns.replicates import (
     ending,
     interval,
     kept_replicates,
+    kind_of,
     mean_curve,
     pooled,
     table_lines,
@@ -62,6 +64,7 @@ from rubricem.memory.schema import CitationSupport, Stage, Status
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question
 from rubricem.training.rounds.rounds_config import build_job
+from rubricem.training.rounds.update import TOLD
 from tests.conftest import ROOT
 from tests.support.collected import Opened
 from tests.support.documented import documented
@@ -295,6 +298,7 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert kept_replicates(tmp_path) == told, "a file gives back what was measured"
     found = pooled(told)
     assert (found["replicates"], found["stages_rollouts"]) == (2, 16)
+    assert found["stages_rollouts_an_hour"] is None, "files of before do not note their seconds"
     assert found["stages_evidence"] == pytest.approx((1.0 + 1.0 + 0.5) / 3, abs=1e-3)
     assert found["imitation_f1"] == pytest.approx((0.0 + 0.5 + 0.5) / 3, abs=1e-3)
     assert found["evidence_stages_imitation"] == 0.75, "the second was not asked of both"
@@ -311,6 +315,31 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     draw_arms(some, tmp_path / "some.svg")
     drawn = (tmp_path / "some.svg").read_text()
     assert "<!-- stages -->" in drawn and "<!-- branches -->" not in drawn
+
+
+def test_rollouts_an_hour_are_those_of_the_replicates_that_noted_their_seconds(tmp_path: Path):
+    told = [
+        one.model_copy(
+            update={"arms": {"sum": one.arms["sum"].model_copy(update={"seconds": spent})}}
+        )
+        for one, spent in ((replicate(0), None), (replicate(1), 60.0), (replicate(2), 120.0))
+    ]
+    assert pooled(told)["sum_rollouts_an_hour"] == 320, "16 of them in three minutes"
+    out = tmp_path / "arm"
+    out.mkdir()
+    line = {"seconds/wait": 2.0, "seconds/train": 1.5, "rollouts": 8.0}
+    (out / TOLD).write_text(2 * f"{json.dumps(line)}\n")
+    assert ArmCourse.of(out, 2, 1).seconds == 7.0
+    assert ArmCourse.of(tmp_path / "none", 2, 1).seconds is None
+
+
+def test_replicates_of_another_sampler_are_read_together_and_of_another_recipe_not():
+    def recipe(**table: Any) -> Replicate:
+        rounds = {"learning_rate": 1e-5, "rounds": {"max_tokens": 300, **table}}
+        return replicate(0).model_copy(update={"recipe": {"sft": {}, "rounds": rounds}})
+
+    assert kind_of(recipe(slots=16)) == kind_of(recipe(slots=32, sampler="torch"))
+    assert kind_of(recipe()) != kind_of(recipe(max_tokens=200))
 
 
 def test_an_interval_is_over_replicates_too():

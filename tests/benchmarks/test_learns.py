@@ -48,7 +48,7 @@ def recipe(tmp_path: Path) -> Path:
         "rubric:rubricem.training.recipes.hops:rewards": own,
         "adapted_blocks = 8": "adapted_blocks = 1",
         "max_tokens = 300": "max_tokens = 24",
-        "slots = 16": "slots = 2",
+        "slots = 32": "slots = 2",
     }
     for path in RECIPE.glob("*.toml"):
         text = path.read_text()

@@ -39,7 +39,7 @@ from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.load import load_base, memory_told, vocabulary_size
+from rubricem.training.local.load import load_base, memory_told, release_memory, vocabulary_size
 from rubricem.training.local.weights import Adapter, LoraLinear
 from rubricem.training.objective.batch import alike
 
@@ -578,6 +578,8 @@ async def open_torch(
             yield TorchPolicy(sampler, tokeniser, files.name, files.version)
         finally:
             await asyncio.to_thread(sampler.close)
+            del sampler
+            await asyncio.to_thread(release_memory)
     finally:
         await tokeniser.aclose()
 

@@ -33,6 +33,7 @@ from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup,
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
 from rubricem.training.local.checkpoints import link_or_copy
+from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import EngineConfig, rate_at
 from rubricem.training.local.session import (
     Canary,
@@ -312,9 +313,11 @@ class SessionUpdates:
         def on_row(done: int, rows: int) -> None:
             self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))
 
-        return self._together(
+        metrics = self._together(
             _Step(tuple(rows), rate), lambda: self._session.step(rows, rate, on_row)
         )
+        release_memory()  # the next round is sampled in this process, maybe
+        return metrics
 
     def save(self, metrics: Metrics) -> None:
         best_by = self._session.config.best_by
