@@ -4,10 +4,9 @@ llama.cpp reads and writes from quantised weights by instructions that every pro
 torch multiplies faster, as by bfloat16 instructions, and a round has enough rollouts to fill its
 products, torch samples a round in less time, and from the very numbers that are trained.
 
-All turns under way are rows of one batch, and each pass writes a token of every row. A row keeps
-the keys and values of what it has read. A turn begins in the free row that has read most of its
-prefix, or has that copied from a row that has read more, so the system prompt, a group's question
-and a rollout's earlier turns are read once; only the rest is read, by a pass of its own.
+All turns under way are rows of one batch, and each pass writes a token of every row. What a turn's
+prefix shares with any row is not read again: the system prompt, a group's question, a rollout's
+earlier turns (`training.local.row_cache`). Only the rest is read, by a pass of its own.
 
 Tokens are drawn from a turn's own generator, so they do not depend on the turns beside it but for
 rounding. Prompts are written and text is encoded by the tokeniser that every other sampler uses.
@@ -30,22 +29,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, DynamicLayer
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
 from rubricem.agent.models.replies import Piece, TokenReading
 from rubricem.agent.weights.checkpoints import gguf_fields, is_checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
+from rubricem.memory.errors import PolicyError, WeightsError, boundary
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.load import load_base, memory_told, release_memory, vocabulary_size
-from rubricem.training.local.weights import Adapter, LoraLinear
-from rubricem.training.objective.batch import alike
+from rubricem.training.local.load import load_base, memory_told, release_memory
+from rubricem.training.local.packed import Packed, pack, packs
+from rubricem.training.local.row_cache import RowCache, check_rows_apart
+from rubricem.training.local.weights import Adapter
 
 CPU = torch.device("cpu")
-ROOM = 512
-"""tokens that a row has room for at first; it doubles"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +109,22 @@ class _Turn:
     cached: int = 0
     """tokens of the prompt that had been read for another turn"""
     cancelled: bool = False
+    fault: Exception | None = None
+    """what its own reading raised"""
 
     @property
     def over(self) -> bool:
-        return self.cancelled or self.reading.complete
+        return self.cancelled or self.fault is not None or self.reading.complete
 
     def take(self, token: int, logprob: float, vocabulary: Vocabulary, most: int) -> None:
         """One token more; `most`: of the prompt and what is written."""
         self.ids.append(token)
+        try:
+            self._read(token, logprob, vocabulary, most)
+        except Exception as fault:  # such as the caller's predicate: the other turns go on
+            self.fault = fault
+
+    def _read(self, token: int, logprob: float, vocabulary: Vocabulary, most: int) -> None:
         if token in vocabulary.ends:
             self.reading.finish = "eos"
             return
@@ -131,150 +136,6 @@ class _Turn:
             written >= self.sampling.max_tokens or len(self.ids) >= most
         ):
             self.reading.finish = "length"
-
-
-@dataclass(slots=True)
-class _Pass:
-    """Where the pass that is under way writes and reads."""
-
-    rows: slice
-    begin: int = 0
-    """of one row: the place of its first token"""
-    places: Tensor | None = None
-    """of several rows: the place of each one's only token; None: one row"""
-    width: int = 0
-    """tokens that the longest of them has then"""
-
-
-class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """The keys and values of one block, (rows, heads, room, width)."""
-
-    def __init__(self, under_way: _Pass, rows: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._pass, self._rows = under_way, rows
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **more: Any
-    ) -> tuple[Tensor, Tensor]:
-        told = self._pass
-        if not self.is_initialized:
-            self.dtype, self.device = key_states.dtype, key_states.device
-            self.keys, self.values = (
-                made.new_zeros(self._rows, made.shape[1], ROOM, made.shape[3])
-                for made in (key_states, value_states)
-            )
-            self.is_initialized = True
-        assert self.keys is not None and self.values is not None
-        while self.keys.shape[2] < told.width:
-            self.keys, self.values = (
-                torch.cat([held, torch.zeros_like(held)], dim=2)
-                for held in (self.keys, self.values)
-            )
-        keys, values = self.keys[told.rows], self.values[told.rows]
-        if told.places is None:
-            keys[:, :, told.begin : told.width] = key_states
-            values[:, :, told.begin : told.width] = value_states
-        else:
-            rows = torch.arange(len(keys), device=keys.device)
-            keys[rows, :, told.places] = key_states[:, :, 0]
-            values[rows, :, told.places] = value_states[:, :, 0]
-        return keys[:, :, : told.width], values[:, :, : told.width]
-
-    def copy_row(self, source: int, target: int, count: int) -> None:
-        """Have the first so many tokens of a row in another one."""
-        if self.is_initialized:
-            for held in (self.keys, self.values):
-                assert held is not None
-                held[target, :, :count] = held[source, :, :count]
-
-    def swap_rows(self, one: int, other: int, count: int) -> None:
-        """Exchange the first so many tokens of two rows."""
-        if self.is_initialized:
-            for held in (self.keys, self.values):
-                assert held is not None
-                held[[one, other], :, :count] = held[[other, one], :, :count]
-
-
-class RowCache:
-    """What each row of a model's batch has read; the rows in use are the first ones."""
-
-    def __init__(self, model: Any, rows: int) -> None:
-        self._model, self._pass = model, _Pass(slice(0, 0))
-        blocks = model.config.get_text_config().num_hidden_layers
-        self._layers = [_Layer(self._pass, rows) for _ in range(blocks)]
-        self._cache = Cache(layers=list(self._layers))
-        self.read: list[list[int]] = [[] for _ in range(rows)]
-        """the tokens of each row whose keys and values are known"""
-
-    def begin(self, used: int, ids: Sequence[int]) -> int:
-        """Have row `used`, the first free one, begin as these ids do; returns how far it does."""
-        free = range(used, len(self.read))
-        shared = [_shared(held, ids) for held in self.read]
-        # Of rows that know as little, the one with the least to lose.
-        row = max(free, key=lambda n: (shared[n], -len(self.read[n])))
-        self._swap(row, used)
-        shared[row], shared[used] = shared[used], shared[row]
-        donor = max(range(len(shared)), key=shared.__getitem__)
-        if shared[donor] > shared[used]:
-            for layer in self._layers:
-                layer.copy_row(donor, used, shared[donor])
-        self.read[used] = list(ids[: shared[donor]])
-        return shared[donor]
-
-    def end(self, row: int, used: int) -> None:
-        """Free a row: the last one in use takes its place, and what it has read stays known."""
-        self._swap(row, used - 1)
-
-    def _swap(self, one: int, other: int) -> None:
-        if one != other:
-            count = max(len(self.read[one]), len(self.read[other]))
-            for layer in self._layers:
-                layer.swap_rows(one, other, count)
-            self.read[one], self.read[other] = self.read[other], self.read[one]
-
-    def extend(self, row: int, ids: Sequence[int]) -> Tensor:
-        """Read more tokens of one row; returns the last state of each, (n, hidden)."""
-        device, begin = self._model.device, len(self.read[row])
-        width = begin + len(ids)
-        self._tell(slice(row, row + 1), begin, None, width)
-        places = torch.arange(begin, width, device=device)
-        seen = torch.arange(width, device=device) <= places.unsqueeze(1)
-        states = self._through(torch.tensor([ids], device=device), places.unsqueeze(0), seen[None])
-        self.read[row] += ids
-        return states[0]
-
-    def step(self, ids: Sequence[int]) -> Tensor:
-        """Read one token in each of the first rows; returns their last states, (n, hidden)."""
-        device = self._model.device
-        places = torch.tensor([len(self.read[row]) for row in range(len(ids))], device=device)
-        width = int(places.max()) + 1
-        self._tell(slice(0, len(ids)), 0, places, width)
-        seen = torch.arange(width, device=device) <= places.unsqueeze(1)
-        tokens = torch.tensor(ids, device=device).unsqueeze(1)
-        states = self._through(tokens, places.unsqueeze(1), seen.unsqueeze(1))
-        for row, token in enumerate(ids):
-            self.read[row].append(token)
-        return states[:, 0]
-
-    def _tell(self, rows: slice, begin: int, places: Tensor | None, width: int) -> None:
-        told = self._pass
-        told.rows, told.begin, told.places, told.width = rows, begin, places, width
-
-    def _through(self, ids: Tensor, places: Tensor, seen: Tensor) -> Tensor:
-        """(rows, n) tokens and places, and what each token sees, (rows, n, width)."""
-        found: Tensor = self._model.base_model(
-            input_ids=ids,
-            position_ids=places,
-            attention_mask=seen.unsqueeze(1),
-            past_key_values=self._cache,
-            use_cache=True,
-        ).last_hidden_state
-        return found
-
-
-def _shared(held: Sequence[int], ids: Sequence[int]) -> int:
-    """How many tokens a row and a prefix have alike; the prefix's last one is always read."""
-    return min(alike(held, ids, 0), len(ids) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +215,7 @@ class TorchSampler:
                 self._rows.end(row, len(self._active))
                 self._active[row] = self._active[-1]
                 self._active.pop()
-                turn.end(None)
+                turn.end(turn.fault)
 
     def _admit(self, turn: _Turn) -> None:
         if turn.cancelled:
@@ -444,39 +305,6 @@ def _likely(weights: Tensor, top_p: float, min_p: float) -> Tensor:
         ordered[before >= top_p * ordered.sum()] = 0.0
         kept = torch.zeros_like(kept).scatter(0, places, ordered)
     return kept
-
-
-@torch.inference_mode()
-def check_rows_apart(model: Any) -> None:
-    """Raises SettingsError for a model that cannot read rows of uneven lengths side by side."""
-    words = vocabulary_size(model)
-    texts = [[n % words for n in range(start, start + 6)] for start in (1, 9, 17)]
-    alone = []
-    for text in texts:
-        ids = torch.tensor([text], device=model.device)
-        alone.append(model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0, -1])
-    try:
-        rows = RowCache(model, 3)
-        for row, text in enumerate(texts):
-            rows.begin(row, text)
-            rows.extend(row, text[: row + 1])
-        together: dict[int, Tensor] = {}
-        for _ in range(5):
-            going = [row for row in range(3) if len(rows.read[row]) < 6]
-            # Rows in use are the first ones, and the shortest is row 0.
-            states = rows.step([texts[row][len(rows.read[row])] for row in going])
-            together |= dict(zip(going, states, strict=True))
-        apart = max(
-            float((together[row] - alone[row]).float().norm() / alone[row].float().norm())
-            for row in range(3)
-        )
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
-        apart = 1.0
-    if not apart <= torch.finfo(model.dtype).eps ** 0.5:
-        raise SettingsError(
-            f"a {model.config.model_type} model cannot write several texts side by side.",
-            "Leave `sampler` out under [rounds]: llama.cpp or a server samples from it.",
-        )
 
 
 class TorchPolicy:
@@ -630,72 +458,6 @@ LEAST_CONTEXT = 256
 """tokens that llama.cpp has room for where it only encodes"""
 
 
-Packed = dict[str, Tensor]
-"""weights of linear layers, by their names, as oneDNN reads them fastest"""
-
-
-class PackedLinear(nn.Module):
-    """A frozen linear layer, and what an adapter adds to it.
-
-    Packed once, and not for every product, a layer writes few rows up to twice as fast on a CPU.
-    """
-
-    def __init__(self, layer: nn.Linear | LoraLinear, packed: Tensor) -> None:
-        super().__init__()
-        linear = layer.linear if isinstance(layer, LoraLinear) else layer
-        self.packed, self.bias = packed, linear.bias
-        self.added: tuple[Tensor, Tensor] | None = None
-        if isinstance(layer, LoraLinear):
-            a, b = layer.lora_a.detach().to(packed.dtype), layer.lora_b.detach().to(packed.dtype)
-            self.added = a.T, (layer.scale * b).T
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = _product(x, self.packed, self.bias, "none", [], "")
-        if self.added is not None:
-            a, b = self.added
-            y += (x @ a) @ b
-        return y
-
-
-_mkldnn = torch.ops.mkldnn
-_product: Any = getattr(_mkldnn, "_linear_pointwise", None)
-_reorder: Any = getattr(_mkldnn, "_reorder_linear_weight", None)
-
-
-def pack(model: Any, packed: Packed) -> Any:
-    """Have linear layers compute with packed weights, where torch can; `packed`: those known."""
-    if not packs(model):
-        return model
-    layers = {
-        name: layer
-        for name, layer in model.named_modules()
-        if type(layer) in (nn.Linear, LoraLinear) and not name.endswith(".linear")
-    }
-    for name, layer in layers.items():
-        weight = (layer.linear if isinstance(layer, LoraLinear) else layer).weight
-        held = packed.get(name)
-        if held is None:
-            held = packed[name] = _reorder(weight.detach(), PACKED_FOR)
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, PackedLinear(layer, held))
-    return model
-
-
-PACKED_FOR = 16
-"""rows of a product that packed weights are laid out for; others are computed too"""
-
-
-def packs(model: Any) -> bool:
-    """Whether weights can be packed: of bfloat16 on a CPU that has instructions for it."""
-    return bool(
-        None not in (_product, _reorder)
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        and model.dtype == torch.bfloat16
-        and model.device.type == "cpu"
-    )
-
-
 def _frozen(path: Path, config: TorchConfig) -> tuple[Any, Packed]:
     """A model of its own over the weights of a file, which all models over it share."""
     told = path.stat()
@@ -715,7 +477,7 @@ def _base(
     if packs(base):
         kept = base.get_input_embeddings().weight
         pack(copy.deepcopy(base, {id(weight): weight for weight in base.parameters()}), packed)
-        for layer in base.modules():
-            if type(layer) is nn.Linear and layer.weight is not kept:
+        for layer in map(base.get_submodule, packed):
+            if layer.weight is not kept:
                 layer.weight.data = layer.weight.data.new_empty(0)
     return base, packed

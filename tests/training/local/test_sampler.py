@@ -18,20 +18,17 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local.load import load_base
+from rubricem.training.local.packed import pack, packs
 from rubricem.training.local.passes import token_logprobs
+from rubricem.training.local.row_cache import ROOM, RowCache, check_rows_apart
 from rubricem.training.local.sampler import (
     BLOCK,
-    ROOM,
-    RowCache,
     SharedPolicies,
     TorchConfig,
     TorchPolicy,
     Vocabulary,
-    check_rows_apart,
     draw_tokens,
     open_torch,
-    pack,
-    packs,
 )
 from rubricem.training.local.weights import Adapter
 from tests.support.tiny import vocabulary, write_tiny
@@ -195,6 +192,8 @@ async def test_a_pass_that_fails_ends_its_turns_in_a_sentence_and_no_others(
             raise failure
         return whole(rows, ids)
 
+    with pytest.raises(PolicyError, match="ZeroDivisionError"):
+        await policy.complete(prefix, GREEDY, lambda text: 1 // 0)
     monkeypatch.setattr(RowCache, "step", step)
     with pytest.raises(PolicyError, match="memory is not enough"):
         await policy.complete(prefix, GREEDY)
