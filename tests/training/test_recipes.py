@@ -1,6 +1,7 @@
 """The stage rewards of the recipe for multi-hop questions, worked by hand."""
 
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from rubricem.judge.base import stage_text
 from rubricem.judge.build import identify_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
+from rubricem.judge.rubrics import Rubric
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
     ANOTHER_STAGE,
@@ -21,13 +23,14 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from rubricem.training.local.local_config import Method, read_toml
-from rubricem.training.recipes.hops import rewards
+from rubricem.training.recipes.hops import FORM, formed_rewards, rewards
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.policies import FixedSearch, browsed
 from tests.support.values import ScriptedProposer, ScriptedScorer
 
 ASKED = "Where did the director of film Lantern die?"
+Rewards = Callable[[], Mapping[Stage, Callable[[], Rubric]]]
 FACTS = {
     "answer": "Oslo",
     "evidence": [["Lantern", "director", "Ada Berg"], ["Ada Berg", "place of death", "Oslo"]],
@@ -78,12 +81,14 @@ async def researched(folder: Path, *turns: str) -> Trajectory:
     return await browsed(folder, turns, [], None, ASKED, Titled(), **options)
 
 
-def reward(run: Trajectory, stage: Stage, facts: dict[str, Any] = FACTS) -> float:
+def reward(
+    run: Trajectory, stage: Stage, facts: dict[str, Any] = FACTS, of: Rewards = rewards
+) -> float:
     async def unasked() -> StageScore:
         raise AssertionError("code needs no judge")
 
     view = StageView(run, stage, unasked, facts)
-    return float(rewards()[stage]()(stage_text(run, stage), view))  # type: ignore[arg-type]
+    return float(of()[stage]()(stage_text(run, stage), view))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +188,19 @@ async def test_a_stage_whose_turns_break_the_form_is_worth_nothing(
     run = await researched(tmp_path, *tried)
     found = {stage for stage in Stage if reward(run, stage) == 0.0}
     assert found == set(map(Stage, zero.split()))
+    assert found == {stage for stage in Stage if reward(run, stage, of=formed_rewards) == 0.0}
+
+
+async def test_by_formed_rewards_a_wrong_answer_in_form_is_worth_more_than_a_broken_one(
+    tmp_path: Path,
+):
+    run = await researched(tmp_path, first(), last(said="\\boxed{nobody}"))
+    for stage in Stage:
+        plain = reward(run, stage)
+        assert reward(run, stage, of=formed_rewards) == pytest.approx(FORM + (1 - FORM) * plain)
+    assert reward(run, Stage.ANSWER) == 0.0 < reward(run, Stage.ANSWER, of=formed_rewards)
+    unknown = reward(run, Stage.RESEARCH, {**FACTS, "gold": None}, formed_rewards)
+    assert math.isnan(unknown), "form alone does not tell what research is worth"
 
 
 @pytest.mark.parametrize(("name", "method"), [("sft", "sft"), ("rounds", "ss-grpo")])

@@ -34,6 +34,8 @@ SURPLUS = 0.1
 """that a look-up beyond the hops costs, and a search that brings nothing of the evidence"""
 CITED = 0.3
 """share of the answer's reward that its cites decide, the rest being its F1"""
+FORM = 0.2
+"""share of a stage's reward that the form alone decides, by `formed_rewards`"""
 COMPARES = re.compile(r"compare\b", re.I)
 """a line of the plan that looks nothing up"""
 RELATIONS = {
@@ -171,6 +173,19 @@ def rewards() -> Mapping[Stage, Callable[[], Rubric]]:
             Gate(Form()), Gate(Answers()), WeightedSum([Right(), Supported()], weights)
         ),
     }
+
+
+def formed_rewards() -> Mapping[Stage, Callable[[], Rubric]]:
+    """The same, a share of each stage's reward being for its form.
+
+    Without it a wrong answer and a broken one are both worth 0, and where most answers are wrong
+    nothing teaches a policy to keep the form.
+    """
+
+    def formed(reward: Callable[[], Rubric]) -> Callable[[], Rubric]:
+        return lambda: WeightedSum([Form(), reward()], (FORM, 1 - FORM))
+
+    return {stage: formed(reward) for stage, reward in rewards().items()}
 
 
 def shares_found(trajectory: Trajectory, gold: Sequence[str]) -> list[float] | None:
