@@ -17,7 +17,7 @@ from rubricem.agent.cli.options import (
 )
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
-from rubricem.training.cli.running import run, tell
+from rubricem.training.cli.train import run, tell
 
 if TYPE_CHECKING:
     from rubricem.training.collect.remote import RayOptions

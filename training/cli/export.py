@@ -19,7 +19,7 @@ import click
 from rubricem.agent.cli.options import one_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
-from rubricem.training.cli.running import can_train
+from rubricem.training.cli.train import can_train
 
 FORMS = ("rows", "sft", "trl", "verl", "pairs", "parquet", "hf", "jsonl")
 

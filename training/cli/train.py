@@ -1,11 +1,14 @@
 """`rubricem train`: a policy by imitation or by the stage-wise policy gradient, and a judge.
 
-`rubricem train judge` trains a pairwise one, by imitation of teachers or by its own verdicts.
+`rubricem train judge` trains a pairwise one, by imitation of teachers or by its own verdicts. What
+all long-running commands share is here too: how they report progress, and what ends them early.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
-from rubricem.agent.cli.terminal import Interrupts
-from rubricem.memory.errors import SettingsError
+from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
+from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import writable
 from rubricem.memory.text import pluralise
-from rubricem.training.cli.running import can_train, echo, is_first, run, tell
 
 if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
@@ -31,6 +33,62 @@ if TYPE_CHECKING:
     from rubricem.training.rounds.rounds_config import TrainingJob
     from rubricem.training.show.events import Watch
 
+T = TypeVar("T")
+PARTIAL = 3
+"""exit status of what its limit of money ended"""
+
+
+def can_train(ctx: click.Context, param: click.Parameter, given: T) -> T:
+    """What was given, where there is what trains: torch, and what reads and writes weights."""
+    for module in ("torch", "transformers", "safetensors", "gguf"):
+        import_extra(module, "train", "Training")
+    return given
+
+
+def run(
+    work: Callable[[Interrupts], Awaitable[T]],
+    ending: str,
+    loop: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run,
+) -> T:
+    """What the work gives; exits where it was ended before, in a sentence.
+
+    `ending`: what the first ^C does while the work is `running`; otherwise it stops at once.
+    """
+    from rubricem.training.collect.gate import GO_ON, RunStopped
+
+    async def watch() -> T:
+        interrupts = Interrupts(partial(echo, err=True), ending)
+        # A job that is preempted, and torchrun whose other process has ended, send SIGTERM.
+        with interrupts.catch(signal.SIGTERM):
+            return await work(interrupts)
+
+    try:
+        return loop(watch())
+    except asyncio.CancelledError:
+        echo(f"\nStopped at once. {GO_ON}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except RunStopped as stopped:
+        echo(stopped.told(), err=True)
+        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error that a terminal takes for nothing else."""
+    from rubricem.memory.text import printable
+
+    echo(printable(line), err=True)
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Of the processes that torchrun starts, the first tells."""
+    if is_first():
+        click.echo(text, err=err)
+
+
+def is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
 PATH = click.Path(path_type=Path)
 CONFIG = click.argument("config", type=PATH, callback=can_train)
 OVERRIDES = click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
@@ -39,7 +97,6 @@ STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the upda
 """what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
-T = TypeVar("T")
 
 
 def show_training(

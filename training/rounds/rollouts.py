@@ -693,10 +693,10 @@ class Sampled:
             self._shared = self._shared or SharedPolicies()
             async with self._shared.share(model, settings.weights_dir, config) as policy:
 
-                async def written() -> Policy:
+                async def reuse() -> Policy:
                     return TokenWriter(policy)
 
-                yield written
+                yield reuse
         else:
             yield None
 

@@ -18,19 +18,20 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local.load import load_base
-from rubricem.training.local.packed import pack, packs
 from rubricem.training.local.passes import token_logprobs
-from rubricem.training.local.row_cache import ROOM, RowCache, check_rows_apart
 from rubricem.training.local.sampler import (
     BLOCK,
+    ROOM,
+    RowCache,
     SharedPolicies,
     TorchConfig,
     TorchPolicy,
     Vocabulary,
+    check_rows_apart,
     draw_tokens,
     open_torch,
 )
-from rubricem.training.local.weights import Adapter
+from rubricem.training.local.weights import Adapter, pack, packs
 from tests.support.tiny import vocabulary, write_tiny
 from tests.training.local.test_load import folder_of
 

@@ -182,10 +182,10 @@ def formed_rewards() -> Mapping[Stage, Callable[[], Rubric]]:
     nothing teaches a policy to keep the form.
     """
 
-    def formed(reward: Callable[[], Rubric]) -> Callable[[], Rubric]:
+    def with_form(reward: Callable[[], Rubric]) -> Callable[[], Rubric]:
         return lambda: WeightedSum([Form(), reward()], (FORM, 1 - FORM))
 
-    return {stage: formed(reward) for stage, reward in rewards().items()}
+    return {stage: with_form(reward) for stage, reward in rewards().items()}
 
 
 def shares_found(trajectory: Trajectory, gold: Sequence[str]) -> list[float] | None:
