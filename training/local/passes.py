@@ -231,11 +231,15 @@ class Prefix:
     def cache(self, rows: int) -> Any:
         """K and V as a model of transformers takes them, for this many rows."""
         from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
 
         cache, kind = DynamicCache(), self._made[-1].dtype
         left = [each.to(kind).expand(rows, -1, -1, -1) for each in self._left[:-1]]
-        for layer in range(len(left) // 2):
-            cache.update(left[2 * layer], left[2 * layer + 1], layer)
+        for keys, values in zip(left[::2], left[1::2], strict=True):
+            layer = DynamicLayer()  # type: ignore[no-untyped-call]
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values  # `update` would copy them
+            cache.layers.append(layer)
         return cache
 
     def states(self, rows: int) -> Tensor:
