@@ -359,7 +359,8 @@ def draw_arms(replicates: Sequence[Replicate], path: Path) -> None:
         axis.set_title(title, fontsize=9)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
-    axes[0].legend(frameon=False)
+    if axes[0].get_legend_handles_labels()[0]:  # none before the first asking
+        axes[0].legend(frameon=False)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
