@@ -26,7 +26,9 @@ from rubricem.training.local.sampler import (
     SharedPolicies,
     TorchConfig,
     TorchPolicy,
+    TorchSampler,
     Vocabulary,
+    _frozen,
     check_rows_apart,
     draw_tokens,
     open_torch,
@@ -147,8 +149,6 @@ async def test_the_end_of_a_turn_is_no_token_of_it(tmp_path: Path):
     assert end in words.ends and words.pieces[end] == b""
     with torch.no_grad():
         base.get_output_embeddings().weight[end, 0] = 400.0
-    from rubricem.training.local.sampler import TorchSampler
-
     told = LlamaConfig(context_tokens=256, threads=1)
     tokeniser = await LlamaPolicy.load(tmp_path / "tiny.gguf", "tiny", "v", told)
     sampler = TorchSampler(base, words, CONFIG)
@@ -297,8 +297,6 @@ def test_packed_layers_compute_as_those_they_stand_for(tiny: Path):
 
 
 def test_models_over_one_file_share_its_weights_and_no_adapter(tiny: Path):
-    from rubricem.training.local.sampler import _frozen
-
     one, _ = _frozen(tiny, CONFIG)
     other, _ = _frozen(tiny, CONFIG)
     Adapter.attach(one, 4, 8.0, 0, None)
