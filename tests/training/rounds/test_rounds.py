@@ -475,8 +475,8 @@ def test_a_server_that_has_one_name_for_two_checkpoints_is_not_sampled(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "gap"), [("llama.cpp", 0.1), ("torch", 1e-4)])
-def test_embedded_policies_sample_from_each_checkpoint(tmp_path: Path, sampler: str, gap: float):
+@pytest.mark.parametrize("sampler", ["llama.cpp", "torch"])
+def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path, sampler: str):
     (documents := tmp_path / "documents").mkdir()
     (documents / "a.md").write_text("# One\nWhat is asked is measured and read first.\n")
     with ScriptedServer(judging) as judge:
@@ -492,8 +492,8 @@ def test_embedded_policies_sample_from_each_checkpoint(tmp_path: Path, sampler: 
     assert "ss-grpo-1-" in versions[1] and "ss-grpo" not in versions[0]
     assert Checkpoint.for_llama(TrainingFolder(out).newest).step == 2
     assert [line["staleness/max"] for line in metrics(out)] == [0, 0]
-    # torch samples from the very numbers that it trains; llama.cpp rounds.
-    assert max(line["sampler_gap"] for line in metrics(out)) < gap
+    gap = max(line["sampler_gap"] for line in metrics(out))
+    assert gap < (1e-4 if sampler == "torch" else 0.1), "torch trains what it samples"
 
 
 def begun(path: Path) -> "subprocess.Popen[bytes]":
