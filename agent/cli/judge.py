@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, get_args
@@ -30,12 +30,18 @@ from rubricem.agent.cli.options import (
     read_text,
     setting_flags,
 )
-from rubricem.agent.learning.scoring import Judgeable, find_run, open_group_judge
+from rubricem.agent.learning.scoring import (
+    Judgeable,
+    find_run,
+    keep_standards,
+    open_group_judge,
+    resolve_judge,
+)
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of
 from rubricem.agent.transcript.question import check_question
-from rubricem.judge.build import Kind, Wanted, checklist_judge, stage_judge
+from rubricem.judge.build import Kind, checklist_judge, stage_judge
 from rubricem.judge.checklist import Made, with_items
 from rubricem.judge.evaluation.data import (
     LabelledComparison,
@@ -173,7 +179,7 @@ def score(
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     settings, gate = load_settings(flags), judging.pop("gated")
     found = find_run(run, settings.data_dir)
-    wanted = resolve_judge(kind, judging, settings)
+    wanted = resolve_judge(kind, judging, settings.data_dir, settings.seed)
     choice, stores = model_of(settings), stores_of(settings)
     replies = None if no_cache else stores.data_dir / "replies"
 
@@ -229,25 +235,6 @@ def messages_(
         click.echo(f"line {row['line']}  group {row['group']}  {known}  {one_line(row['said'])}")
     for note in dict.fromkeys(note for row in found for note in row["notes"]):
         click.echo(f"note: {note}", err=True)
-
-
-def resolve_judge(kind: Kind, judging: Mapping[str, Any], settings: Settings) -> Wanted:
-    """The judge of a kind by `judge_flags` but the gate; a file of standards is read and kept."""
-    told = dict(judging)
-    rubric = told.pop("rubric")
-    standards = keep_standards(rubric, settings.data_dir) if rubric else ""
-    return Wanted(kind, rubric=standards, seed=settings.seed, **told)
-
-
-def keep_standards(path: Path, data_dir: Path) -> str:
-    """The text of a file of standards, of which a copy is kept under the name it is judged by."""
-    from rubricem.judge.relative import version_of
-
-    text = read_text(path).strip()
-    if not text:
-        raise SettingsError(f"{path} is empty.", "Write down the standards for attempts.")
-    write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
-    return text
 
 
 def _show_judgement(found: Judgeable, judged: list[GroupJudgement], as_json: bool) -> None:

@@ -13,7 +13,7 @@ the folder holds a collected run.
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +27,9 @@ from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.research.conversations import background_in, in_conversation
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
-from rubricem.judge.build import Wanted, group_judge
+from rubricem.judge.build import Kind, Wanted, group_judge
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
+from rubricem.judge.relative import version_of
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import JudgeError, SettingsError
@@ -105,6 +106,28 @@ def _whole(document: ScaffoldDocument, tag: str) -> bool:
     return all(block.closed for block in blocks) and any(
         document.inner(block).strip() for block in blocks
     )
+
+
+def resolve_judge(kind: Kind, judging: Mapping[str, Any], data_dir: Path, seed: int) -> Wanted:
+    """The judge of a kind, by the options of `judging`; a file of standards is read and kept."""
+    told = dict(judging)
+    rubric = told.pop("rubric")
+    standards = keep_standards(Path(rubric), data_dir) if rubric else ""
+    return Wanted(kind, rubric=standards, seed=seed, **told)
+
+
+def keep_standards(path: Path, data_dir: Path) -> str:
+    """The text of a file of standards, of which a copy is kept under the name it is judged by."""
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{path} cannot be read as text: {error}.", "Save it as UTF-8."
+        ) from error
+    if not text:
+        raise SettingsError(f"{path} is empty.", "Write down the standards for attempts.")
+    write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
+    return text
 
 
 @asynccontextmanager

@@ -156,7 +156,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     """
     import uvloop
 
-    from rubricem.agent.cli.judge import resolve_judge
+    from rubricem.agent.learning.scoring import resolve_judge
     from rubricem.agent.settings import load_settings
     from rubricem.memory.text import printable
     from rubricem.training.collect.directory import RunDirectory, RunTally
@@ -177,7 +177,9 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
-    options = replace(options, judging=resolve_judge("stage", judging, settings))
+    options = replace(
+        options, judging=resolve_judge("stage", judging, settings.data_dir, settings.seed)
+    )
     asked = select_questions(questions, **choice)
     folder = RunDirectory(out)
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import httpx
 
-from rubricem.agent.cli.judge import resolve_judge
+from rubricem.agent.learning.scoring import resolve_judge
 from rubricem.agent.models.opening import OpenPolicy, embedder_in
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings, load_settings
@@ -623,7 +623,7 @@ class Sampled:
             model = config.model or self.training.model
             base_url = config.servers[0] if config.servers else None
         kept_in = load_settings({"data_dir": self.folders.data})
-        judging = resolve_judge("stage", config.judging, kept_in)
+        judging = resolve_judge("stage", config.judging, kept_in.data_dir, kept_in.seed)
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
             judging=judging, gated=config.gated, ray=self._ray, **shape,

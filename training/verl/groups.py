@@ -19,15 +19,14 @@ import logging
 import random
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from rubricem.agent.cli.judge import resolve_judge
 from rubricem.agent.learning.reflect import accept, mark_best
-from rubricem.agent.learning.scoring import gate_scores
+from rubricem.agent.learning.scoring import gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
@@ -91,7 +90,8 @@ class GroupOptions(JudgeOptions):
 
     def judge_options(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
-        return replace(resolve_judge(kind_of(self.judge), self.judging, settings), seed=self.seed)
+        kind = kind_of(self.judge)
+        return resolve_judge(kind, self.judging, settings.data_dir, self.seed)
 
 
 def group_options(values: object) -> GroupOptions:
