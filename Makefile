@@ -2,7 +2,6 @@
 #
 #   make ask Q="..."   answer a question        make check   ruff and mypy
 #   make test          the test suite           make bench   the quick benchmarks
-#   make loop          collect, judge, reflect, train and ask again, once: an hour or two
 #   make upstream OPENENV=DIR   OpenEnv's own rubric tests, from a checkout of it, on our rubrics
 #
 #   make lock        the versions and hashes that are installed, anew
@@ -13,7 +12,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question loop test test-all upstream check bench lock clean
+.PHONY: setup ask question test test-all upstream check bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -90,9 +89,6 @@ question:
 ask: question $(VENV)/ask.stamp
 	@# A partial report (3) is no error of make.
 	@$(BIN)/rubricem ask $(ARGS) -- "$$QUESTION" || { status=$$?; [[ $$status -eq 3 ]] || exit $$status; }
-
-loop: setup
-	@$(BIN)/rubricem loop $(ARGS)
 
 # Of a fresh checkout, once, where each worker would compile all of it at the same time.
 tests/__pycache__: | setup

@@ -1,18 +1,35 @@
 """The examples, as far as they run without a GPU."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.programs.tiny_loop import judging
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.tiny import write_tiny, write_tokenizer
+from tests.training.cli.test_collect import scripted
 
 pytestmark = pytest.mark.slow
+SEEN: dict[str, int] = {}
+
+
+def judging(body: dict[str, Any], number: int) -> Scripted:
+    """A judge that proposes one criterion and likes each text that it has not seen otherwise.
+
+    Two rollouts of a question so never get the same scores, and one that is judged again, after
+    a kill, gets what it had.
+    """
+    said = body["messages"][1]["content"]
+    if "Criteria:" not in said:
+        return scripted(body, number)
+    points = SEEN.setdefault(said, len(SEEN)) % 3
+    given = [{"number": n, "justification": "so it is", "points": points} for n in (1, 2)]
+    return json.dumps({"verdicts": given})
 
 
 def test_the_checks_of_a_first_gpu_pass_in_their_form_without_one(tmp_path: Path):

@@ -80,12 +80,8 @@ COMMANDS = {
         "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
     ),
     "learn": Lazy("rubricem.agent.cli.learn:learn", "Learn from pending runs."),
-    "loop": Lazy(
-        "rubricem.training.cli.export:loop", "Run the whole loop once: collect, judge, train, ask."
-    ),
     "mcp": Lazy("rubricem.agent.cli.serve:mcp", "Serve the agent's tools to MCP clients."),
     "models": Lazy("rubricem.agent.cli.upkeep:models", "List, fetch, check and remove weights."),
-    "push": Lazy("rubricem.training.cli.train:push", "Put a checkpoint on the Hugging Face hub."),
     "rate": Lazy(
         "rubricem.agent.cli.learn:rate", "Rate an answer; the judge of its lessons sees it."
     ),
@@ -110,7 +106,7 @@ PARTS = {
     "Set up": ("init", "doctor", "models", "trust", "users"),
     "What it learns": ("rate", "learn", "bank"),
     "Measure and train": (
-        "eval", "judge", "collect", "export", "train", "push", "loop",
+        "eval", "judge", "collect", "export", "train",
     ),
     "Keep and remove": ("backup", "restore", "uninstall"),
 }  # fmt: skip

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.learns.recipe import Facts, plain_title
 from rubricem.agent.evaluate.grades import normal_answer
 from rubricem.agent.transcript.scaffold import parse
 from rubricem.training.collect.questions import Question
-from rubricem.training.recipes.hops import Facts, plain_title
 
 Hop = tuple[str, str, str]
 Shown = Mapping[str, Mapping[str, str]]

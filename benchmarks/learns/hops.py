@@ -1,7 +1,7 @@
 """`learns --task hops`: whether credit by stage beats credit by the answer, at equal rollouts.
 
 Each arm goes on from the same imitated checkpoint of a small model, under the same seeds, questions
-and number of rollouts; `training/recipes/hops` is what is asked, scored and configured:
+and number of rollouts; `benchmarks/learns/recipe` is what is asked, scored and configured:
 
 imitation   of a teacher that is code and knows the facts (`facts.py`), and nothing after it
 answer      GRPO on the answer's reward alone
@@ -67,7 +67,7 @@ from rubricem.training.rounds.rounds import run_rounds
 from rubricem.training.rounds.rounds_config import TrainingJob, build_job
 from rubricem.training.rounds.update import RoundFolders
 
-RECIPE = Path(__file__).parents[2] / "training" / "recipes" / "hops"
+RECIPE = Path(__file__).parent / "recipe"
 CREDITS: Mapping[str, tuple[str, bool]] = {
     "answer": ("answer-only", False),
     "sum": ("sum", False),

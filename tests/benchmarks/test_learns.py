@@ -45,7 +45,7 @@ def recipe(tmp_path: Path) -> Path:
     folder.mkdir()
     own = f"rubric:{letters.__module__}:{letters.__name__}"
     changed = {
-        "rubric:rubricem.training.recipes.hops:rewards": own,
+        "rubric:benchmarks.learns.recipe:rewards": own,
         "adapted_blocks = 8": "adapted_blocks = 1",
         "max_tokens = 300": "max_tokens = 24",
         "slots = 32": "slots = 2",

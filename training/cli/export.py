@@ -8,7 +8,6 @@ without a key.
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +18,6 @@ import click
 from rubricem.agent.cli.options import one_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
-from rubricem.training.cli.train import can_train
 
 FORMS = ("rows", "sft", "trl", "verl", "pairs", "parquet", "hf", "jsonl")
 
@@ -126,27 +124,3 @@ def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_jso
 
 def _is_training(folder: Path) -> bool:
     return (folder / "run.json").is_file() and not (folder / "manifest.json").exists()
-
-
-@click.command()
-@click.option(
-    "--out",
-    type=Path,
-    default=Path("loop"),
-    metavar="LOOP",
-    callback=can_train,
-    help="Its folder (loop).",
-)
-def loop(out: Path) -> None:
-    """Warm a small model up, collect, judge, reflect, train, and ask again; an hour or two.
-
-    The same command goes on with an interrupted loop; what is finished is not repeated.
-    """
-    from rubricem.training.loop import default_plan, run_loop
-
-    began = time.monotonic()
-
-    def tell(line: str) -> None:
-        click.echo(f"{(time.monotonic() - began) / 60:6.1f} min  {line}", err=True)
-
-    click.echo(run_loop(out, default_plan(), tell))

@@ -302,22 +302,6 @@ def export(checkpoint: Path, out: Path) -> None:
     click.echo(f"written: {out}")
 
 
-@click.command()
-@click.argument("checkpoint", type=PATH, callback=can_train)
-@click.argument("repo", metavar="ORG/NAME")
-@click.option("--base", metavar="ORG/NAME", help="The base model on the hub, where it was a path.")
-@click.option("--public", is_flag=True, help="Let everybody read a repository that is made.")
-def push(checkpoint: Path, repo: str, base: str | None, public: bool) -> None:
-    """Put CHECKPOINT, with its card, into the repository ORG/NAME of the Hugging Face hub.
-
-    The hub is that of HF_ENDPOINT, and knows you by `hf auth login` or HF_TOKEN. The optimizer's
-    state and what the training learnt in words stay here.
-    """
-    from rubricem.training.local.load import push as push_checkpoint
-
-    click.echo(f"pushed: {push_checkpoint(checkpoint, repo, base, private=not public)}")
-
-
 def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_json: bool) -> None:
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by

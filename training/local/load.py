@@ -20,7 +20,6 @@ A checkpoint as a model of its own has whole weights:
 
 The tokenizer's files are copied from a folder of safetensors; a GGUF file contains its own.
 
-`push` uploads to a hub what others can use: weights, their configuration, the note and the card.
 What continues the training (the optimizer's state) and what it learnt in words stay here.
 """
 
@@ -28,11 +27,8 @@ import asyncio
 import ctypes
 import gc
 import hashlib
-import json
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from copy import deepcopy
@@ -40,7 +36,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,17 +49,13 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary, import_extra
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import hash_of
 from rubricem.training.local.checkpoints import (
-    CONFIG,
-    WEIGHTS,
     fault,
-    link_or_copy,
     read_weights,
-    write_note,
     write_whole,
 )
 from rubricem.training.local.learner import Learner
@@ -73,7 +65,6 @@ from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights, blocks_of
 from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.card import CARD
 
 SERVED = ("qwen2",)
 """architectures whose tensors have the same layout here and in llama.cpp"""
@@ -591,60 +582,3 @@ def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     config = model.config.to_dict() | {"dtype": "float32"}
     tokenizer = [] if base.gguf else [p for name in _TOKENIZER for p in base.path.glob(name)]
     write_whole(out, note, weights, config, base.gguf, tokenizer)
-
-
-PUSHED = (*WEIGHTS.values(), *CONFIG.values(), ADAPTER, MODEL, CARD, "*token*", "chat_template*")
-
-
-class Hub(Protocol):
-    """The parts of huggingface_hub.HfApi that are used."""
-
-    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> Any: ...
-
-    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> Any: ...
-
-
-def push(
-    checkpoint: Path,
-    repo: str,
-    base: str | None = None,
-    private: bool = True,
-    hub: Hub | None = None,
-) -> str:
-    """Upload a complete checkpoint to a repository of the hub; returns its address.
-
-    `base`: the hub's name of the base model, for one that was trained from a path. `hub`: None is
-    the one of HF_ENDPOINT, with its token. Raises WeightsError for a damaged checkpoint and if the
-    hub refuses, SettingsError if nobody else could find its base.
-    """
-    note = _note_of_whole(checkpoint)
-    if base is None and os.path.isabs(note.base) and note.adaptation == "lora":
-        raise SettingsError(
-            f"The base model of the checkpoint, {Path(note.base).name}, is on this machine only.",
-            "Name the model that it is on the hub: --base ORG/NAME.",
-        )
-    api: Hub = hub or import_extra("huggingface_hub", "train", "Pushing").HfApi()
-    with tempfile.TemporaryDirectory(prefix="rubricem-push-") as place:
-        staged = Path(place) / "checkpoint"
-        staged.mkdir()
-        for path in (p for name in PUSHED for p in checkpoint.resolve().glob(name)):
-            link_or_copy(path, staged / path.name)
-        if base is not None:
-            note = note.model_copy(update={"base": base})
-        elif os.path.isabs(note.base):
-            note = note.model_copy(update={"base": Path(note.base).name})
-        config = staged / CONFIG["lora"]
-        if base is not None and config.is_file():
-            told = json.loads(config.read_text(encoding="utf-8"))
-            config.unlink()  # a link to the checkpoint's own
-            told["base_model_name_or_path"] = base
-            config.write_text(json.dumps(told, indent=1), encoding="utf-8")
-        write_note(staged, note)
-        with boundary(WeightsError, f"pushing to {repo}"):
-            api.create_repo(repo, private=private, exist_ok=True)
-            done = api.upload_folder(
-                repo_id=repo,
-                folder_path=str(staged),
-                commit_message=f"{note.method}, step {note.step}",
-            )
-    return str(getattr(done, "repo_url", None) or done)

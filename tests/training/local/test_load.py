@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
-from rubricem.training.local.checkpoints import RECORD, fault, read_weights
+from rubricem.training.local.checkpoints import RECORD, read_weights
 from rubricem.training.local.load import (
     Base,
     check_packing,
@@ -25,7 +25,6 @@ from rubricem.training.local.load import (
     load_learner,
     memory_costs,
     memory_told,
-    push,
     row_limit,
     settle_sharing,
 )
@@ -77,44 +76,6 @@ async def test_a_checkpoint_travels_with_its_base_and_opens_by_peft_alone(
     assert note_of(moved).base == str(there / "tiny.gguf")
     files = await WeightsStore().model_files(str(moved))
     assert files.path == there / "tiny.gguf"
-
-
-class FakeHub:
-    """Keeps what it is given; a hub that refuses raises."""
-
-    def __init__(self, refuses: bool = False) -> None:
-        self.refuses = refuses
-        self.files: dict[str, str] = {}
-
-    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
-        if self.refuses:
-            raise OSError("401 Unauthorized")
-
-    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> str:
-        self.whole = fault(Path(folder_path))
-        self.files = {
-            p.name: p.read_text(errors="replace") for p in Path(folder_path).iterdir()
-        }  # fmt: skip
-        return f"https://hub.example/{repo_id}"
-
-
-async def test_what_is_pushed_is_whole_names_a_base_of_the_hub_and_holds_nothing_of_here(
-    tiny: Path, tmp_path: Path
-) -> None:
-    trained = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
-    before = (trained.checkpoint / "adapter_config.json").read_text()
-    with pytest.raises(SettingsError, match=r"tiny\.gguf, is on this machine only") as refused:
-        push(trained.checkpoint, "me/it", hub=FakeHub())
-    assert "--base" in refused.value.remedy
-    hub = FakeHub()
-    assert push(trained.checkpoint, "me/it", "org/base", hub=hub) == "https://hub.example/me/it"
-    assert hub.whole == "" and "trainer.pt" not in hub.files and "README.md" in hub.files
-    for name in ("adapter_config.json", "checkpoint.json"):
-        assert "org/base" in hub.files[name]
-    assert not any(str(tmp_path) in text for text in hub.files.values())
-    assert (trained.checkpoint / "adapter_config.json").read_text() == before
-    with pytest.raises(WeightsError, match="pushing to me/it"):
-        push(trained.checkpoint, "me/it", "org/base", hub=FakeHub(refuses=True))
 
 
 async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path) -> None:

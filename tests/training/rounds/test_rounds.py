@@ -21,6 +21,7 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.programs.tiny_loop import judging
 
 from benchmarks.judged import buffer_of
 from benchmarks.rounds_server import serving, serving_several
@@ -67,7 +68,6 @@ from rubricem.training.show.card import CARD
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.killing import killed_runs
 from tests.programs.runs_killed import ROUNDS
-from tests.programs.tiny_loop import judging
 from tests.support.banks import chroma_server
 from tests.support.collected import (
     Failing,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.learns.recipe import FORM, formed_rewards, rewards
 from rubricem.judge.base import stage_text
 from rubricem.judge.build import identify_judge
 from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
@@ -23,7 +24,6 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
 )
 from rubricem.training.local.local_config import Method, read_toml
-from rubricem.training.recipes.hops import FORM, formed_rewards, rewards
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.policies import FixedSearch, browsed
@@ -218,7 +218,7 @@ async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_m
     run = await researched(tmp_path, first(), then("Ada Berg"), last())
     judge = ComposedJudge(
         StageJudge(ScriptedProposer(None), ScriptedScorer(lambda *_: None)),
-        compositions_of("rubric:rubricem.training.recipes.hops:rewards"),
+        compositions_of("rubric:benchmarks.learns.recipe:rewards"),
     )
     buffer = RubricBuffer(question=ASKED)
     for facts, scores in ((FACTS, [1.0] * 4), (None, [None] * 4)):

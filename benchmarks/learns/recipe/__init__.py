@@ -1,6 +1,6 @@
 """Rewards of multi-hop questions, all code: what each stage is worth against what is known of them.
 
-    rubricem collect questions.jsonl --judge rubric:rubricem.training.recipes.hops:rewards
+    rubricem collect questions.jsonl --judge rubric:benchmarks.learns.recipe:rewards
 
 A line of the questions file carries, under `facts`, what nobody shows to the policy: `answer` (one,
 or a list of which each is right), `evidence` (triples of subject, relation and object, in the order
