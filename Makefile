@@ -111,11 +111,8 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in house mutants ask_overhead peers startup install corpus names embedded everyday languages \
-	    unanswerable hops history credit verify faults hostile plain_loop \
-	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
-	    collect_throughput scale collect_embedded train_speed reflection_overlap sampling learns \
-	    serve_load page; do \
+	@for name in house embedded everyday unanswerable hops languages claims judge_accuracy \
+	    bank_effect learns train_speed peers collect_throughput faults hostile page; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

@@ -24,7 +24,6 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.ask_overhead import FixedPassages, resident_mb
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit
@@ -36,7 +35,7 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import stage_judge
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Decoding
+from rubricem.memory.schema import Decoding, Passage
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import Manifest, RunDirectory, RunTally, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, RunGate
@@ -45,6 +44,24 @@ from rubricem.training.collect.questions import Question
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4
 LEAST_SHARE, MOST_CPU_MS, MOST_MB = 0.85, 6.0, 3.0
+TEXT = "The rule decides the order, and its one exception is named beside it. " * 12
+
+
+class FixedPassages:
+    """A source in memory: the same five passages of about 140 words for every query."""
+
+    name = "fixed"
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        return [Passage(f"Rule {i}", "memory", f"part {i}", TEXT) for i in range(min(limit, 5))]
+
+
+def resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @dataclass(frozen=True, slots=True)

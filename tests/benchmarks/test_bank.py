@@ -8,6 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.bank_opening import VectorTable
+from benchmarks.bank_scale import (
+    ASKED,
+    Figures,
+    episodes_hold,
+    holds,
+    measure,
+    measure_episodes,
+    median,
+    percentile,
+    reflection_of,
+)
+from benchmarks.bank_texts import embed, exact_nearest, library_texts, multiply, recall_at
 
 from benchmarks import bank_texts
 from benchmarks.bank_effect import (
@@ -22,19 +35,6 @@ from benchmarks.bank_effect import (
     values_of,
 )
 from benchmarks.bank_effect import holds as effect_holds
-from benchmarks.bank_opening import VectorTable
-from benchmarks.bank_scale import (
-    ASKED,
-    Figures,
-    episodes_hold,
-    holds,
-    measure,
-    measure_episodes,
-    median,
-    percentile,
-    reflection_of,
-)
-from benchmarks.bank_texts import embed, exact_nearest, library_texts, multiply, recall_at
 from benchmarks.hops import corpus, rows_of
 from rubricem.agent.evaluate.experiment import EvalFolder, EvalParts, Experiment
 from rubricem.agent.evaluate.grades import EvalGrade

@@ -25,7 +25,7 @@ from rubricem.memory.language import sentences
 from rubricem.memory.schema import Source
 from tests.conftest import ROOT
 
-PAIRS = ROOT / "benchmarks" / "verify_pairs.jsonl"
+PAIRS = ROOT / "benchmarks" / "claims_pairs.jsonl"
 QUEUE = (
     "The queue holds 128 items by default. If maxsize is None it grows without bound. "
     "The oldest item is taken first. It does not block readers."

@@ -1,8 +1,8 @@
 """How well unsupported claims are found: by rules alone, and by the embedded models.
 
-    python -m benchmarks.verify [--quick | --full | --lexical] [--model 1.5b] [--out FILE]
+    python -m benchmarks.claims [--quick | --full | --lexical] [--model 1.5b] [--out FILE]
 
-The (claim, passage) pairs are our own (`benchmarks/verify_pairs.jsonl`): true claims; false ones,
+The (claim, passage) pairs are our own (`benchmarks/claims_pairs.jsonl`): true claims; false ones,
 most of them in the passage's own words; true ones with one number changed; half-true ones, of
 whose two parts the passage holds one. `unsupported` is right for the false and the changed;
 `partial` for the half-true. Figures are of the set `test`, which was written before anything was
@@ -27,7 +27,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import CitationSupport, Source
 
-PAIRS = Path(__file__).parent / "verify_pairs.jsonl"
+PAIRS = Path(__file__).parent / "claims_pairs.jsonl"
 QUICK = 12
 """pairs asked of a model by `--quick`"""
 RIGHT: dict[str, CitationSupport] = {
@@ -159,7 +159,7 @@ async def main(arguments: argparse.Namespace) -> None:
     if arguments.out:
         arguments.out.write_text(json.dumps({name: _rows(j) for name, j in rows.items()}, indent=1))
     emit(
-        "verify",
+        "claims",
         values,
         {name: f">= {least}" for name, least in TARGETS.items()},
         all(float(values[name] or 0) >= least for name, least in TARGETS.items()),
