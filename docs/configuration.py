@@ -20,7 +20,8 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from rubricem.agent.cli.ask import ask
-from rubricem.agent.settings import PREFIX, Settings, ToolServer, field_docs
+from rubricem.agent.settings import PREFIX, Settings, field_docs
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig
