@@ -90,6 +90,7 @@ def row_of(question: Mapping[str, str], run: Trajectory, model: str) -> Row:
         "plain": answer.text(lambda _: ""),
         "digest": hashlib.sha256(text.encode()).hexdigest()[:12],
         "claims": _claims(answer),
+        "doubted": bool(answer.doubted),
         "retrieved": [source.title for source in run.sources],
         "searches": run.tool_calls,
         "tokens": run.usage.completion_tokens,

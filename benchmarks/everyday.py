@@ -39,7 +39,6 @@ from benchmarks.asked import (
 )
 from benchmarks.embedded import found
 from benchmarks.report import RESULTS, Value, emit
-from rubricem.agent.reports.cited import NOT_CERTAIN
 from rubricem.judge.evaluation.report import share
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
@@ -153,7 +152,7 @@ def figures(
         bool(verdict and verdict["useful"] and graded["cited"])
         for verdict, graded in zip(verdicts, grades, strict=True)
     ]
-    unsure = [NOT_CERTAIN in row["plain"] for row in rows]
+    unsure = [bool(row.get("doubted")) for row in rows]
     values: dict[str, Value] = {"n": count, "read": sum(v is not None for v in verdicts)}
     values["not_certain"] = sum(unsure)
     for key in ("pattern", "cited", "fact_cited"):

@@ -376,7 +376,10 @@ class Status(StrEnum):
         return self in (Status.FINISHED, Status.NO_EVIDENCE)
 
 
-Ending = Literal["", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"]
+Ending = Literal[
+    "", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure",
+    "not_found", "uncertain",
+]  # fmt: skip
 """What ended a run; "": the policy itself (or an older record, which did not say).
 A budget that ran low ended only the research; one that ran out cut the run (`cut_in`)."""
 

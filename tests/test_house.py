@@ -13,7 +13,7 @@ import pytest
 from benchmarks.house import PACKAGE, ROOMS, House, budget_of, circles, measure, surface
 from tests.conftest import ROOT
 
-EXTRAS = ("docx", "embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
+EXTRAS = ("embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
 HOUSE = House(ROOT)
 
 

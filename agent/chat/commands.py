@@ -280,8 +280,6 @@ async def share(talk: Talk, argument: str) -> None:
         ("md", "Markdown"),
         ("html", "a page"),
         ("json", "the whole run"),
-        ("docx", "Word"),
-        ("bib", "its sources"),
     ),
 )
 async def export(talk: Talk, argument: str) -> None:

@@ -72,11 +72,10 @@ NO_SOURCE = "[no source]"
 """the mark of a claim whose ids were all unknown"""
 DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "not supported"}
 """what a mark says after its number"""
+UNCERTAIN = "not certain"
+"""what it says of a claim that the model itself doubts"""
 REMOVED = "[claim removed]"
 """replaces a claim that repair removed from within a line"""
-
-NOT_CERTAIN = "Not certain:"
-"""precedes a claim that the model itself doubts"""
 
 _STOPS = ".!?,;:"
 
@@ -92,6 +91,8 @@ class Citation:
     verdict: CitationSupport = "unchecked"
     reason: str = ""
     """a phrase that says why the verdict is not better"""
+    certain: bool = True
+    """False: the model that wrote the claim doubts it"""
 
     @property
     def overlap(self) -> float:
@@ -160,6 +161,8 @@ def bracket_marks(piece: Cited | Uncited) -> str:
 def doubt(citation: Citation) -> str:
     """What a mark says after its number; "" if the source supports the claim or was not checked."""
     said = DOUBTS.get(citation.verdict)
+    if not citation.certain and citation.verdict != "unsupported":
+        said = UNCERTAIN
     return f": {said}" if said else ""
 
 
@@ -384,8 +387,10 @@ class _Reading:
     marks: CitationMarks
     verdicts: Verdicts = field(default_factory=Verdicts)
     pieces: list[Written] = field(default_factory=list)
+    doubted: set[str] = field(default_factory=set)
+    """claims that their own model is not certain of"""
 
-    def cite(self, ids: tuple[str, ...], claim: str) -> None:
+    def cite(self, ids: tuple[str, ...], claim: str, certain: bool) -> None:
         known = self.marks.resolve_ids(ids)
         text = ""
         for part, written in self.marks.split(claim):
@@ -393,6 +398,7 @@ class _Reading:
             known += self.marks.resolve_ids(written or ())
         if text.strip():
             self.pieces.append((text.strip(), list(dict.fromkeys(known))))
+            self.doubted |= set() if certain else {text.strip()}
         else:
             self.mark(known)
 
@@ -424,7 +430,7 @@ class _Reading:
         self.pieces.append((blank.rstrip(" "), None))
 
     def number_citations(self) -> Iterator[Piece]:
-        numbers, before = dict[str, int](), ""
+        numbers = dict[str, int]()
         for text, ids in self.verdicts.apply_repairs(self.pieces):
             if ids:
                 for identifier in ids:
@@ -432,15 +438,16 @@ class _Reading:
                 cited = sorted(
                     (self.citation(i, numbers[i], text) for i in ids), key=lambda c: c.number
                 )
-                yield Cited(text, tuple(cited), not before.rstrip().endswith(NOT_CERTAIN))
+                yield Cited(text, tuple(cited), text not in self.doubted)
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
-            before = text
 
     def citation(self, identifier: str, number: int, text: str) -> Citation:
         claim = claim_of(text)
         check = self.verdicts.of(identifier, claim)
-        return Citation(number, claim, self.sources[identifier], check.verdict, check.reason)
+        certain = text not in self.doubted
+        source = self.sources[identifier]
+        return Citation(number, claim, source, check.verdict, check.reason, certain)
 
 
 @lru_cache(1024)  # used while an answer is checked, and by each report
@@ -475,7 +482,7 @@ def _resolve_answer(trajectory: Trajectory) -> CitedAnswer:
     at = answers[-1].inner_start
     for block, cite in zip(answers[-1].children, cites_of(document), strict=True):
         reading.plain(document.text[at : block.start])
-        reading.cite(cite.ids, document.inner(block))
+        reading.cite(cite.ids, document.inner(block), cite.certain)
         at = block.end
     reading.plain(document.text[at : answers[-1].inner_end])
     pieces = tuple(reading.number_citations())

@@ -190,10 +190,8 @@ _ENDED = {
     Status.PARTIAL: ("!", "yellow"),
     Status.FAILED: ("\u2717", "red"),
 }
-_MARK = re.compile(r"(?<!\w)(?:\[\d+(?::\s+in\s+part)?\])+")
-_DOUBT = re.compile(
-    r"(?m:^Not\s+certain:)|\[\d+:\s+not\s+supported\]|\[no\s+source\]|\[claim\s+removed\]"
-)
+_MARK = re.compile(r"(?<!\w)(?:\[\d+\])+")
+_DOUBT = re.compile(r"\[(?:\d+:[a-z\s]+|no\s+source|claim\s+removed)\]")
 
 
 @contextmanager

@@ -10,16 +10,11 @@ listed here passes. The server's page gets formulas as they were written and typ
 
 For print, weasyprint makes a PDF of the page without the way to the answer. Meanwhile no address is
 requested and no file is read but the system's fonts: the fetcher refuses whatever the page names.
-For Word the Markdown tokens of the answer become paragraphs. In both, formulas stay as they were
-written. The cited sources are given to reference managers as BibTeX and RIS.
-
-Above 600 lines since all forms are of one answer, which has to stay the same in each.
 """
 
 import base64
 import hashlib
 import importlib
-import io
 import json
 import os
 import re
@@ -39,7 +34,6 @@ from rubricem.agent.reports.cited import (
     Cited,
     CitedAnswer,
     Uncited,
-    bracket_marks,
     cited_answer,
     doubt,
 )
@@ -56,7 +50,7 @@ if TYPE_CHECKING:
 
 Maths = Callable[[str, bool], str]
 """a formula in LaTeX, and whether it is a display formula -> HTML"""
-SUFFIXES = (".md", ".html", ".pdf", ".docx", ".json", ".bib", ".ris")
+SUFFIXES = (".md", ".html", ".pdf", ".json")
 LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
 """most characters that are coloured, and that are typeset"""
 SHOWN = 20_000
@@ -452,12 +446,6 @@ def render(trajectory: Trajectory, suffix: str) -> str | bytes:
             return page(trajectory)
         case ".pdf":
             return pdf(trajectory)
-        case ".docx":
-            return docx(trajectory)
-        case ".bib":
-            return "\n".join(_bibtex(trajectory))
-        case ".ris":
-            return "".join(_ris(trajectory))
         case _:
             return trajectory.model_dump_json(indent=2) + "\n"
 
@@ -471,8 +459,6 @@ def check_report_path(path: Path) -> None:
         )
     if path.suffix.lower() == ".pdf":
         check_pdf()
-    if path.suffix.lower() == ".docx":
-        _word()
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory", "Name a file inside it.")
     folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
@@ -528,196 +514,3 @@ def _refusing() -> Any:
             raise ValueError("nothing is loaded into a report")
 
     return Refusing()
-
-
-def docx(trajectory: Trajectory) -> bytes:
-    """The report as a Word document."""
-    document, answer = _word().Document(), cited_answer(trajectory)
-    title = one_line(trajectory.question)
-    about = document.core_properties
-    about.title, about.author = title[:255], "rubricem"
-    about.created = about.modified = trajectory.started_at.astimezone(UTC).replace(tzinfo=None)
-    document.add_heading(title, 0)
-    for note in report.notes(trajectory, answer):
-        document.add_paragraph(note, style="Intense Quote")
-    body = answer.body(bracket_marks) if answer.pieces else report.NO_ANSWER
-    _Word(document).write(report.grammar().parse(body))
-    if answer.bare:
-        document.add_paragraph().add_run(answer.bare).bold = True
-    if answer.sources:
-        document.add_heading("Sources", 1)
-    for source in answer.sources:
-        head = document.add_paragraph(f"[{answer.of(source)[0].number}] ")
-        _link(head, one_line(source.title), report.web_address(source.location))
-        head.add_run(f"\n{', '.join(report.whereabouts(source))}").italic = True
-        for quote in report.quotes(answer, source):
-            document.add_paragraph(quote, style="Quote")
-    recalled = report.recalled_lines(trajectory)
-    if recalled:
-        document.add_heading(report.TITLE, 1)
-    for line in recalled:
-        document.add_paragraph(line, style="List Bullet")
-    document.add_paragraph(" \u00b7 ".join(report.facts(trajectory)))
-    made = io.BytesIO()
-    document.save(made)
-    return made.getvalue()
-
-
-def _word() -> Any:
-    return import_extra("docx", "docx", "A Word file")
-
-
-_MONO = "Courier New"
-
-
-class _Word:
-    """Converts Markdown tokens into a document, one block after another."""
-
-    def __init__(self, document: Any) -> None:
-        self._document = document
-        self._lists: list[str] = []
-        self._quoted = 0
-        self._rows: list[list[tuple[Token, str]]] | None = None
-        """of the table being read: the content and alignment of each cell"""
-        self._cell = ""
-
-    def write(self, tokens: "Sequence[Token]") -> None:
-        before = ""
-        for token in tokens:
-            kind, opens = token.type.removesuffix("_open"), token.nesting > 0
-            if kind in ("bullet_list", "ordered_list") and opens:
-                self._lists.append("List Bullet" if kind == "bullet_list" else "List Number")
-            elif token.type in ("bullet_list_close", "ordered_list_close"):
-                self._lists.pop()
-            elif token.type.startswith("blockquote"):
-                self._quoted += token.nesting
-            elif token.type == "inline":
-                self._text(token, before)
-            elif token.type == "fence" or token.type.startswith("math"):
-                paragraph = self._document.add_paragraph()
-                paragraph.add_run(token.content.strip("\n")).font.name = _MONO
-            else:
-                self._table(token)
-            before = token.tag if opens else before
-
-    def _text(self, token: "Token", tag: str) -> None:
-        if self._rows is not None:
-            self._rows[-1].append((token, self._cell))
-            return
-        if re.fullmatch("h[1-6]", tag):
-            paragraph = self._document.add_heading("", int(tag[1]) - 1)
-        elif self._lists:
-            depth = min(len(self._lists), 3)
-            style = self._lists[-1] + (f" {depth}" if depth > 1 else "")
-            paragraph = self._document.add_paragraph(style=style)
-        else:
-            paragraph = self._document.add_paragraph(style="Quote" if self._quoted else None)
-        _inline(paragraph, token)
-
-    def _table(self, token: "Token") -> None:
-        match token.type:
-            case "table_open":
-                self._rows = []
-            case "tr_open" if self._rows is not None:
-                self._rows.append([])
-            case "td_open" | "th_open":
-                self._cell = str(token.attrs.get("class", ""))
-            case "table_close" if self._rows:
-                rows, self._rows = self._rows, None
-                table = self._document.add_table(len(rows), max(map(len, rows)))
-                table.style = "Table Grid"
-                for row, cells in zip(table.rows, rows, strict=True):
-                    for cell, (held, aligned) in zip(row.cells, cells, strict=False):
-                        [paragraph] = cell.paragraphs
-                        if aligned:
-                            paragraph.alignment = _word_alignment(aligned)
-                        _inline(paragraph, held)
-
-
-def _word_alignment(aligned: str) -> Any:
-    from docx.enum.text import WD_ALIGN_PARAGRAPH
-
-    return getattr(WD_ALIGN_PARAGRAPH, aligned.upper())
-
-
-def _inline(paragraph: Any, token: "Token") -> None:
-    on: dict[str, int] = {}
-    address: str | None = None
-    for part in token.children or ():
-        on[part.tag] = on.get(part.tag, 0) + part.nesting
-        if part.tag == "a":
-            address = (
-                report.web_address(str(part.attrs.get("href", ""))) if part.nesting > 0 else None
-            )
-        text = "\n" if part.type.endswith("break") else part.content
-        if not text:
-            continue
-        run = _link(paragraph, text, address)
-        run.bold, run.italic = on.get("strong", 0) > 0, on.get("em", 0) > 0
-        run.font.strike = on.get("s", 0) > 0
-        if part.type == "code_inline" or part.type.startswith("math"):
-            run.font.name = _MONO
-
-
-def _link(paragraph: Any, text: str, address: str | None) -> Any:
-    """A run of the text, linked if there is an address."""
-    run = paragraph.add_run(text)
-    if address:
-        from docx.opc.constants import RELATIONSHIP_TYPE
-        from docx.oxml import OxmlElement
-        from docx.oxml.ns import qn
-
-        link = OxmlElement("w:hyperlink")
-        to = paragraph.part.relate_to(address, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
-        link.set(qn("r:id"), to)
-        run.underline = True
-        link.append(run._r)
-        paragraph._p.append(link)
-    return run
-
-
-_DOI = re.compile(r"doi\.org/(10\.\d{4,9}/[^\s?#]+)", re.I)
-_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-
-
-def _tex(text: str) -> str:
-    return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
-
-
-def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
-    """Each cited source with its web address, its DOI, and the place of the passage in it."""
-    for source in cited_answer(trajectory).sources:
-        address = report.web_address(source.location) or ""
-        doi = _DOI.search(address)
-        where = "" if address else one_line(source.location)
-        place = ", ".join(filter(None, (where, one_line(source.place))))
-        yield source, address, doi[1] if doi else "", place
-
-
-def _bibtex(trajectory: Trajectory) -> Iterator[str]:
-    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
-    for number, (source, address, doi, place) in enumerate(_cited_sources(trajectory), start=1):
-        fields = {
-            "title": f"{{{_tex(one_line(source.title))}}}",
-            "url": address,
-            "doi": doi,
-            "urldate": read if address else "",
-            "note": _tex(place),
-        }
-        held = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items() if value)
-        yield f"@misc{{rubricem-{trajectory.id[:8]}-{number},\n{held}\n}}\n"
-
-
-def _ris(trajectory: Trajectory) -> Iterator[str]:
-    read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
-    for source, address, doi, place in _cited_sources(trajectory):
-        fields = {
-            "TY": "ELEC" if address else "GEN",
-            "TI": one_line(source.title),
-            "UR": address,
-            "DO": doi,
-            "Y2": read if address else "",
-            "N1": place,
-        }
-        lines = [f"{name}  - {value}\r\n" for name, value in fields.items() if value]
-        yield "".join([*lines, "ER  - \r\n\r\n"])

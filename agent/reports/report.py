@@ -10,22 +10,11 @@ entities and every bracket by a backslash.
 
 The results of verification are counted over pairs of claim and source as they were written, before
 any repair.
-
-Figures on which sources differ are reported before the answer, since the answer does not show them:
-a rule of words and numbers alone. The sentence on which a claim rests is compared with the
-sentences of all other sources found, cited or not. Two sentences differ if they share most of their
-words, name the same years, and give different numbers before the same word, each the only one
-there. Numbers are compared at the coarser precision: 12 and 12.4 do not differ. This finds what is
-plainly about the same thing, and says nothing of the rest.
-
-Above 600 lines, since notes, numbers, conflicts and sources are the same in every form of a report.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -40,8 +29,6 @@ from rubricem.agent.reports.cited import (
     cited_answer,
 )
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
-from rubricem.agent.transcript.words import content_words
-from rubricem.memory.language import STOP_WORDS, sentences
 from rubricem.memory.schema import (
     FORMED,
     Recollection,
@@ -301,7 +288,7 @@ _ENDED = {
     Status.FAILED: "Failed",
 }
 _PROMISED = (
-    "question answer citations dropped_citations verification conflicts stages usage status "
+    "question answer citations dropped_citations verification stages usage status "
     "reason ended_by trajectory_id thread recalled recollections contributions"
 )
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
@@ -333,17 +320,12 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "answer": answer.text(),
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
-        "conflicts": list(conflict_notes(trajectory, answer)),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
         "trajectory_id": trajectory.id,
     }
     return {name: told[name] for name in names}
-
-
-_LEAD = re.compile(r"\n(?=(?:Not found|Nearest to it|Not certain|It rests on|See also [^\n]+): )")
-"""what a decoder writes beside claims: Markdown would join such lines into one paragraph"""
 
 
 def render_marked(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
@@ -360,8 +342,7 @@ def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str 
         places.append(piece)
         return f"\ufdd0{len(places) - 1}\ufdd1"
 
-    body = _LEAD.sub("\n\n", answer.body(hold))
-    for at, part in enumerate(PLACE.split(escape(body))):
+    for at, part in enumerate(PLACE.split(escape(answer.body(hold)))):
         yield places[int(part)] if at % 2 else part
 
 
@@ -379,26 +360,27 @@ def latest_rubric(document: ScaffoldDocument) -> list[str]:
 
 
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
+    """What a reader has to know before the answer: an early end, dropped ids, doubts."""
     said = []
     if trajectory.status is not Status.FINISHED:
         reason = end_reason(trajectory) or "no reason was given."
         if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
             reason = f"{reason}; what follows rests on no source."
-        how = "Not certain" if reason == NOT_CERTAIN else _ENDED[trajectory.status]
+        doubted = trajectory.ended_by == "uncertain"
+        how = "Not certain" if doubted else _ENDED[trajectory.status]
         said.append(f"{how}: {reason}")
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
-    return [*said, *doubts(trajectory, answer), *conflict_notes(trajectory, answer)]
+    return [*said, *doubts(trajectory, answer)]
 
 
 def end_reason(trajectory: Trajectory) -> str:
     """Why a run ended as it did, for its reader; the answer itself says what was not found."""
-    if trajectory.status is Status.PARTIAL and trajectory.reason.startswith("not certain: "):
+    if trajectory.ended_by == "uncertain":
         return NOT_CERTAIN
-    missed = trajectory.status is Status.NO_EVIDENCE and trajectory.reason.startswith("not found: ")
+    missed = trajectory.status is Status.NO_EVIDENCE and trajectory.ended_by == "not_found"
     return NOTHING_ANSWERS if missed else one_line(trajectory.reason)
 
 
@@ -517,114 +499,3 @@ def _repair_notes(found: Verification) -> list[str]:
 
 def _claims(count: int) -> str:
     return "1 claim was" if count == 1 else f"{count} claims were"
-
-
-ALIKE = 0.7
-"""share of words that two sentences must have in common"""
-LEAST_WORDS = 4
-"""words in common, not counting numbers"""
-LONGEST = 40
-"""words of a sentence; a longer one says more than one thing"""
-MOST = 3
-"""most conflicts reported"""
-QUOTED = 160
-"""characters of each reported sentence"""
-
-_FIGURE = re.compile(
-    r"(?<![\w.,%/-])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)(?:\s?(%)|\s([^\W\d_]{2,}))?(?!\w)"
-)
-_TABLE = re.compile(r"\S(?: {2,}|\t)\S|\n\s*\n")
-_YEAR = re.compile(r"(?:19|20)\d\d")
-_DIGIT = re.compile(r"\d")
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two sources that give different figures for the same thing, in their own words."""
-
-    source: Source
-    says: str
-    other: Source
-    but: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    words: frozenset[str]
-    years: frozenset[str]
-    figures: dict[str, Decimal]
-    """the word after each number -> the number, if it has only one"""
-
-    def differs(self, other: "_Statement") -> bool:
-        common = self.words & other.words
-        if len(common) < LEAST_WORDS or len(common) < ALIKE * len(self.words | other.words):
-            return False
-        units = self.figures.keys() & other.figures.keys()
-        return self.years == other.years and any(
-            _differ(self.figures[unit], other.figures[unit]) for unit in units
-        )
-
-
-def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
-    """What sources of the answer's claims say that other sources found contradict."""
-    cited = [
-        (citation, statement)
-        for citation in answer.citations
-        if (statement := _statement(citation.quote)).figures
-    ]
-    stated = [
-        (source, sentence, statement)
-        for source in (trajectory.sources if cited else ())
-        for sentence in sentences(source.text)
-        if (statement := _statement(sentence)).figures
-    ]
-    found = {
-        frozenset((citation.quote, sentence)): Conflict(
-            citation.source, citation.quote, other, sentence
-        )
-        for citation, said in cited
-        for other, sentence, statement in stated
-        if other.location != citation.source.location and said.differs(statement)
-    }
-    return tuple(found.values())[:MOST]
-
-
-def conflict_notes(trajectory: Trajectory, answer: CitedAnswer) -> Iterator[str]:
-    """A sentence for each conflict; its quotes are untrusted."""
-    numbers = {citation.id: citation.number for citation in answer.citations}
-    for conflict in conflicts(trajectory, answer):
-        first, second = (
-            f"[{numbers[source.id]}]" if source.id in numbers else one_line(source.location, 100)
-            for source in (conflict.source, conflict.other)
-        )
-        yield (
-            f'Figures differ: {first} says "{one_line(conflict.says, QUOTED)}", '
-            f'{second} says "{one_line(conflict.but, QUOTED)}"'
-        )
-
-
-def _statement(sentence: str) -> _Statement:
-    figures: dict[str, Decimal] = {}
-    twice: set[str] = set()
-    years: set[str] = set()
-    prose = "" if _TABLE.search(sentence) or len(sentence.split()) > LONGEST else sentence
-    for number, percent, word in _FIGURE.findall(prose):
-        unit = percent or word
-        if _YEAR.fullmatch(number):
-            years.add(number)
-        elif unit and unit.casefold() not in STOP_WORDS:
-            key = unit.casefold().removesuffix("s")
-            twice |= {key} & figures.keys()
-            # `1,200` is in thousands, `1,5` is a decimal.
-            thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number)
-            figures[key] = Decimal(number.replace(",", "" if thousands else "."))
-    # Most sentences have no figure, and then their words are not asked for.
-    said = content_words(sentence) if figures else ()
-    words = frozenset(word for word in said if not _DIGIT.search(word))
-    return _Statement(words, frozenset(years), {u: n for u, n in figures.items() if u not in twice})
-
-
-def _differ(left: Decimal, right: Decimal) -> bool:
-    """Whether two numbers differ by more than the rounding of the coarser one."""
-    coarser = max(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
-    return abs(left - right) > Decimal(5).scaleb(coarser - 1)

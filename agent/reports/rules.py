@@ -206,10 +206,6 @@ for _pair in _PAIRS.split(","):
     for _one, _other in (_pair.split(), _pair.split()[::-1]):
         _OPPOSITES.setdefault(_one, set()).add(_other)
 
-_UNLESS = re.compile(r"\bunless\b", re.I)
-_KEPT = {"keep", "keeps", "kept", "remain", "remains", "remained", "stay", "stays", "persists"}
-_ENDED = {"delete", "deletes", "deleted", "remove", "removes", "removed", "erased", "discarded"}
-
 _POLARITY_TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019]t\b)?|[,;:.()]")
 _THAN = re.compile(r"\bthan\b", re.I)
 NEGATIONS = frozenset({"not", "no", "nor"})
@@ -237,8 +233,6 @@ def contradiction(claim: str, sentence: str) -> str:
         if (more - more_there) & less_there and (less - less_there) & more_there:
             return "it compares them the other way round"
     here, there = _words(claim), _words(sentence)
-    if _outlives(claim, sentence):
-        return "it is kept where the source has it end"
     for word, other in product(here, there):
         if word not in there and other not in here:
             short, long = sorted((word, other), key=len)
@@ -246,19 +240,6 @@ def contradiction(claim: str, sentence: str) -> str:
             if prefixed or other in _OPPOSITES.get(word, ()):
                 return f'it says "{word}" where the source says "{other}"'
     return ""
-
-
-def _outlives(claim: str, sentence: str) -> bool:
-    """Whether a claim says that something is kept which the sentence says is deleted.
-
-    What is deleted unless a condition holds is kept if it holds.
-    """
-    if bool(_UNLESS.search(claim)) != bool(_UNLESS.search(sentence)):
-        return False
-    mine, theirs = ({*_words(_UNLESS.split(text)[0])} for text in (claim, sentence))
-    kept = {stem(word) for word in mine & _KEPT} & _split_by_negation(claim)[1]
-    ended = {stem(word) for word in theirs & _ENDED} & _split_by_negation(sentence)[1]
-    return bool(kept and ended) and not (theirs & _KEPT or mine & _ENDED)
 
 
 def _split_by_negation(text: str) -> tuple[set[str], set[str]]:

@@ -25,7 +25,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rubricem.agent.reports.cited import NOT_CERTAIN
 from rubricem.agent.research.candidates import (
     asks_for,
     expects_words,
@@ -81,6 +80,7 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Embedder,
+    Ending,
     Source,
     Stage,
     Status,
@@ -474,9 +474,9 @@ class ForcedDecoder:
         answered = said and all(not step.planned for step in lookups.open())
         if not answered and not run.search_error:
             status = Status.PARTIAL if said or unsure else Status.NO_EVIDENCE
-            why = "not certain" if unsure and not left else "not found"
+            by: Ending = "uncertain" if unsure and not left else "not_found"
             about = [*left, *asked.values(), question][0]
-            run.end_early(f"{why}: {about}", status, by=run.ended_by)
+            run.end_early(about, status, by=run.ended_by or by)
         if run.ask.answer_format is AnswerFormat.EXACT:
             await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE.strip()}")
             await self._exact(run, compared, answered=answered)
@@ -485,7 +485,8 @@ class ForcedDecoder:
     async def _tell_unsure(self, run: Run, unsure: Mapping[int, Finding]) -> None:
         """What may answer, as what it is, each with the sentence that it rests on."""
         for number, finding in unsure.items():
-            await run.prompt(Stage.ANSWER, f'\n{NOT_CERTAIN} <cite id="{finding.source}">')
+            opened = f'<cite id="{finding.source}" certainty="uncertain">'
+            await run.prompt(Stage.ANSWER, f"\n\n{opened}")
             if finding.worded:
                 await run.keep_edited(Stage.ANSWER, finding.text)
             else:
@@ -493,17 +494,17 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, "</cite>")
             for more in finding.more:
                 quote = await self._reader.quote(run, number, more)
-                told = f'\nIt rests on: <cite id="{more.source}">{quote}</cite>'
+                told = f'\n\nIt rests on: <cite id="{more.source}">{quote}</cite>'
                 await run.prompt(Stage.ANSWER, told)
 
     async def _tell_missing(self, run: Run, missing: Sequence[str]) -> None:
         """What was not found, and what comes nearest to it."""
         lookups = run.lookups
-        await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
+        await run.prompt(Stage.ANSWER, "".join(f"\n\nNot found: {m}" for m in missing))
         for number, near in lookups.near.items():
             if number not in lookups.found and number not in lookups.doubted:
                 quote = await self._reader.quote(run, number, near)
-                told = f'\nNearest to it: <cite id="{near.source}">{quote}</cite>'
+                told = f'\n\nNearest to it: <cite id="{near.source}">{quote}</cite>'
                 await run.prompt(Stage.ANSWER, told)
 
     async def _tell_more(self, run: Run) -> None:
@@ -517,7 +518,7 @@ class ForcedDecoder:
             shown = run.text.rpartition("<answer>")[2]
             for source, quote in await self._reader.see_also(run, step.number, shown):
                 title = neutralise(" ".join(source.title.split()))
-                told = f'\nSee also {title}: <cite id="{source.id}">{quote}</cite>'
+                told = f'\n\nSee also {title}: <cite id="{source.id}">{quote}</cite>'
                 await run.prompt(Stage.ANSWER, told)
 
     async def _exact(self, run: Run, compared: SideBySide | None, *, answered: bool) -> None:

@@ -376,6 +376,8 @@ class Cite:
     ids: tuple[str, ...]
     claim: str
     span: tuple[int, int]
+    certain: bool = True
+    """False: the attribute `certainty` says "uncertain\""""
 
 
 def stage_spans(source: ScaffoldDocument | str) -> dict[Stage, tuple[int, int]]:
@@ -446,7 +448,8 @@ def citations(document: ScaffoldDocument) -> list[Cite]:
         before = _SENTENCE_END.split(document.text[end : block.start].strip())[-1]
         ids = tuple(_ID.findall(block.attributes.get("id", "")))
         claim = document.inner(block).strip() or before
-        cites.append(Cite(ids, claim, (block.start, block.end)))
+        certain = block.attributes.get("certainty") != "uncertain"
+        cites.append(Cite(ids, claim, (block.start, block.end), certain))
         end = block.end
     return cites
 

@@ -40,10 +40,13 @@ def claim(text: str, verdict: str = "supported") -> Row:
     return {"text": text, "cites": [cite]}
 
 
-def kept_row(question: str, plain: str, *claims: Row, digest: str = "d") -> Row:
+def kept_row(
+    question: str, plain: str, *claims: Row, digest: str = "d", doubted: bool = False
+) -> Row:
     return {
         "id": question, "model": "1.5b", "plain": plain, "answer": plain, "claims": list(claims),
         "digest": digest, "seconds": 10.0, "searches": 2, "status": "finished",
+        "doubted": doubted,
     }  # fmt: skip
 
 
@@ -115,7 +118,7 @@ def test_figures_by_hand() -> None:
     questions = [BY_ID["git-bisect-skip"], BY_ID["git-reflog-age"], BY_ID["sqlite-shrink"]]
     rows = [
         kept_row("git-bisect-skip", "125", claim("125")),
-        kept_row("git-reflog-age", "Not certain: 90 days", claim("ninety")),
+        kept_row("git-reflog-age", "90 days", claim("ninety"), doubted=True),
         kept_row("sqlite-shrink", "Run vacuum."),
     ]
     values = figures(

@@ -65,7 +65,7 @@ def test_one_run_is_shown_as_its_report(store: RunStore):
     assert "no run is called 'c'" in refusal("runs", "show", "c")
 
 
-@pytest.mark.parametrize("name", ["r.md", "r.html", "r.json", "r.bib"])
+@pytest.mark.parametrize("name", ["r.md", "r.html", "r.json"])
 def test_the_report_of_a_past_run_is_written_without_a_model(
     store: RunStore, tmp_path: Path, name: str
 ):
@@ -74,13 +74,13 @@ def test_the_report_of_a_past_run_is_written_without_a_model(
         runs("show", "a", "--out", str(tmp_path / name)).stdout == f"written: {tmp_path / name}\n"
     )
     text = (tmp_path / name).read_text()
-    assert ("An answer." in text) == (name != "r.bib")
+    assert "An answer." in text
 
 
 def test_a_report_that_cannot_be_written_is_refused_with_what_can(store: RunStore, tmp_path: Path):
     add(store, "a", 0, status=Status.FINISHED)
     add(store, "killed", 1)
-    assert ".docx" in refusal("runs", "show", "a", "--out", str(tmp_path / "r.txt"))
+    assert ".pdf" in refusal("runs", "show", "a", "--out", str(tmp_path / "r.txt"))
     assert "no run that has ended" in refusal("runs", "show", "killed", "--out", "r.md")
     assert "--html" in refusal("runs", "show", f"{tmp_path}/", "--out", "r.md")
     assert "runs show a --out" in refusal("runs", "show", "a", "--html", "r.html")

@@ -1,33 +1,29 @@
-"""Reports as files, written whole or not at all: on paper, for Word and for reference managers."""
+"""Reports as files, written whole or not at all."""
 
 import io
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-import docx
 import pypdf
 import pytest
-from docx.enum.text import WD_ALIGN_PARAGRAPH
 
 from rubricem.agent.reports.page import (
     _refusing,
     check_report_path,
     pdf,
-    render,
     write_report,
 )
 from rubricem.memory.errors import SettingsError, StoreError, install_of
 from rubricem.memory.schema import Trajectory
-from tests.agent.reports.runs import CITED, DOUBTED, HOSTILE, RECALLING, hostile
-from tests.support.values import BOUND, run_of, source, trajectory
+from tests.agent.reports.runs import CITED, DOUBTED, RECALLING
+from tests.support.values import run_of, trajectory
 
 
 @pytest.mark.parametrize(
     ("suffix", "begins"),
     [(".md", b"# How"), (".html", b"<!doctype html>"), (".json", b"{"), (".HTML", b"<!doctype"),
-     (".PDF", b"%PDF-"), (".docx", b"PK"), (".bib", b"@misc{"), (".ris", b"TY  - GEN")],
+     (".PDF", b"%PDF-")],
 )  # fmt: skip
 def test_reports_are_written_by_suffix_in_the_place_of_what_was_there(
     tmp_path: Path, suffix: str, begins: bytes
@@ -54,7 +50,7 @@ def test_a_json_file_is_the_trajectory_itself_and_a_symbolic_link_stays_one(
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str):
     with pytest.raises(SettingsError, match=name) as refused:
         write_report(trajectory(CITED), tmp_path / name)
-    assert ".md, .html, .pdf, .docx, .json, .bib or .ris" in refused.value.remedy
+    assert ".md, .html, .pdf or .json" in refused.value.remedy
     assert os.listdir(tmp_path) == []
 
 
@@ -132,83 +128,3 @@ def test_without_weasyprint_or_pango_it_is_said_before_any_work(
     with pytest.raises(SettingsError, match="Pango") as refused:
         check_report_path(tmp_path / "report.pdf")
     assert "libpango" in refused.value.remedy
-
-
-RICH = """It <cite id="S1">**grows**</cite>, see [the manual](https://a.test/x).
-
-## Growth
-
-| a | `b` |
-|---|--:|
-| 1 | *2* |
-
-- one
-  1. [x] two
-
-> so
-
-```python
-x = 1
-```
-
-$x^2$"""
-
-
-def word(run: Trajectory) -> Any:
-    made = render(run, ".docx")
-    assert isinstance(made, bytes)
-    return docx.Document(io.BytesIO(made))
-
-
-def test_a_word_file_has_the_answers_structure_and_its_sources():
-    found = word(trajectory(RICH, sources=(source(1, BOUND, "T", "https://a.test/s"),)))
-    told = [(p.style.name, p.text) for p in found.paragraphs]
-    assert told[:10] == [
-        ("Title", "How does lru_cache evict?"),
-        ("Normal", "It grows [1], see the manual."),
-        ("Heading 2", "Growth"),
-        ("List Bullet", "one"),
-        ("List Number 2", "\u2611 two"),
-        ("Quote", "so"),
-        ("Normal", "x = 1"),
-        ("Normal", "x^2"),
-        ("Heading 1", "Sources"),
-        ("Normal", "[1] T\nhttps://a.test/s, line 3"),
-    ]
-    (table,) = found.tables
-    assert [[cell.text for cell in row.cells] for row in table.rows] == [["a", "b"], ["1", "2"]]
-    assert [cell.paragraphs[0].alignment for cell in table.rows[1].cells] == [
-        None,
-        WD_ALIGN_PARAGRAPH.RIGHT,
-    ]
-    bold = [run.text for run in found.paragraphs[1].runs if run.bold]
-    links = [link.address for p in found.paragraphs for link in p.hyperlinks]
-    assert bold == ["grows"] and links == ["https://a.test/x", "https://a.test/s"]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text_in_files(text: str):
-    links = [link.address for p in word(hostile(text)).paragraphs for link in p.hyperlinks]
-    assert all(address.startswith("http://evil.example") for address in links)
-    for suffix in (".bib", ".ris"):
-        assert "\x1b" not in str(render(hostile(text), suffix))
-
-
-PAPER = source(1, BOUND, "A {B} & 50%\nof_it", "https://doi.org/10.1000/ab_c?x=1")
-
-
-@pytest.mark.parametrize(
-    ("suffix", "held"),
-    [
-        (".bib",
-         "@misc{rubricem-run-1-1,\n  title = {{A \\{B\\} \\& 50\\% of\\_it}},\n"
-         "  url = {https://doi.org/10.1000/ab_c?x=1},\n  doi = {10.1000/ab_c},\n"
-         "  urldate = {2026-08-05},\n  note = {line 3}\n}\n"),
-        (".ris",
-         "TY  - ELEC\r\nTI  - A {B} & 50% of_it\r\nUR  - https://doi.org/10.1000/ab_c?x=1\r\n"
-         "DO  - 10.1000/ab_c\r\nY2  - 2026/08/05\r\nN1  - line 3\r\nER  - \r\n\r\n"),
-    ],
-)  # fmt: skip
-def test_cited_sources_are_given_to_reference_managers(suffix: str, held: str):
-    uncited = source(2, BOUND, "U", "u.md")
-    assert render(trajectory(CITED, sources=(PAPER, uncited)), suffix) == held

@@ -113,12 +113,6 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
         ("The cache is bounded.", "The cache is unbounded.", True),
         ("Males are larger than females.", "Females are larger than males.", True),
         ("Females are larger than males.", "Females are much larger than males.", False),
-        ("The file remains unless `delete` is False.",
-         "The file is deleted when it is closed unless `delete` is False.", True),
-        ("The file remains if `delete` is False.",
-         "The file is deleted when it is closed unless `delete` is False.", False),
-        ("The file is not kept on disk.", "The file is deleted when it is closed.", False),
-        ("The file is kept on disk.", "The file is deleted when it is closed.", True),
     ],
 )  # fmt: skip
 def test_a_claim_that_turns_a_sentence_round_is_seen(claim: str, sentence: str, turned: bool):

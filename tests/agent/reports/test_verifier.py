@@ -340,8 +340,8 @@ async def test_each_reply_is_on_disk_before_the_next_is_asked_for(tmp_path: Path
 
 async def test_what_the_model_doubts_is_supported_in_part_at_most(tmp_path: Path):
     grows, holds = "The cache can grow without bound.", "It holds 128 calls."
-    lines = [f'{lead} <cite id="S1">{text}</cite>'
-             for lead, text in (("Not certain:", grows), ("It rests on:", holds))]  # fmt: skip
+    lines = [f'<cite id="S1"{more}>{text}</cite>'
+             for more, text in ((' certainty="uncertain"', grows), ("", holds))]  # fmt: skip
     run, by_rules = trajectory("\n".join(lines)), AnswerVerifier("mark", None)
     found, _ = await verified(by_rules, run, tmp_path)
     for checked in (found, by_rules.by_rules(run, "")):
