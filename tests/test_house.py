@@ -14,6 +14,13 @@ from benchmarks.house import PACKAGE, ROOMS, House, budget_of, circles, measure,
 from tests.conftest import ROOT
 
 EXTRAS = ("embedders", "local", "mcp", "memory", "postgres", "train", "trl", "verl")
+AGENT = (
+    ("agent.cli", "agent.chat"), ("agent.serve",), ("agent.mcp",), ("agent.library",),
+    ("agent.settings",), ("agent.evaluate",), ("agent.learning",), ("agent.research",),
+    ("agent.reports",), ("agent.sources",), ("agent.models", "agent.weights"),
+    ("agent.transcript",),
+)  # fmt: skip
+"""the folders of `agent` in the order in which they may import, each only what comes later"""
 HOUSE = House(ROOT)
 
 
@@ -38,6 +45,13 @@ def draft(tmp_path: Path) -> Path:
 def test_rooms_import_only_rooms_to_their_right():
     assert all((ROOT / room / "__init__.py").is_file() for room in ROOMS)
     assert HOUSE.against([[room] for room in ROOMS]) == []
+
+
+def test_inside_agent_commands_stand_above_serving_research_sources_models_and_the_record():
+    listed = {name for group in AGENT for name in group}
+    found = {".".join(name.split(".")[:2]) for name in HOUSE.modules if name.startswith("agent.")}
+    assert listed == found
+    assert HOUSE.against(AGENT) == []
 
 
 def test_a_leftward_import_is_found_even_inside_a_function(draft: Path):
