@@ -65,7 +65,6 @@ class Options(TypedDict, total=False):
     clarify: bool
     checkpoints: "str | SecretStr | None"
     memory: Literal["on", "off", "read-only"]
-    memory_items: Literal["both", "reflections", "episodes"]
     data_dir: str | Path
     weights_dir: str | Path
     threads: int | None

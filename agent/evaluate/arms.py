@@ -9,24 +9,22 @@ The plain loop is the least that a model needs to research: it is shown passages
 itself, and then writes either another query or its answer with the ids of its passages, until it
 has searched as often as a staged run may. For an exact answer the runner begins the last line in
 every arm, so that the same is compared. stages and best-of-N can be given what earlier runs left
-(`+memory`, or a part of it by `+reflections` or `+episodes`); the two others are the bare model,
-which is given nothing.
+(`+memory`); the two others are the bare model, which is given nothing.
 """
 
 import asyncio
 import re
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rubricem.agent.learning.best_of import ask_among
-from rubricem.agent.research.recall import EpisodeRecaller, Recall, RecalledKinds, Recaller
+from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.question import Ask, Found, RunCut, reason_of, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, template
-from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status, Trajectory
 
@@ -41,12 +39,7 @@ _NEXT = re.compile(r"\n[^\S\n]*(?:search:|question:|<tool_output)", re.I)
 _BEST = re.compile(r"best-of-(\d+)")
 WAYS = ("stages", "plain", "closed")
 MOST = 64
-MEMORIES: dict[str, tuple[bool, RecalledKinds]] = {
-    "memory-off": (False, "both"),
-    "memory-on": (True, "both"),
-    "reflections": (True, "reflections"),
-    "episodes": (True, "episodes"),
-}
+MEMORIES = {"memory-off": False, "memory-on": True}
 """names of the staged arm, by what earlier runs left for it"""
 
 
@@ -57,13 +50,10 @@ class Arm:
     way: str
     """one of `WAYS`, or best-of-N"""
     memory: bool = False
-    items: RecalledKinds = "both"
-    """of the memory"""
 
     @property
     def name(self) -> str:
-        given = "memory" if self.items == "both" else self.items
-        return f"{self.way}+{given}" if self.memory else self.way
+        return f"{self.way}+memory" if self.memory else self.way
 
     @property
     def count(self) -> int:
@@ -90,7 +80,7 @@ class Arm:
             run = await ask_closed(researcher, ask, thread)
             return run, [run]
         decoder = researcher.decoder if self.staged else PlainDecoder()
-        reading = ReadingRecaller(recaller, self.items) if self.memory and recaller else None
+        reading = ReadingRecaller(recaller) if self.memory and recaller else None
         able = replace(researcher, decoder=decoder, recaller=reading)
         if self.count > 1:
             return await ask_among(setup, able, ask, thread, self.count)
@@ -112,8 +102,7 @@ class Arm:
         arms = list[Arm]()
         for way in ways:
             if way in MEMORIES:
-                given, items = MEMORIES[way]
-                arms.append(cls("stages", given, items))
+                arms.append(cls("stages", MEMORIES[way]))
                 continue
             best = _BEST.fullmatch(way)
             if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
@@ -134,25 +123,14 @@ class Arm:
 class ReadingRecaller:
     """A `Recaller` that records nothing: an evaluation leaves the bank as it was."""
 
-    def __init__(self, recaller: Recaller, items: RecalledKinds = "both") -> None:
+    def __init__(self, recaller: Recaller) -> None:
         self._recaller = recaller
-        self._items = items
 
     async def recall(self, question: str) -> Recall:
-        found = await self._recaller.recall(question)
-        return found.only(self._items)
-
-    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
-        asked, led = self._recaller, self._items != "reflections"
-        if not led or not isinstance(asked, EpisodeRecaller):
-            return ()
-        return await asked.meet(query, question)
+        return await self._recaller.recall(question)
 
     async def note_use(self, trajectory: Trajectory) -> None:
         """The use is not recorded."""
-
-    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
-        """Nothing is stored."""
 
 
 class PlainDecoder:

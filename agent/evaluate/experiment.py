@@ -112,7 +112,7 @@ class Experiment:
         template = asdict(self.setup.template)
         shaping = ("tool_calls", "passages", "passage_words", "max_tokens", "seed")
         # A server may move. Whether there is memory is said by the arms.
-        left_out = ("memory", "memory_items", "base_url")
+        left_out = ("memory", "base_url")
         chosen = {k: v for k, v in self.setup.choices.items() if k not in left_out}
         return {
             "format": self.questions.format,
@@ -305,7 +305,6 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
                 given.stores.open_bank(tell),
                 floor=given.similarity_floor,
                 context_tokens=researcher.policy.context_tokens,
-                kinds=given.memory_items,
                 tell=tell,
             )
         if experiment.judge and any(q.rubric for q in experiment.questions.questions):

@@ -41,7 +41,6 @@ from rubricem.agent.research.conversations import (
     in_conversation,
     standalone,
 )
-from rubricem.agent.research.recall import note_lessons
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
@@ -367,8 +366,6 @@ class _LearningWork:
         judgement = await self._judge(again=bool(written))
         if self.ended.recalled:
             await learner.bank.note_judgements([judgement])
-            scores = {stage.stage: stage.score for stage in judgement.stages}
-            await note_lessons(learner.bank, self.ended, scores)
         reflector = Reflector(
             journal_calls(learner.policy, self.calls),
             reflection_judge(self._model()),

@@ -7,7 +7,6 @@ train the policy (GRPO); only the best one with a valid form and at least a mini
 the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
 """
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless, read_foundations
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
 from rubricem.agent.transcript.scaffold import template
-from rubricem.agent.transcript.words import fold
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import RubricemError
@@ -63,7 +61,6 @@ _SHORTENED: tuple[Callable[[Author, Stage | None], bool], ...] = (
     lambda author, stage: True,
 )
 """which pieces are shortened: these first, then more, at last all"""
-_BREAKS = re.compile(r"[\[\]<\n]")
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 
 
@@ -126,7 +123,7 @@ class Reflector:
         candidates = await together(write(number) for number in range(self.m))
         holds = self.holds and not self.policy.retokenised
         if holds and all(candidate.fault for candidate in candidates):
-            candidates.append(await write(self.m, form_grammar(trajectory)))
+            candidates.append(await write(self.m, form_grammar()))
         return candidates
 
     async def choose(
@@ -163,7 +160,6 @@ class Reflector:
         written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
         text, cut_off = storable(written.text), CUT_OFF.format(tokens=self.tokens)
         parsed = Parsed.of(text, cut_off=written.stop_reason in ("length", "repetition"))
-        takeaways, rests_on, stray = read_foundations(parsed.takeaways, trajectory)
         answer = Segment(
             author=Author.POLICY,
             turn=1,
@@ -178,9 +174,8 @@ class Reflector:
             question=trajectory.question,
             segments=(prompt, answer),
             rubrics=parsed.rubrics,
-            takeaways=takeaways,
-            rests_on=rests_on,
-            fault=parsed.fault or stray,
+            takeaways=parsed.takeaways,
+            fault=parsed.fault,
             held=held,
             unscored_reason=cut_off if written.stop_reason == "length" else "",
         )
@@ -232,7 +227,6 @@ def accept(
         judge_version=judgement.rubric_version if judgement else "",
         stage_scores=tuple(stage.score for stage in judgement.stages) if judgement else (),
         reflection_score=best.score,
-        rests_on=best.rests_on,
         flags=(*safe.flags, *doubts),
         written_at=datetime.now(UTC),
     )
@@ -295,30 +289,16 @@ def _middle_cut(text: str, characters: int) -> str:
     return f"{text[:half]} [...] {text[-half:]}"
 
 
-def _bases_of(run: Trajectory) -> list[str]:
-    """All that a lesson on a run can rest on, by its names."""
-    queries = dict.fromkeys([*(s.query for s in run.sources), *(u.asked for u in run.searched)])
-    alike = {fold(query): query for query in reversed(queries)}
-    return [*(stage.value for stage in Stage), *(s.id for s in run.sources), *alike.values()]
-
-
-def form_grammar(run: Trajectory) -> str:
-    """GBNF that holds a small model to the form: a line for each heading, one or two lessons.
-
-    Each of these ends with something that the run has.
-    """
+def form_grammar() -> str:
+    """GBNF that holds a small model to the form: a line for each heading, one or two lessons."""
     lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
-    # JSON's texts are GBNF's; a bracket or a break in one would end it for those who read it.
-    whole = (name for name in _bases_of(run) if not _BREAKS.search(name))
-    named = " | ".join(json.dumps(name, ensure_ascii=False) for name in whole)
     return (
         f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n" lesson '
         f'lesson? "</{TAKEAWAYS}>"\n'
-        'lesson ::= "- " line " [" named "]\\n"\n'
+        'lesson ::= "- " line "\\n"\n'
         # No word is longer than names are: a model that loses the thread puts no more spaces.
         'line ::= [A-Za-z`] word? (" " word){4,35}\n'
         "word ::= [^ <\\n\\[]{1,32}\n"
-        f"named ::= {named}\n"
     )
 
 

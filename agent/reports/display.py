@@ -123,13 +123,11 @@ def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
     match event:
         case events.SourceProgress(message):
             return replace(progress, message=one_line(message))
-        case events.LessonsRecalled(count, own, led):
+        case events.LessonsRecalled(count, own):
             similar = f"{count - own} of similar questions" if count > own else ""
             parts = filter(None, ("one of this very question" if own else "", similar))
             told = f"{count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
-            leads = f"what {led} earlier run{'' if led == 1 else 's'} found, to search by"
-            said = [told] * bool(count) + [leads] * bool(led)
-            return replace(progress, recalled=f"recalled {'; '.join(said)}" if said else "")
+            return replace(progress, recalled=f"recalled {told}" if count else "")
         case events.BudgetSet(limits):
             return replace(progress, limits=f"at most {', '.join(limits)}")
         case _:

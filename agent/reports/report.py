@@ -30,7 +30,6 @@ from rubricem.agent.reports.cited import (
 )
 from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
 from rubricem.memory.schema import (
-    FORMED,
     Recollection,
     Source,
     Stage,
@@ -221,44 +220,11 @@ QUESTION = 200
 def recalled_lines(trajectory: Trajectory) -> list[str]:
     """One printable line for each item; the ids, for runs that kept only those."""
     items = trajectory.recollections or [Recollection(id=name) for name in trajectory.recalled]
-    return [_line(item, trajectory, describe_contribution(trajectory, item)) for item in items]
+    return [_line(item, trajectory) for item in items if item.kind == "reflection"]
 
 
-def describe_contribution(trajectory: Trajectory, item: Recollection) -> str:
-    """What a recalled episode changed in a run, in a phrase; "" for a reflection."""
-    told = [c for c in trajectory.contributions if c.item == item.id]
-    titles = {source.id: source.title for source in trajectory.sources}
-
-    def quote_uses(use: str) -> list[str]:
-        of_use = (c.what for c in told if c.use == use and c.outcome == "offered")
-        return [f'"{one_line(titles.get(what, what), 80)}"' for what in dict.fromkeys(of_use)]
-
-    whole = item.own or item.why == FORMED
-    followed = "its plan was followed" if whole else "its look-up began the plan"
-    parts = [followed] if any(c.use == "plan" for c in told) else []
-    parts += [f"led to {', '.join(led)}"] if (led := quote_uses("pointer")) else []
-    parts += (
-        [f"its answer still stood in {', '.join(read)}"] if (read := quote_uses("reading")) else []
-    )
-    lost = Counter(_LOST[c.outcome] for c in told if c.use == "pointer" and c.outcome in _LOST)
-    parts += [f"{count} of its sources {what}" for what, count in lost.items()]
-    parts += [f"tried {query}, which had worked" for query in quote_uses("query")]
-    parts += [f"left out {query}, which had found nothing" for query in quote_uses("miss")]
-    parts += [f"passed over what {query} had found in vain" for query in quote_uses("vain")]
-    return "; ".join(parts) or ("changed nothing" if item.kind == "episode" else "")
-
-
-_LOST = {
-    "changed": "no longer says so",
-    "gone": "not found any more",
-    "barred": "not searched today",
-}
-
-
-def _line(item: Recollection, trajectory: Trajectory, changed: str) -> str:
+def _line(item: Recollection, trajectory: Trajectory) -> str:
     how = "this very question" if item.own else "a similar question"
-    if item.kind == "episode":
-        how = f"a run on {how}"
     if item.similarity is not None:
         how = f"{how} ({item.similarity:.2f})"
     if not item.question:
@@ -266,9 +232,8 @@ def _line(item: Recollection, trajectory: Trajectory, changed: str) -> str:
     asked = one_line(item.question, QUESTION)
     same = item.own and asked == one_line(trajectory.question, QUESTION)
     said = [how if same else f"{how}: {asked}"]
-    if item.score is not None and item.kind == "reflection":
+    if item.score is not None:
         said.append(f"scored {item.score:.2f}")
-    said += [one_line(part, 400) for part in (item.why, changed) if part]
     return " \u00b7 ".join([*said, item.id])
 
 
@@ -289,7 +254,7 @@ _ENDED = {
 }
 _PROMISED = (
     "question answer citations dropped_citations verification stages usage status "
-    "reason ended_by trajectory_id thread recalled recollections contributions"
+    "reason ended_by trajectory_id thread recalled recollections"
 )
 """keys of the object for programs, in order; a trajectory's own are taken as they are"""
 
@@ -387,16 +352,13 @@ def end_reason(trajectory: Trajectory) -> str:
 def facts(trajectory: Trajectory) -> list[str]:
     """Figures of the run, each as a short phrase."""
     usage, calls = trajectory.usage, trajectory.tool_calls
-    kinds = Counter(item.kind for item in trajectory.recollections)
-    recalled = len(trajectory.recalled) - kinds["episode"]
-    led = kinds["episode"]
+    recalled = len(recalled_lines(trajectory))
     phrases = [
         trajectory.status.value.replace("_", " "),
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
         check_summary(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
-        f"{led} episode{'' if led == 1 else 's'} recalled" if led else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
         f"${usage.cost:.4f}" if usage.cost else "",
         duration(trajectory.seconds),

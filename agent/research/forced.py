@@ -52,7 +52,6 @@ from rubricem.agent.research.reading import (
     OnSlot,
     Slot,
     Slots,
-    the_one,
 )
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.choice import PYTHON
@@ -209,10 +208,6 @@ class ForcedDecoder:
         if own:
             thoughts = read_plan("", alone)
             await run.prompt(Stage.PLAN, f" {neutralise(thoughts[0].text)}")
-        elif known := run.evidence.remembered.plan(alone):
-            told = "\n".join(f"{at}. {text}" for at, text in enumerate(known, start=1))
-            thoughts = read_plan(told, alone)
-            await run.prompt(Stage.PLAN, f"{neutralise(told)[2:]}\n")
         else:
             thoughts = read_plan(f"1. {await self._slots.fill(run, THINK)}", alone)
         steps = complete(thoughts, alone)
@@ -274,13 +269,9 @@ class ForcedDecoder:
         away = {s.id for s in found.sources if not self._speaks(run, s)}
         near = [s for s in found.sources if s.id not in away]
         lookups.told = extract_by_source(near, asked)
-        if not the_one([said for each in lookups.told.values() for said in each]):
-            lookups.told = run.evidence.remembered.read(asked, near) or lookups.told
         if lookups.told:
             away |= {s.id for s in found.sources} - {*lookups.told}
         shown = tuple(source for source in found.sources if source.id not in away)
-        query = (lookups.queries.get(lookups.at) or [asked])[-1]
-        lookups.vain = run.evidence.remembered.in_vain(query, asked, shown)
         other = f"Found on other things: {left}." if (left := lookups.leave_out(away)) else ""
         new = (found.new | lookups.untold) - away
         lookups.untold -= new
@@ -339,7 +330,7 @@ class ForcedDecoder:
     def _may_go_on(self, run: Run, step: Lookup) -> bool:
         """Whether what a passage says behind its beginning may answer a look-up."""
         question = self._own_question(run, step)
-        begun = [run.sources[i] for i in run.lookups.begun if i not in run.lookups.vain]
+        begun = [run.sources[i] for i in run.lookups.begun]
         texts = [f"{source.title}. {source.text}" for source in begun]
         own = own_pages([run.sources[i] for i in run.lookups.shown], question)
         told = own and is_always_told(question)  # and it was read for that whole
@@ -370,8 +361,7 @@ class ForcedDecoder:
             alone = run.evidence.alone(run.ask.question)
             again: str | None = asked
             if tried:
-                other, before = lookups.retry(step, alone), lookups.queries[step.number]
-                again = run.evidence.remembered.again(asked, before, other)
+                again = lookups.retry(step, alone)
             if again:
                 return again
         following = lookups.next()
@@ -384,7 +374,7 @@ class ForcedDecoder:
         """Answer a look-up out of the passages that were found for it, or say: not found."""
         question = self._own_question(run, step)
         await run.prompt(Stage.RESEARCH, f" {neutralise(question)}")
-        shown = [run.sources[i] for i in run.lookups.shown if i not in run.lookups.vain]
+        shown = [run.sources[i] for i in run.lookups.shown]
         about = [source for source in shown if self._speaks(run, source)]
         finding = await self._reader.read(run, about, question)
         if finding is None:

@@ -118,8 +118,6 @@ class FreeDecoder:
 
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
-        if run.ask.branch and run.turn > run.ask.branch.turn:
-            return None
         spent = await self._is_spent(run)
         if run.turn > run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
@@ -146,8 +144,6 @@ class FreeDecoder:
 
         Nothing to do where the last turn already held review and answer; else ask for them.
         """
-        if run.branched:
-            return None
         document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
             await run.prompt(Stage.REVIEW, _REVIEW)
@@ -167,8 +163,6 @@ class FreeDecoder:
 
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
-        if run.branched:
-            return
         if not _has_answer(run):
             await run.prompt(Stage.ANSWER, _ANSWER)
             await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))

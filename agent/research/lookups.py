@@ -120,8 +120,6 @@ class Lookups:
     """ids of those of which the beginning alone was shown -> that beginning"""
     told: dict[str, list[str]] = field(default_factory=dict)
     """ids of those that say in so many words what was asked -> what they say"""
-    vain: set[str] = field(default_factory=set)
-    """ids of those shown that were read for the same, by an earlier run, in vain"""
     untold: set[str] = field(default_factory=set)
     """ids of sources that were found and never shown, as they speak of other things"""
     read: dict[int, set[str]] = field(default_factory=dict)

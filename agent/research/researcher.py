@@ -25,7 +25,7 @@ from rubricem.agent.research.graph import (
     recursion_limit,
     walk,
 )
-from rubricem.agent.research.recall import EpisodeRecaller, Recaller
+from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.transcript.events import (
@@ -39,9 +39,7 @@ from rubricem.agent.transcript.events import (
     ignore,
 )
 from rubricem.agent.transcript.question import (
-    OPEN_PAGE,
     Ask,
-    Branch,
     Budgets,
     Nobody,
     Person,
@@ -226,11 +224,6 @@ class Researcher:
     async def finish(self, run: Run) -> Trajectory:
         """Save the ended run in the data directory and release its resources."""
         trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
-        kept = trajectory.status is not Status.FAILED
-        # isinstance on a Protocol is slow for None.
-        if kept and self.recaller is not None and isinstance(self.recaller, EpisodeRecaller):
-            tools = {self.search_tool.name, OPEN_PAGE}
-            await self.recaller.keep(trajectory, run.evidence.alone(run.ask.question), tools)
         self._release(run)
         run.listener(RunFinished(trajectory))
         return trajectory
@@ -241,8 +234,7 @@ class Researcher:
         if trajectory.status is not Status.FAILED:
             if trajectory.recalled and self.recaller is not None:
                 await self.recaller.note_use(trajectory)
-            # Branches share the calls of their trunk: the collector forgets them for the group.
-            if self.journal is not None and not trajectory.shared:
+            if self.journal is not None:
                 self.journal.forget(trajectory.thread)
         return trajectory
 
@@ -325,8 +317,7 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     fields = dict(request["ask"])
     fields["answer_format"] = AnswerFormat(fields["answer_format"])
     fields["earlier"] = tuple(fields.get("earlier", ()))
-    if fields.get("branch"):
-        fields["branch"] = Branch(**fields["branch"])
+    fields.pop("branch", None)  # of earlier versions
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 

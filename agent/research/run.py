@@ -26,11 +26,10 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.candidates import asks_for, expects_words
+from rubricem.agent.research.candidates import expects_words
 from rubricem.agent.research.conversations import NOTHING, Background, standalone
-from rubricem.agent.research.episodes import Remembered, Search, Ways
 from rubricem.agent.research.lookups import Lookups
-from rubricem.agent.research.recall import EpisodeRecaller, Recall, Recaller
+from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.choice import is_beyond, search_any
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
@@ -55,7 +54,6 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.agent.transcript.words import fold, phrase
 from rubricem.memory.asking import chance_of_yes, usage_of_error
-from rubricem.memory.bank import EpisodeMatch
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
@@ -87,6 +85,7 @@ Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
+Search = Callable[[str, int], Awaitable[list[Passage]]]
 _FIELDS = tuple(each.name for each in fields(Passage))
 
 
@@ -109,7 +108,6 @@ class Evidence:
     sources: dict[str, Source] = field(default_factory=dict)
     answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """(tool, case-folded request) -> ids of the sources that it found"""
-    remembered: Remembered = field(default_factory=Remembered)
     _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
     _excerpts: Excerpts = field(default_factory=Excerpts)
     _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
@@ -166,8 +164,6 @@ class Evidence:
         known = set(self.sources)
         passages = [Passage(**passage) for passage in reply["passages"]]
         found = [self.number(passage, asked, tool) for passage in passages]
-        for marked in self.remembered.take(reply.get("memory", {}), found):
-            self.sources[marked.id] = marked
         ids = tuple(dict.fromkeys(source.id for source in found))
         if copied := reply.get("copy_of"):
             ids = self._pages[copied][1]
@@ -326,11 +322,7 @@ class Run:
             reply = found.reply()
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
-        matches = {match.episode.id: match for match in self.recalled.episodes}
-        self.evidence.remembered = Remembered(matches)
-        led = sum(item.kind == "episode" for item in self.recalled.items)
-        count = len(self.recalled.items) - led
-        self.listener(LessonsRecalled(count, self.recalled.own, led))
+        self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
     async def open(self, system: str, message: str) -> None:
@@ -344,20 +336,6 @@ class Run:
     def text(self) -> str:
         """The transcript after the user's message."""
         return "".join(segment.text for segment in self.segments[1:] if segment.kept)
-
-    @property
-    def branched(self) -> bool:
-        """Whether the turn at which it was to branch is written, so that no more has to be."""
-        return self.ask.branch is not None and self.turn >= self.ask.branch.turn
-
-    @property
-    def shared(self) -> int:
-        """As in `Trajectory`."""
-        if self.ask.branch is None:
-            return 0
-        written = (s.turn for s in self.segments if s.author is Author.POLICY)
-        at = min(self.ask.branch.turn, max(written, default=0))
-        return sum(segment.turn < at for segment in self.kept)
 
     @property
     def kept(self) -> list[Segment]:
@@ -411,9 +389,7 @@ class Run:
         completion = _COMPLETION.validate_python(reply)
         if not heard:
             hear(completion.text)
-        own = key.thread == self.thread
-        usage = completion.usage if own else NO_USAGE
-        self.count(usage, reply.get("took", 0.0), slot or stage.value)
+        self.count(completion.usage, reply.get("took", 0.0), slot or stage.value)
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
@@ -559,24 +535,11 @@ class Run:
     async def search(self, query: str) -> Found:
         """Search once; a query asked before gets what it found then."""
         tool, limit = self.search_tool, self._limit(query)
-        remembered = replace(self.evidence.remembered)
-        self.evidence.remembered.due = None
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
-            ways = Ways(self._searching(query), tool.name, self.pages, limit, len(self.sources))
-            question = self.evidence.alone(self.ask.question)
-            asked = self.recaller
-            met: Sequence[EpisodeMatch] = ()
-            # isinstance on a Protocol is slow for None.
-            if asked is not None and isinstance(asked, EpisodeRecaller):
-                met = await asked.meet(query, question)
-            brought = await remembered.search(ways, query, met)
-            shown, alone = (self._choose_shown(query, p) for p in (brought.passages, brought.own))
-            if self.decoding is Decoding.FORCED and asks_for(query) != "words":
-                # They are numbered as before, but not read again.
-                shown += [p for p in brought.passed if p not in shown][:limit]
-            return reply_of(shown, **brought.reply(shown, alone))
+            found = await self._searching(query)(query, limit + len(self.sources))
+            return reply_of(self._choose_shown(query, found))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
@@ -669,8 +632,6 @@ class Run:
 
     def trajectory(self, identifier: str) -> Trajectory:
         """The run as a `Trajectory`, which is stored, judged and trained on."""
-        remembered = self.evidence.remembered
-        recollections = (*self.recalled.items, *remembered.more(self.recalled.ids))
         return Trajectory(
             id=identifier,
             thread=self.thread,
@@ -692,12 +653,10 @@ class Run:
             spent=tuple(self.spent.values()),
             tool_calls=self.tool_calls,
             verification=self.verification,
-            recalled=tuple(item.id for item in recollections),
-            recollections=recollections,
-            contributions=tuple(remembered.contributions),
+            recalled=self.recalled.ids,
+            recollections=self.recalled.items,
             lookups=self.lookups.past(),
             scaffold=self.scaffold,
-            shared=self.shared,
             seed=self.ask.seed,
             started_at=self.started_at,
             seconds=self.spending.seconds,
@@ -724,10 +683,6 @@ class Run:
         self._digest.update(f"\0{segment.author}\0{segment.text}".encode())
 
     def key(self, call: str) -> CallKey:
-        """The journal key of a call; in a branch before its turn, the key of its trunk."""
-        thread, seed, branch = self.thread, self.ask.seed, self.ask.branch
-        if branch and branch.trunk and self.turn < branch.turn:
-            thread, seed = branch.trunk, branch.seed
         digest = self._digest.copy()
-        digest.update(f"\0{call}\0{seed}".encode())
-        return CallKey(thread, self.turn, self.attempt, digest.hexdigest()[:32])
+        digest.update(f"\0{call}\0{self.ask.seed}".encode())
+        return CallKey(self.thread, self.turn, self.attempt, digest.hexdigest()[:32])

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, embedder_in
 from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
 from rubricem.agent.research.graph import decoder_of
-from rubricem.agent.research.recall import BankRecaller, RecalledKinds
+from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher, open_saver, request_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
@@ -97,7 +97,8 @@ class Setup:
     sources: Sources
     stores: Stores
     memory: Literal["on", "off", "read-only"]
-    memory_items: RecalledKinds
+    recalls: bool
+    """whether lessons are put before a question"""
     similarity_floor: float | None
     least_reflection_score: float | None
     reflection_tokens: int
@@ -273,13 +274,11 @@ async def open_researcher(
             model = await policy()
         meaning.embedder = await setup.open_embedder(tell, fetch=new)
         recaller = None
-        if setup.memory != "off":
+        if setup.memory != "off" and setup.recalls:
             recaller = BankRecaller(
                 setup.stores.open_bank(tell),
                 floor=setup.similarity_floor,
                 context_tokens=model.context_tokens,
-                kinds=setup.memory_items,
-                keeps=setup.memory == "on",
                 tell=tell,
             )
         # Not beside a model that writes: on few cores an index being built would starve it.

@@ -229,8 +229,8 @@ class Telling:
             case events.BudgetSet(limits):
                 self.limits = list(limits)
                 return [("budget", {"limits": self.limits})]
-            case events.LessonsRecalled(count, own, led):
-                return [("recalled", {"count": count, "own": own, "episodes": led})]
+            case events.LessonsRecalled(count, own):
+                return [("recalled", {"count": count, "own": own})]
             case events.UsageCounted(usage):
                 self.usage = usage_of(usage, self.calls)
                 return [("usage", self.usage)]

@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html, draft_html, page
 from rubricem.agent.reports.report import (
-    describe_contribution,
     end_reason,
     markdown,
     notes,
@@ -312,8 +311,9 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "citations": citations_of(trajectory),
         "verified": checks.model_dump(mode="json") if checks else None,
         "recalled": [
-            item.model_dump(mode="json") | {"changed": describe_contribution(trajectory, item)}
+            item.model_dump(mode="json")
             for item in trajectory.recollections
+            if item.kind == "reflection"
         ],
         "stages": [
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()

@@ -147,10 +147,6 @@ class Settings(BaseSettings):
     """a PostgreSQL address that stores the graph's positions; None: only the journal"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """`read-only`: use what earlier runs taught; `on`: also learn from this run"""
-    memory_items: Literal["both", "reflections", "episodes"] | None = None
-    """what is recalled: reflections (lessons in words), episodes (what earlier runs searched and
-    found), or both; None: both, but only episodes for the embedded 0.5b, which lessons only slow
-    down"""
     data_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
     )

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
-from rubricem.agent.research.recall import RecalledKinds
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
@@ -33,7 +32,6 @@ CHOICES = (
     "temperature",
     "attempts",
     "memory",
-    "memory_items",
     "verify",
     "checker",
     "system_prompt",
@@ -41,7 +39,7 @@ CHOICES = (
     "passage_words",
 )
 """settings that shape an answer and are stored with a run, for its resume"""
-UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None, "memory_items": None}
+UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None}
 """values of settings that older runs did not store; other values are stored"""
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
@@ -72,7 +70,7 @@ def setup_of(settings: Settings) -> Setup:
         ),
         stores=stores_of(settings),
         memory=settings.memory,
-        memory_items=recall_kinds(settings, model),
+        recalls=not _is_small(model),
         similarity_floor=settings.similarity_floor,
         least_reflection_score=settings.least_reflection_score,
         reflection_tokens=settings.reflection_tokens,
@@ -157,15 +155,11 @@ def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
     return model_of(settings.model_copy(update={"model": name, "base_url": server}))
 
 
-def recall_kinds(settings: Settings, model: PolicyChoice) -> RecalledKinds:
-    """What is recalled for a model: no lessons for the smaller embedded one, unless somebody wants
-    them, since they slow it down and answer nothing (`benchmarks.bank_effect`).
-    """
-    return settings.memory_items or ("episodes" if _is_small(model) else "both")
-
-
 def _is_small(model: PolicyChoice) -> bool:
-    """Whether it is an embedded model smaller than the default one."""
+    """Whether it is an embedded model smaller than the default one.
+
+    Lessons slow it down and answer nothing (`benchmarks.bank_effect`).
+    """
     return model.embedded and lookup(model.name) not in (
         None,
         lookup(DEFAULT_MODEL),

@@ -26,7 +26,7 @@ from rubricem.memory.text import one_line
 
 WITHIN = frozenset({
     "dialect", "tool_calls", "review_returns", "max_seconds", "answer_format", "decoding",
-    "retrieval", "verify", "checker", "approve_plan", "clarify", "memory_items", "threads",
+    "retrieval", "verify", "checker", "approve_plan", "clarify", "threads",
     "temperature", "max_tokens", "least_reflection_score",
     "reflection_tokens", "similarity_floor", "attempts", "system_prompt", "passages",
     "passage_words", "timeout", "concurrency", "seed",

@@ -79,8 +79,6 @@ class LessonsRecalled:
     count: int
     own: bool = False
     """the first of them is of this very question"""
-    episodes: int = 0
-    """that may lead its searches"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,18 +203,6 @@ def reason_of(by: str, budgets: Budgets, *, low: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """A rollout that ends with what one of its turns brings (SLATE, arXiv:2602.23440)."""
-
-    turn: int
-    """counted from 1; one that ends earlier is a branch at its last turn"""
-    trunk: str = ""
-    """the run whose turns before that one are its own too, out of the journal; "": it is one"""
-    seed: int = 0
-    """of the trunk"""
-
-
-@dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked, and the limits the answer has to keep."""
 
@@ -242,8 +230,6 @@ class Ask:
     """how many stand in it"""
     earlier: tuple[str, ...] = ()
     """the runs of the conversation before this question, in order; none: it is asked alone"""
-    branch: Branch | None = None
-    """None: it is gone through to its end"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ from benchmarks.learns.plan import QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
 from benchmarks.learns.replicates import (
     ARMS,
-    RECALL,
     Replicate,
     draw_arms,
     kept_replicates,
@@ -195,10 +194,8 @@ def measure(asked: argparse.Namespace, keep: Path) -> None:
 def arms_of(named: str) -> tuple[str, ...]:
     """Those of a list of names, in the order of `ARMS`. Raises ArgumentTypeError for others."""
     names = named.split(",")
-    if set(names) - set(ARMS) or names == [RECALL]:
-        raise argparse.ArgumentTypeError(
-            f"some of {', '.join(ARMS)}, and {RECALL} with another, whose credit it takes"
-        )
+    if set(names) - set(ARMS):
+        raise argparse.ArgumentTypeError(f"some of {', '.join(ARMS)}")
     return tuple(name for name in ARMS if name in names)
 
 

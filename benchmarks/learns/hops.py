@@ -7,27 +7,24 @@ imitation   of a teacher that is code and knows the facts (`facts.py`), and noth
 answer      GRPO on the answer's reward alone
 sum         the sum of the stage rewards, the same for every token: dense, without credit
 stages      SS-GRPO: each stage by its own reward and those of later ones (dependence matrix)
-branches    the same of branches: one turn sampled from a shared prefix, scored by what it brings
-recall      the best of these four again, its searches led by episodes of the imitated traces and of
-            earlier rounds, in the rounds and in the test
 
 Replicates. One is all of that under one seed: the imitation too, all arms, and what they answered.
 It takes some hours of two cores, goes on where it was ended, and leaves a file of its own in
 `benchmarks/results/learns_hops`, to be committed; its folder need not outlive it. Further ones add
 seeds, and are read together. So the experiment grows from sitting to sitting.
 
-Held-out questions of the train split are asked of each arm at every so many rounds, without recall;
-they end an arm that goes wrong or no further (`replicates.ending`), choose its best checkpoint, and
-the best arm. The dev split is asked of the imitation and of each arm's best, the first `middle` of
-its questions, the types in turn, also of each arm halfway: evidence recall (primary), F1, share of
-valid answers, of refusals, searches, by type.
+Held-out questions of the train split are asked of each arm at every so many rounds; they end an
+arm that goes wrong or no further (`replicates.ending`) and choose its best checkpoint. The dev
+split is asked of the imitation and of each arm's best, the first `middle` of its questions, the
+types in turn, also of each arm halfway: evidence recall (primary), F1, share of valid answers, of
+refusals, searches, by type.
 """
 
 import asyncio
 import json
 import random
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,21 +36,16 @@ from benchmarks.learns.plan import Plan, Sizes
 from benchmarks.learns.replicates import (
     ARMS,
     IMITATION,
-    LEARNT,
     MIDDLE,
-    RECALL,
     ArmCourse,
     Replicate,
     answered,
     askings_of,
     ending,
     metrics_of,
-    winner_of,
 )
 from benchmarks.loopback import MODEL, Loopback
 from rubricem.agent.evaluate.questions import EvalQuestion
-from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.research.setup import Stores
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
@@ -68,13 +60,8 @@ from rubricem.training.rounds.rounds_config import TrainingJob, build_job
 from rubricem.training.rounds.update import RoundFolders
 
 RECIPE = Path(__file__).parent / "recipe"
-CREDITS: Mapping[str, tuple[str, bool]] = {
-    "answer": ("answer-only", False),
-    "sum": ("sum", False),
-    "stages": ("ss-grpo", False),
-    "branches": ("ss-grpo", True),
-}
-"""name -> its credit, and whether it branches"""
+CREDITS = {"answer": "answer-only", "sum": "sum", "stages": "ss-grpo"}
+"""arm -> its credit"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +131,8 @@ class HopsPlan(Plan):
         return {**read_toml(self.recipe / "sft.toml"), **folders, **own}
 
     def arm(self, name: str, rounds: int) -> TrainingJob:
-        """An arm's configuration up to so many rounds. Raises KeyError before the best is known."""
+        """An arm's configuration up to so many rounds."""
         values, sizes = read_toml(self.recipe / "rounds.toml"), self.sizes
-        credit, branch = CREDITS[(self.winner or name) if name == RECALL else name]
         table = {
             **values.pop("rounds"),
             "questions": str(self.keep / "questions.jsonl"),
@@ -156,17 +142,15 @@ class HopsPlan(Plan):
             "questions_per_round": sizes.per_round,
             "group_size": sizes.group,
             "source": [str(self.documents)],
-            "branch": branch,
-            "episodes": name == RECALL,
         }
         return build_job(
             {
                 **values,
                 "out": str(self.out(name)),
-                "bank": str(self.data(name)),
+                "bank": str(self.keep / "data"),
                 "model": self.model,
                 "start_adapter": str(TrainingFolder(self.keep / "sft").newest),
-                "credit": credit,
+                "credit": CREDITS[name],
                 "seed": self.replicate,
                 "rounds": table,
             },
@@ -177,17 +161,8 @@ class HopsPlan(Plan):
     def out(self, name: str) -> Path:
         return self.keep / "arms" / name
 
-    def data(self, name: str) -> Path:
-        """Where an arm's bank is; those that recall nothing leave nothing."""
-        return self.out(name) / "data" if name == RECALL else self.keep / "data"
-
     def course(self, name: str) -> ArmCourse:
         return ArmCourse.of(self.out(name), self.sizes.rounds, self.sizes.patience)
-
-    @property
-    def winner(self) -> str | None:
-        """The arm that `RECALL` goes by, once it is known."""
-        return winner_of({name: self.course(name) for name in LEARNT if name in self.arms})
 
     def tested(self, name: str) -> RunDirectory:
         """What was asked of the dev split under such a name: an arm's, halfway with `MIDDLE`."""
@@ -225,12 +200,12 @@ class HopsPlan(Plan):
         return {"model": self.model, "sizes": asdict(self.sizes), "recipe": recipe}
 
     def _check_begun(self) -> None:
-        """Arms may be added: none sees another, but for recall, which goes by the best of them."""
+        """Arms may be added: none sees another."""
         path, own = self.keep / "begun.json", {**self.told(), "arms": list(self.arms)}
         begun: dict[str, Any] = {**own, "arms": []}
         if path.exists():
             begun = json.loads(path.read_text(encoding="utf-8"))
-        if set(begun["arms"]) < set(own["arms"]) and RECALL not in begun["arms"]:
+        if set(begun["arms"]) < set(own["arms"]):
             begun["arms"] = own["arms"]
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(begun, indent=1))
@@ -288,8 +263,6 @@ class HopsPhases(Phases):
         self._share_first_asking(name)
         asked = max((asking.rounds for asking in askings_of(plan.out(name))), default=0)
         await self._ask_midway(name, asked)  # what a sitting's end has left
-        if name == RECALL and not asked:
-            await self._leave_episodes(plan.data(name))
         job = plan.arm(name, min(asked + sizes.every, sizes.rounds))
         assert job.rounds is not None
         self.tell(f"{name}: rounds {asked + 1} to {job.rounds.rounds}")
@@ -309,14 +282,6 @@ class HopsPhases(Phases):
         if done is not None and not own.exists():
             shutil.copytree(done, own)
 
-    async def _leave_episodes(self, data: Path) -> None:
-        """What the imitated traces searched and found; those that are there stay as they are."""
-        settings = load_settings()
-        bank = Stores(data, settings.weights_dir, settings.embedder).open_bank(self.tell)
-        recaller = BankRecaller(bank, keeps=True, tell=self.tell)
-        for trace in RunDirectory(self.plan.keep / "traces").trajectories():
-            await recaller.keep(trace, trace.question, {s.tool for s in trace.sources})
-
     async def test(self) -> None:
         for name in self.plan.arms:
             best = TrainingFolder(self.plan.out(name)).best
@@ -335,17 +300,15 @@ class HopsPhases(Phases):
         job = plan.arm("stages", plan.sizes.rounds)
         assert job.rounds is not None
         rounds = job.rounds.model_copy(update={"judge": "none"})
-        arm = name.removesuffix(MIDDLE)
-        folders = RoundFolders(plan.keep / "test", plan.data(arm))
+        folders = RoundFolders(plan.keep / "test", plan.keep / "data")
         sampled = Sampled(rounds, job.config, folders, self.tell)
         start = checkpoint or TrainingFolder(plan.keep / "sft").newest
-        recalling = arm == RECALL
-        async with sampled.open_held_out(run, Selected(asked), start, recalling) as collector:
+        async with sampled.open_held_out(run, Selected(asked), start) as collector:
             await collector.collect(self.stop)
 
 
 def due(plan: HopsPlan) -> list[str]:
-    """The arms that have not ended, those with the fewest rounds first, and `RECALL` last.
+    """The arms that have not ended, those with the fewest rounds first.
 
     So they can be held against one another at equal rollouts wherever the experiment is stopped.
     """
@@ -356,7 +319,7 @@ def due(plan: HopsPlan) -> list[str]:
         for name, out in outs.items()
         if not ending(askings[name], metrics_of(out), sizes.rounds, sizes.patience)
     ]
-    return sorted(going, key=lambda name: (name == RECALL, len(askings[name])))
+    return sorted(going, key=lambda name: len(askings[name]))
 
 
 def replicate_of(plan: HopsPlan) -> Replicate:
@@ -371,7 +334,6 @@ def replicate_of(plan: HopsPlan) -> Replicate:
         replicate=plan.replicate,
         done=whole and not due(plan),
         arms={name: plan.course(name) for name in plan.arms},
-        winner=plan.winner,
         dev={name: rows for name, rows in asked.items() if rows},
         **plan.told(),
     )

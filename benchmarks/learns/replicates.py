@@ -29,17 +29,10 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rounds.rollouts import NUMBERS
 from rubricem.training.rounds.update import TOLD
 
-IMITATION, MIDDLE, RECALL, WINNER = "imitation", "-middle", "recall", "winner"
-LEARNT = ("answer", "sum", "stages", "branches")
-"""arms that differ by their credit alone, and by branching"""
-ARMS = (*LEARNT, RECALL)
-PAIRS = (
-    *((arm, IMITATION) for arm in ARMS),
-    ("stages", "answer"),
-    ("stages", "sum"),
-    ("branches", "stages"),
-    (RECALL, WINNER),
-)
+IMITATION, MIDDLE = "imitation", "-middle"
+ARMS = ("answer", "sum", "stages")
+"""arms that differ by their credit alone"""
+PAIRS = (*((arm, IMITATION) for arm in ARMS), ("stages", "answer"), ("stages", "sum"))
 FIGURES = ("evidence", "f1", "valid", "refused", "searches")
 REWARD, ANSWER = "reward/mean", "reward/answer/mean"
 SHOWN = {"kl_reference": "divergence from imitation (nats a token)",
@@ -70,7 +63,6 @@ class ArmCourse(Value):
     """What an arm's rounds came to."""
 
     rollouts: int
-    """or branches"""
     sampled_tokens: int
     """that were written for them"""
     held_out: tuple[HeldOutMeans, ...]
@@ -188,21 +180,8 @@ class Replicate(Value):
     done: bool
     """whether all that it is to do is done"""
     arms: dict[str, ArmCourse]
-    winner: str | None
-    """the arm of `LEARNT` that `RECALL` goes by; None: not known yet"""
     dev: dict[str, tuple[Answered, ...]]
     """by arm, and by arm and `MIDDLE`"""
-
-
-def winner_of(courses: Mapping[str, ArmCourse]) -> str | None:
-    """The arm whose held-out reward came highest, once all have ended; the first of equals.
-
-    By questions of the train split, so that the dev split chooses nothing.
-    """
-    learnt = {name: courses[name] for name in LEARNT if name in courses}
-    if not learnt or not all(course.ended for course in learnt.values()):
-        return None
-    return max(learnt, key=lambda name: learnt[name].best or 0.0)
 
 
 SAMPLED = ("slots", "sampler")
@@ -231,15 +210,13 @@ def pooled(replicates: Sequence[Replicate]) -> dict[str, Report]:
     told: dict[str, Report] = {"replicates": len(replicates)}
     for name in ARMS:
         told |= _course(name, [one.arms[name] for one in replicates if name in one.arms])
-    for one in replicates:
-        told |= {f"winner_{one.replicate}": one.winner} if one.winner else {}
     for name in (IMITATION, *ARMS, *(name + MIDDLE for name in ARMS)):
         for figure in FIGURES:
             table = table_of(replicates, name, figure)
             for kind in ("", *sorted({types[q] for q in table})):
                 label = "_".join(filter(None, (name, kind, figure)))
                 told |= interval(label, {q: v for q, v in table.items() if kind in ("", types[q])})
-    halves = ((first + MIDDLE, other + MIDDLE) for first, other in PAIRS if other in LEARNT)
+    halves = ((first + MIDDLE, other + MIDDLE) for first, other in PAIRS if other in ARMS)
     for first, other in (*PAIRS, *halves, *((arm + MIDDLE, IMITATION) for arm in ARMS)):
         for figure in FIGURES:
             ours, theirs = (table_of(replicates, arm, figure) for arm in (first, other))
@@ -276,10 +253,10 @@ Table = Mapping[str, Mapping[int, float]]
 
 
 def table_of(replicates: Iterable[Replicate], name: str, figure: str) -> Table:
-    """`name`: an arm, that and `MIDDLE`, or `WINNER` for each replicate's own."""
+    """`name`: an arm, or that and `MIDDLE`."""
     found: dict[str, dict[int, float]] = {}
     for one in replicates:
-        for row in one.dev.get((one.winner or "") if name == WINNER else name, ()):
+        for row in one.dev.get(name, ()):
             if (value := getattr(row, figure)) is not None:
                 found.setdefault(row.id, {})[one.replicate] = value
     return found
@@ -329,7 +306,6 @@ def table_lines(values: Mapping[str, Report]) -> list[str]:
         if f"f1_{a}_{b}" in values
     ]
     told = [f"{arm} ended: {why}" for arm in ARMS if (why := values.get(f"{arm}_ended"))]
-    told += [f"{name}: {best}" for name, best in values.items() if name.startswith(f"{WINNER}_")]
     return [head, *lines, *told] if lines else told
 
 

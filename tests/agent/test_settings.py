@@ -449,21 +449,15 @@ def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_no
 
 
 @pytest.mark.parametrize(
-    ("settings", "recalled"),
+    ("settings", "recalls"),
     [
-        ({"model": "0.5b"}, "episodes"),
-        ({"model": "0.5b", "memory_items": "both"}, "both"),
-        ({"model": "1.5b"}, "both"),
-        ({"model": "small", "base_url": SERVER}, "both"),
-        ({"model": "1.5b", "memory_items": "reflections"}, "reflections"),
+        ({"model": "0.5b"}, False),
+        ({"model": "1.5b"}, True),
+        ({"model": "small", "base_url": SERVER}, True),
     ],
 )
-def test_the_smaller_embedded_model_is_given_lessons_where_somebody_wants_them(
-    settings: dict[str, Any], recalled: str
-):
-    setup = setup_of(load_settings(settings))
-    assert setup.memory_items == recalled
-    assert setup.choices.get("memory_items") == settings.get("memory_items")
+def test_the_smaller_embedded_model_is_given_no_lessons(settings: dict[str, Any], recalls: bool):
+    assert setup_of(load_settings(settings)).recalls == recalls
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.hops import HOPS_QUICK, RECIPE, HopsPhases, HopsPlan
 from benchmarks.learns.phases import accepted
-from benchmarks.learns.replicates import ARMS, IMITATION, LEARNT, MIDDLE, kept_replicates
+from benchmarks.learns.replicates import ARMS, IMITATION, MIDDLE, kept_replicates
 from rubricem.judge.composed import StageView
 from rubricem.judge.rubrics import Rubric
 from rubricem.memory.schema import Stage
@@ -93,7 +93,6 @@ def test_a_replicate_goes_through_every_phase_in_sittings_and_is_pooled_with_ano
     assert replicate(1, "--arms", "answer,stages")["all_done"]
     one, other = kept_replicates(results)
     assert set(one.arms) == set(ARMS) and set(other.arms) == {"answer", "stages"}
-    assert one.winner in LEARNT
     for name in (IMITATION, *ARMS):
         assert len(one.dev[name]) == 3
     for name in ARMS:
@@ -102,16 +101,11 @@ def test_a_replicate_goes_through_every_phase_in_sittings_and_is_pooled_with_ano
         assert course.rollouts == 8 and course.ended == "all rounds"
         assert [asking.rounds for asking in course.held_out] == [0, 1, 2]
         assert any(course.metrics["kl_reference"]), "a round has trained"
-    rollouts = RunDirectory(
-        tmp_path / "kept" / "replicate-0" / "arms" / "recall" / "rounds" / "001"
-    )
-    assert any(run.recalled for run in rollouts.trajectories())
     pooled = learns("--pool", results)
     assert pooled["replicates"] == 2 and pooled["all_done"]
     for figure in ("evidence", "f1", "refused"):
         name = f"{figure}_stages_answer"
         assert pooled[f"{name}_low"] <= pooled[name] <= pooled[f"{name}_high"]
-    assert "f1_recall_winner" in pooled
     drawn = (results / "arms.svg").read_text()
     assert all(f"<!-- {name} -->" in drawn for name in ARMS)
 

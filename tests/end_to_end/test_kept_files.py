@@ -17,7 +17,6 @@ from safetensors.numpy import load
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.rounds.fit import train
 from tests.conftest import ROOT, rubricem, unpack
-from tests.support.banks import bank_in, episode
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.rows import config_of, policy_rows, quiet
 from tests.support.scripted_server import ScriptedServer
@@ -79,16 +78,6 @@ def test_a_bank_has_its_items_in_their_states(kept: Path):
     assert "exact" in rubricem("bank", "show", "live").stdout
     (item,) = [item for item in listed if len(item["id"]) > 4]
     assert item["question"] == "What does functools.lru_cache do with maxsize=None?"
-
-
-async def test_a_bank_of_then_takes_an_episode_beside_its_reflection(kept: Path):
-    asked, bank = "What does functools.lru_cache do with maxsize=None?", bank_in(kept / "data")
-    before = await bank.within(asked)
-    assert before is not None and before.rests_on == ()
-    await bank.put(episode(asked, "led", names=("functools.lru_cache",)))
-    [match] = (await bank.episodes(asked, by_meaning=False)).matches
-    assert (match.episode.id, match.own) == ("led", True)
-    assert await bank.within(asked) == before and (await bank.stats()).lessons == 0
 
 
 def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path):

@@ -35,9 +35,8 @@ from rubricem.agent.serve.requests import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import PastLookup, PastSearch, Pointer
 from tests.conftest import COMMAND, ROOT
-from tests.support.banks import bank_in, episode, reflection
+from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.scripted_server import Json, Reply, Script, Scripted, ScriptedServer
 from tests.support.tool_servers import serving_http
@@ -267,30 +266,6 @@ def seeded(folder: Path) -> None:
 def _aside(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
     with ThreadPoolExecutor(1) as aside:  # Playwright's own loop runs in the thread of the tests
         aside.submit(lambda: asyncio.run(work())).result()
-
-
-LOST = "Memo of 2019"
-"""a source that the episode of `remembering` names, and nobody holds any more"""
-
-
-def remembering(folder: Path) -> None:
-    """A bank with an episode on `QUESTION`, for a site that reads it."""
-    second = "measured hits of a bounded cache"
-    led = episode(
-        QUESTION,
-        "led",
-        lookups=(PastLookup(asked="Who measured it?"),),
-        searches=(
-            PastSearch(tool="folder", query=second, passages=2, new=1, hit=True),
-            PastSearch(tool="folder", query="who measured it", passages=3, new=0, hit=False),
-        ),
-        pointers=(
-            Pointer(source="S1", title=LOST, location="memo.md", digest="0", tool="folder",
-                    query=second),
-        ),
-        missing=("Who measured it?",),
-    )  # fmt: skip
-    _aside(lambda: bank_in(folder / "data").put(led))
 
 
 async def _fill_bank(data_dir: Path) -> None:

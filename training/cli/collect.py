@@ -108,11 +108,6 @@ def _whole(
     help="Keep the best reflection from this score on (0.5; 0.4 with an embedded judge).",
 )
 @click.option(
-    "--branch",
-    is_flag=True,
-    help="Sample one turn of a rollout G times, each scored by what it brings at once (SLATE).",
-)
-@click.option(
     "--scaffold",
     metavar="SHARE",
     help="Show rollouts a part of their rubric (RuscaRL): linear, binary:N (the first N), full.",
@@ -165,7 +160,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
-           "windows", "max_run_cost", "branch")  # fmt: skip
+           "windows", "max_run_cost")  # fmt: skip
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     options = CollectOptions(
         scaffold=_scaffold(flags),

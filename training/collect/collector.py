@@ -24,7 +24,7 @@ from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
-from rubricem.agent.transcript.question import Ask, Branch
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.buffers import bring_in, persistent_criteria
 from rubricem.judge.build import JudgeModel, Wanted, build_judge, reflection_judge
 from rubricem.judge.rubrics.llm import asking_through
@@ -33,9 +33,7 @@ from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     NO_USAGE,
-    Author,
     Criterion,
-    Episode,
     GroupJudge,
     GroupJudgement,
     Judgement,
@@ -210,8 +208,6 @@ class Collector:
     judge: GroupJudge | None = None
     reflecting: Reflecting | None = None
     memory: Memory | None = None
-    leaving: Callable[[Trajectory], Episode | None] | None = None
-    """the episode that a rollout adds to the bank at the end of the step, besides reflections"""
     at_once: int = 1
     """rollouts in progress at the same time"""
     judged_at_once: int | None = None
@@ -306,10 +302,8 @@ class Collector:
                 rollouts[-1].set_result(ended)
                 self._progress.pace.done += 1
                 continue
-            trunk = rollouts[0] if self._manifest.branch and member else None
-            if trunk is None:
-                await self._places.acquire()
-            work = self._rollout(name, question, member, scaffold, trunk)
+            await self._places.acquire()
+            work = self._rollout(name, question, member, scaffold)
             rollouts.append(tasks.create_task(work))
         return rollouts
 
@@ -338,22 +332,10 @@ class Collector:
         return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
 
     async def _rollout(
-        self,
-        group: str,
-        question: Question,
-        member: int,
-        scaffold: Scaffold,
-        trunk: "asyncio.Future[Rollout] | None" = None,
+        self, group: str, question: Question, member: int, scaffold: Scaffold
     ) -> Rollout:
-        """Run one rollout to its end, in the place that was acquired for it.
-
-        A branch acquires its place itself, once its trunk has ended.
-        """
+        """Run one rollout to its end, in the place that was acquired for it."""
         thread = thread_of(group, member)
-        branch = await self._branch(group, trunk)
-        if isinstance(branch, Rollout):
-            self._progress.pace.advance()
-            return replace(branch, thread=thread, usage=NO_USAGE)  # the trunk counts the cost
         ask = replace(
             self.rollouts.template,
             question=question.question,
@@ -361,7 +343,6 @@ class Collector:
             seed=seed_of(self._manifest.seed, group, member),
             scaffold=scaffold.text,
             criteria_shown=scaffold.shown,
-            branch=branch,
         )
         try:
             with self.gate.rollout():
@@ -373,27 +354,6 @@ class Collector:
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return Rollout.of(trajectory)
 
-    async def _branch(
-        self, group: str, trunk: "asyncio.Future[Rollout] | None"
-    ) -> Branch | Rollout | None:
-        """Where a rollout branches; None: nowhere. If its trunk failed, the trunk.
-
-        The turn is drawn once per group; if the trunk ended earlier, it is the trunk's last turn.
-        """
-        if not self._manifest.branch:
-            return None
-        seed, last = self._manifest.seed, self._manifest.tool_calls + 1
-        turn = random.Random(f"{seed}:{group}-branch").randint(1, last)
-        if trunk is None:
-            return Branch(turn)
-        ended = await asyncio.shield(trunk)
-        if ended.failure:
-            return ended
-        run = await asyncio.to_thread(self.run.store.load, ended.thread)
-        last = max((s.turn for s in run.segments if s.author is Author.POLICY), default=1)
-        await self._places.acquire()
-        return Branch(min(turn, last), ended.thread, seed_of(seed, group, 0))
-
     async def _finish_group(
         self, record: GroupRecord, question: Question, rollouts: Sequence[Awaitable[Rollout]]
     ) -> Group:
@@ -402,8 +362,6 @@ class Collector:
         members = [rollout for rollout in ended if not rollout.failure]
         failed = [rollout for rollout in ended if rollout.failure]
         threads = tuple(rollout.thread for rollout in members)
-        for thread in threads if self._manifest.branch else ():
-            self.gate.journal.forget(thread)
         failures = tuple(rollout.failure for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:
@@ -489,10 +447,6 @@ class Collector:
         reflected = self.run.reflection_of(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
             await self.memory.put(reflected.reflection)
-        if self.memory is not None and self.leaving is not None:
-            runs = await asyncio.to_thread(lambda: [*map(self.run.store.load, group.threads)])
-            for episode in filter(None, map(self.leaving, runs)):
-                await self.memory.put(episode)
         return record.model_copy(update={"notes": notes})
 
     def _commit(self, step: int, records: Sequence[GroupRecord], threads: Sequence[str]) -> None:

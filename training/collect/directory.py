@@ -93,8 +93,6 @@ class Manifest(Versioned):
     """what was chosen of how the judge works; a rubric by the name of its version"""
     scaffold: ScaffoldRule | None = None
     """how much of its question's rubric a rollout is shown; None: nothing"""
-    branch: bool = False
-    """a group's rollouts are branches of its first, at one turn"""
     selection: Selection | None = None
     """None: all that were given are asked"""
 

@@ -25,7 +25,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import (
     AsyncExitStack,
     asynccontextmanager,
@@ -39,11 +39,10 @@ from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.models.policy import JournaledCalls, call_scope, journal_calls, scope_name
-from rubricem.agent.research.recall import EpisodeRecaller, Recall
+from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.transcript.question import Ask
-from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import (
     PolicyError,
     RubricemError,
@@ -140,21 +139,13 @@ class Recalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Meets:
-    """Answered by the episodes on other questions that share a name with a query."""
-
-    query: str
-    question: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """The job has ended: with its result, or with an error that fails the whole run."""
 
     outcome: Outcome | RubricemError
 
 
-Asked = MayCall | Called | CallFailed | Keep | Recalls | Meets
+Asked = MayCall | Called | CallFailed | Keep | Recalls
 Said = Asked | Ended
 
 
@@ -216,8 +207,7 @@ class LineJournal:
         self._replies[thread] = dict(replies)
 
     def find(self, key: CallKey) -> Reply | None:
-        # A branch's are held with its trunk's, which may have been written elsewhere.
-        return next((held[key] for held in self._replies.values() if key in held), None)
+        return self._replies[key.thread].get(key)
 
     async def append(self, key: CallKey, reply: Reply) -> None:
         await line.get().ask(Keep(key, reply))
@@ -231,18 +221,11 @@ class LineJournal:
 
 
 class LineRecaller:
-    """An `EpisodeRecaller` over the run's bank."""
+    """A `Recaller` over the run's bank."""
 
     async def recall(self, question: str) -> Recall:
         found: Recall = await line.get().ask(Recalls(question))
         return found
-
-    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
-        found: Sequence[EpisodeMatch] = await line.get().ask(Meets(query, question))
-        return found
-
-    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
-        """The run does so at its step's end, if at all."""
 
     async def note_use(self, trajectory: Trajectory) -> None:
         """Recorded by the run, which stores the trajectory."""
@@ -470,13 +453,12 @@ class RemoteRollouts:
         )
 
     def _finished_calls(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
-        """The finished calls of a rollout; a branch's begin with its trunk's."""
-        trunk = self.journal.replies_of(ask.branch.trunk) if ask.branch else {}
-        return trunk | self.journal.replies_of(thread)
+        """The finished calls of a rollout."""
+        return dict(self.journal.replies_of(thread))
 
     async def _answer(
         self, asked: Asked, worker: Worker, work: Work
-    ) -> Recall | Sequence[EpisodeMatch] | RubricemError | None:
+    ) -> Recall | RubricemError | None:
         recaller = self.researcher.recaller
         try:
             match asked:
@@ -497,10 +479,6 @@ class RemoteRollouts:
                     await self.journal.append(key, reply)
                 case Recalls(question):
                     return await recaller.recall(question) if recaller else Recall()
-                case Meets(query, question):
-                    if isinstance(recaller, EpisodeRecaller):
-                        return await recaller.meet(query, question)
-                    return ()
         except RubricemError as error:
             return error
         return None

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
-from rubricem.agent.research.episodes import episode_of
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.agent.transcript.events import Tell
-from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.judge.build import KINDS, NONE, Wanted, identify_judge, kind_of
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
@@ -30,7 +28,7 @@ from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Decoding, Episode, Stage, Trajectory
+from rubricem.memory.schema import Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Judging, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
@@ -59,16 +57,11 @@ class BankMemory:
             context_tokens=self.researcher.policy.context_tokens,
             generation=generation,
             own=own,
-            kinds=self.setup.memory_items,
             tell=self.hear,
         )
 
     async def put(self, record: Record) -> bool:
         return await self.bank.put(record) if self.setup.memory == "on" else False
-
-    def episode(self, run: Trajectory) -> Episode | None:
-        """The episode that a rollout leaves."""
-        return episode_of(run, run.question, {self.researcher.search_tool.name, OPEN_PAGE})
 
 
 PLAIN = Wanted()
@@ -94,10 +87,6 @@ class CollectOptions:
     reflections: int = 8
     """candidates for each judged group; 0: none"""
     scaffold: ScaffoldRule | None = None
-    branch: bool = False
-    """one turn of a rollout is sampled `group_size` times, each scored by its outcome"""
-    episodes: bool = False
-    """rollouts leave episodes in the bank, at their step's end"""
     windows: int = 0
     """steps of new questions after which the same are asked again; 0: none are"""
     max_run_cost: float | None = None
@@ -123,13 +112,6 @@ def check_options(setup: Setup, options: CollectOptions) -> None:
         raise SettingsError(
             "--gated puts a gate before a judge of ours.",
             "Leave it out, or compose the gate with your own rubric.",
-        )
-    whole = kind_of(options.judge) != "stage" or options.reflections or options.scaffold
-    if options.branch and (whole or options.taught or setup.decoding is not Decoding.FREE):
-        raise SettingsError(
-            "--branch samples a turn of free rollouts, for a judge of stages: there are no whole "
-            "runs to compare, to reflect upon, to scaffold or to imitate.",
-            "Use --judge stage or rubric:MODULE:NAME, with --reflections 0; or leave out --branch.",
         )
     taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
@@ -186,12 +168,10 @@ async def open_collector(
             rollouts = await stack.enter_async_context(elsewhere)
         if setup.memory != "off":
             memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
-        leaving = memory.episode if memory is not None and options.episodes else None
         collector = Collector(
             run=run, rollouts=rollouts, gate=gate, memory=memory, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
             at_once=_at_once(setup.model, options), judged_at_once=groups,
-            leaving=leaving,
         )  # fmt: skip
         if isinstance(rollouts, RemoteRollouts) and options.judged_by_ray:
             collector.judge, collector.reflecting = rollouts.judges()
@@ -321,7 +301,6 @@ def _manifest(
         seed=template.seed,
         tool_calls=template.tool_calls,
         scaffold=options.scaffold,
-        branch=options.branch,
         settings={**setup.choices, **shaping},
         questions_sha256=hash_of(asked.questions),
         selection=asked.selection,

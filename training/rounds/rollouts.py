@@ -559,7 +559,7 @@ class Sampled:
         policy = self.folders.policy(number)
         options = self._options(
             len(batch.questions), group_size=config.group_size, reflections=config.reflections,
-            scaffold=config.scaffold_of(number), branch=config.branch, episodes=config.episodes,
+            scaffold=config.scaffold_of(number),
         )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
@@ -590,12 +590,9 @@ class Sampled:
 
     @asynccontextmanager
     async def open_held_out(
-        self, run: RunDirectory, asked: Selected, checkpoint: Path | None, recalling: bool = False
+        self, run: RunDirectory, asked: Selected, checkpoint: Path | None
     ) -> AsyncIterator[Collector]:
-        """The collector of one asking of the held-out questions: always with the same seeds.
-
-        `recalling`: what the rounds have put into the bank is recalled, as in them.
-        """
+        """The collector of one asking of the held-out questions: always with the same seeds."""
         buffers = self.folders.held_out_data / "buffers"
         options = self._options(len(asked.questions), group_size=1, reflections=0, buffers=buffers)
         tell = self._telling("held-out questions")
@@ -604,7 +601,7 @@ class Sampled:
             self._opening(run, sampled[0]) as opening,
             open_collector(
                 self._settings(
-                    *sampled, memory="read-only" if recalling else "off",
+                    *sampled, memory="off",
                     data_dir=self.folders.data, seed=self.training.seed,
                 ),
                 options, run, asked, tell, self.purse, opening,

@@ -44,7 +44,7 @@ CHANGEABLE = {
 
 ADDED = (
     "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
-    "system_prompt", "passages", "passage_words", "branch", "in_flight", "episodes", "sampler",
+    "system_prompt", "passages", "passage_words", "in_flight", "sampler",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
@@ -104,12 +104,6 @@ class RoundsConfig(JudgeOptions):
     """as in the settings"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """as in the settings"""
-    branch: bool = False
-    """of each question one turn of a rollout is sampled `group_size` times, and scored by what it
-    leads to at once (SLATE, arXiv:2602.23440); held-out questions are asked as usual"""
-    episodes: bool = False
-    """episodes of earlier rounds guide the searches of rollouts, and each round leaves its own
-    (docs/memory.md); held-out questions are asked without them"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
     (`training.collect.scaffolding`); None: nothing"""
@@ -174,9 +168,6 @@ class RoundsConfig(JudgeOptions):
             "the sampler torch is one process and no server: leave base_url and ray_workers out": (
                 self.sampler == "torch" and bool(self.base_url or self.ray_workers)
             ),
-            "branches share the turns of their trunk, and cannot be cut": (
-                self.branch and self.in_flight == "cut"
-            ),
             f"servers of refresh {self.refresh!r} have no other policy to judge by than the one in "
             "training: name judge_base_url or judge_model": (
                 self.replaced and self.judge_model is None and self.judge_base_url is None
@@ -205,7 +196,7 @@ class RoundsConfig(JudgeOptions):
     @property
     def remembers(self) -> bool:
         """Whether a round leaves something in the bank, and recalls what is there."""
-        return bool(self.reflections) or self.episodes
+        return bool(self.reflections)
 
     @property
     def lag(self) -> int:

@@ -17,7 +17,7 @@ their first asking. All of this relies on a trainer whose steps do not overlap.
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,7 @@ from rubricem.judge.build import (
 )
 from rubricem.judge.composed import RUBRIC
 from rubricem.judge.reflection import ReflectionJudge
-from rubricem.memory.bank import EpisodeMatch, RubricBank
+from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore
@@ -212,12 +212,6 @@ class RolloutGroups:
         recaller = self._recaller(await self._steps[member.step], own=not member.fresh)
         return Shown(shown, await recaller.recall(member.question))
 
-    async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
-        """Episodes for a query of a rollout, from the bank as of its step's beginning."""
-        if self._bank is None or member.held_out:
-            return ()
-        return await self._recaller(await self._steps[member.step]).meet(query, question)
-
     async def fail(self, member: Member) -> None:
         """It gave no trajectory; the others of its group are judged without it."""
         self._end(member, None)
@@ -251,7 +245,6 @@ class RolloutGroups:
             floor=self._setup.similarity_floor,
             generation=generation,
             own=own,
-            kinds=self._setup.memory_items,
             tell=_LOG.warning,
         )
 
@@ -362,9 +355,6 @@ class GroupsActor:
     async def begin(self, member: Member) -> Shown:
         return await self._groups.begin(member)
 
-    async def meet(self, member: Member, query: str, question: str) -> Sequence[EpisodeMatch]:
-        return await self._groups.meet(member, query, question)
-
     async def fail(self, member: Member) -> None:
         await self._groups.fail(member)
 
@@ -377,7 +367,7 @@ class GroupsActor:
 
 @dataclass(frozen=True, slots=True)
 class ToldRecaller:
-    """An `EpisodeRecaller` with the given items, which asks the actor for each query."""
+    """A `Recaller` with the given items."""
 
     found: Recall
     groups: Any
@@ -386,13 +376,6 @@ class ToldRecaller:
 
     async def recall(self, question: str) -> Recall:
         return self.found
-
-    async def meet(self, query: str, question: str) -> Sequence[EpisodeMatch]:
-        met: Sequence[EpisodeMatch] = await self.groups.meet.remote(self.member, query, question)
-        return met
-
-    async def keep(self, trajectory: Trajectory, question: str, tools: Collection[str]) -> None:
-        """A training by verl leaves no episodes."""
 
     async def note_use(self, trajectory: Trajectory) -> None:
         """Recorded by the actor, which receives the rollout's end."""

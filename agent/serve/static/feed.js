@@ -125,10 +125,7 @@ export class Feed {
     this.noted = this.note("", message);
   }
 
-  on_recalled({ count, own, episodes = 0 }) {
-    if (episodes) {
-      this.note("", t("{0} of earlier runs may lead the searches.", counted(episodes, "episode")));
-    }
+  on_recalled({ count, own }) {
     if (!count) return;
     const were = count === 1 ? "was" : "were";
     const which = own ? t(", one of them of this very question") : "";

@@ -168,15 +168,11 @@ function repaired({ verified }) {
 
 function recalled({ recalled: items }) {
   if (!items?.length) return null;
-  const row = ({ id, kind, why, question, own, similarity, score, changed }) => {
-    const which = own ? t("this very question") : t("a similar question");
-    const episode = kind === "episode";
+  const row = ({ id, question, own, similarity, score }) => {
     const facts = [
-      episode ? t("a run on {0}", which) : which,
+      own ? t("this very question") : t("a similar question"),
       similarity != null && t("likeness {0}", share(similarity)),
-      score != null && !episode && t("score {0}", share(score)),
-      why,
-      changed,
+      score != null && t("score {0}", share(score)),
     ].filter(Boolean);
     return el(
       "li",

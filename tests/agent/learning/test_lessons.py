@@ -121,17 +121,6 @@ def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path
     assert (item.recalled, item.mean_score) == (1, 1.0)
 
 
-def test_lessons_are_put_to_the_test_when_their_question_is_asked_again(data: Path):
-    with ScriptedServer(Server()) as server:
-        for thread in ("one", "two"):
-            assert ask(server, data, "--memory", "on", "--thread", thread).exit_code == 0
-    # It rests on the answer stage, which scores 1.0 again.
-    assert "1 of 1 held up when asked again (100%)" in command("bank", "stats").stdout
-    first = next(i for i in command("bank", "list", "--every").stdout.split() if len(i) == 12)
-    shown = command("bank", "show", first).stdout
-    assert "stage answer" in shown and "1 of 1 held up in 1 run on its question" in shown
-
-
 async def test_an_embedded_model_writes_only_what_is_held_to_the_form(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ):

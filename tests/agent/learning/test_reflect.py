@@ -17,14 +17,13 @@ from rubricem.agent.learning.reflect import (
 )
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import Policy, TokenWriter
-from rubricem.agent.research.recall import RUBRICS, STRAY, TAKEAWAYS
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS
 from rubricem.judge.build import reflection_judge
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     Author,
-    Basis,
     Judgement,
     ReflectionCandidate,
     ReflectionScore,
@@ -41,7 +40,7 @@ LENGTH = 700
 RUN = trajectory('It is <cite id="S1">without bound</cite>.')
 GOOD = (
     "<reflection_rubrics>\nPitfalls: it never looked at eviction.\n</reflection_rubrics>\n"
-    "<reflection_takeaways>\n- Read the default, too. [answer]\n</reflection_takeaways>"
+    "<reflection_takeaways>\n- Read the default, too.\n</reflection_takeaways>"
 )
 BACKWARDS = "\n".join(reversed(GOOD.partition("\n<reflection_takeaways>")[::2])).replace(
     "\n- Read", "<reflection_takeaways>\n- Read", 1
@@ -109,7 +108,7 @@ def test_two_blocks_are_valid_and_thinking_before_them_is_no_part():
     parsed = Parsed.of(f"<think>Hm.</think>\n{GOOD}\n")
     assert (parsed.rubrics, parsed.takeaways, parsed.fault) == (
         "Pitfalls: it never looked at eviction.",
-        "- Read the default, too. [answer]",
+        "- Read the default, too.",
         "",
     )
 
@@ -121,7 +120,7 @@ def test_two_blocks_are_valid_and_thinking_before_them_is_no_part():
         (GOOD.replace("</reflection_takeaways>", ""), "no whole reflection_takeaways block"),
         (GOOD + GOOD, "more than one reflection_rubrics block"),
         ("Here it is:\n" + GOOD, "text outside the two blocks"),
-        (GOOD.replace("- Read the default, too. [answer]", ""), "_takeaways block is empty"),
+        (GOOD.replace("- Read the default, too.", ""), "_takeaways block is empty"),
         (GOOD.replace("it never looked at eviction.", ""), "nothing under them"),
         (BACKWARDS, "wrong order"),
     ],
@@ -166,15 +165,6 @@ async def test_a_model_that_thinks_first_is_given_more_tokens():
     assert "limit of 100 tokens" in found[0].unscored_reason
 
 
-async def test_a_lesson_that_rests_on_nothing_of_the_run_is_a_fault():
-    stray = GOOD.replace("[answer]", "[S7]")
-    found = await reflect(ScriptedPolicy([stray, GOOD]), RUN, None, FixedJudge(0.9, 0.6), 2)
-    assert [c.fault for c in found] == [STRAY, ""]
-    assert (found[1].takeaways, found[1].accepted) == ("- Read the default, too.", True)
-    item = accept(found)
-    assert item and item.rests_on == (Basis(kind="stage", name="answer"),)
-
-
 async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     def script(text: str, sampling: Sampling) -> str:
         return GOOD if sampling.grammar else "no form at all"
@@ -191,16 +181,12 @@ async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     server.retokenised = True
     [only] = await reflect(server, RUN, None, FixedJudge(0), 1)
     assert only.segments[1].retokenised, "a chat server is not asked for more"
-    asked = RUN.sources[0].model_copy(update={"query": 'Café "Ё" 😀'})
-    odd = form_grammar(RUN.model_copy(update={"sources": (asked,)}))
-    assert r'"Café \"Ё\" 😀"' in odd, "a pair of escapes would be no letter in a grammar"
-    grammar = form_grammar(RUN)
-    assert 'named ::= "plan" | "research" | "review" | "answer" | "S1"' in grammar
+    grammar = form_grammar()
     places = [grammar.index(word) for word in ("Critical", "Analytical", "Commun", "Pitfalls")]
     assert places == sorted(places), "every heading, in order"
     heads = "".join(f"{heading}: Read what it says of that.\n" for heading in HEADINGS)
     for word, ends in (("collections.abc.MutableMapping", True), ("why," * 9, False)):
-        lesson = f"- Read the page of {word} first. [S1]\n"
+        lesson = f"- Read the page of {word} first.\n"
         written = f"<{RUBRICS}>\n{heads}</{RUBRICS}>\n<{TAKEAWAYS}>\n{lesson}</{TAKEAWAYS}>"
         assert accepts(grammar, written) == ends
 

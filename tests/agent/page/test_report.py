@@ -383,39 +383,6 @@ def test_a_reflection_is_edited_pinned_and_switched_off(page: Page):
     expect(page.get_by_text("Disabled", exact=True)).to_be_visible()
 
 
-def test_an_episode_is_read_as_what_a_run_did_and_a_report_says_what_it_changed(
-    browser: Browser, tmp_path: Path
-):
-    pages.remembering(tmp_path)
-    with pages.website(tmp_path, memory="read-only") as site:
-        run = pages.finished(site)["run"]
-        with pages.opened(browser, site, "#/memory", reduced_motion="reduce") as page:
-            expect(page.locator("main")).to_contain_text("active, 1 of them episodes")
-            expect(page.locator("main")).to_contain_text("is under Episodes.")
-            page.get_by_role("radiogroup", name="Kind").get_by_text("Episodes").click()
-            row = page.locator("main .list").get_by_role("listitem")
-            expect(row).to_contain_text(f"1 of 2 searches found {pages.LOST}")
-            row.get_by_role("link").click()
-            for heading, line in (
-                ("Looked up", "Who measured it? (not found)"),
-                ("Searched", "who measured it (miss: 3 passages, 0 new)"),
-                ("Sources", f"{pages.LOST} · memo.md"),
-                ("Not found", "Who measured it?"),
-                ("What came of it", "Passages offered: 1 in 1 run, 0 of use, 1 led nowhere"),
-            ):
-                titled = page.get_by_role("heading", name=heading, exact=True)
-                expect(page.locator("section", has=titled).last).to_contain_text(line)
-            told = page.locator("dl, section", has=page.get_by_text("Recalled by")).last
-            expect(told).to_contain_text("1 run")
-            expect(told).not_to_contain_text("judged")
-            assert not faults(page)
-            page.goto(f"{site.url}{pages.run_address(run)}")
-            told = page.get_by_role("link", name=pages.QUESTION).last
-            expect(told).to_contain_text("a run on this very question")
-            expect(told).to_contain_text("1 of its sources not found any more")
-            assert not faults(page)
-
-
 def test_what_is_in_quarantine_is_searched_says_why_and_is_released(page: Page, site: pages.Site):
     page.goto(f"{site.url}#/memory")
     page.get_by_role("radiogroup", name="State").get_by_text("Quarantine").click()

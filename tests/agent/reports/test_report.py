@@ -28,7 +28,7 @@ from rubricem.agent.reports.report import (
     web_address,
 )
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.memory.schema import AnswerFormat, Contribution, Recollection, Status, Trajectory
+from rubricem.memory.schema import AnswerFormat, Status, Trajectory
 from tests.agent.reports.runs import (
     CITED,
     DOUBTED,
@@ -131,7 +131,7 @@ def test_json_holds_exactly_what_programs_are_promised():
     report = as_json(trajectory(f'{CITED} <cite id="S9">No.</cite>'))
     names = (
         "question answer citations dropped_citations verification stages usage status "
-        "reason ended_by trajectory_id thread recalled recollections contributions"
+        "reason ended_by trajectory_id thread recalled recollections"
     )
     assert list(report) == names.split()
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."
@@ -217,33 +217,6 @@ def test_a_line_for_each_recollection_says_what_it_was_and_how_near_and_good():
     assert recalled_lines(trajectory("It is.")) == []
     ids_alone = RECALLING.model_copy(update={"recollections": ()})
     assert recalled_lines(ids_alone) == ["0a1b", "2c3d"]
-
-
-def test_of_an_episode_it_is_said_what_it_changed():
-    told = [
-        ("e", "pointer", "S2", "offered"),
-        ("e", "pointer", "A page", "gone"),
-        ("e", "query", "other words", "offered"),
-        ("e", "miss", "these words", "offered"),
-    ]
-    names = ("item", "use", "what", "outcome")
-    came = tuple(Contribution.model_validate(dict(zip(names, t, strict=True))) for t in told)
-    items = (
-        Recollection(id="e", kind="episode", question="What?", why="both name Rome", score=1.0),
-        Recollection(id="f", kind="episode", question="What?", own=True),
-    )
-    run = trajectory("It is.").model_copy(
-        update={"recollections": items, "recalled": ("e", "f"), "contributions": came}
-    )
-    assert recalled_lines(run) == [
-        'a run on a similar question: What? \u00b7 both name Rome \u00b7 led to "lru_cache"; 1 of '
-        'its sources not found any more; tried "other words", which had worked; left out "these '
-        'words", which had found nothing \u00b7 e',
-        "a run on this very question: What? \u00b7 changed nothing \u00b7 f",
-    ]
-    again = run.model_copy(update={"question": "What?"})
-    assert recalled_lines(again)[1] == "a run on this very question \u00b7 changed nothing \u00b7 f"
-    assert "2 episodes recalled" in markdown(run) and "reflection" not in markdown(run)
 
 
 def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():

@@ -1,7 +1,6 @@
 """Recall: what is put before a question, in which order, and again the same on a resume."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,11 +8,8 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.graph import recall
 from rubricem.agent.research.recall import (
-    STRAY,
     BankRecaller,
     Recall,
-    count_held,
-    read_foundations,
     reference_block,
 )
 from rubricem.agent.research.run import Run
@@ -21,12 +17,11 @@ from rubricem.agent.transcript.events import Event, LessonsRecalled
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Basis, Decoding, Recollection, Stage, Status, Trajectory
-from rubricem.memory.text import digest_of
+from rubricem.memory.schema import Decoding, Recollection, Trajectory
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import QUESTION, RUN, FixedSearch, ScriptedPolicy, contents, researching
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.values import BOUND, EVICTS, trajectory
+from tests.support.values import trajectory
 
 
 class FixedRecaller:
@@ -61,56 +56,6 @@ async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k
 
 
 CITED = '<cite id="S1">Without maxsize the cache grows without bound.</cite>'
-
-
-@pytest.mark.parametrize(
-    ("lesson", "basis"),
-    [
-        ("- Read it. [S1]", ("source", "S1", digest_of(BOUND))),
-        ("1. Read it [ s2 ].", ("source", "S2", digest_of(EVICTS))),
-        ("- Read it. [Review]", ("stage", "review", "")),
-        ('* Ask shortly. ["LRU"]', ("query", "lru", "hit")),
-        ("- Read it. [S9, plan]", ("stage", "plan", "")),
-        ("- Read it [S1] first.", None),
-        ("- Read it. [S9]", None),
-        ("- Read it.", None),
-    ],
-)
-def test_a_lesson_names_what_of_its_run_it_rests_on(
-    lesson: str, basis: tuple[str, str, str] | None
-):
-    text, bases, fault = read_foundations(f"- Wait. [plan]\n{lesson}", trajectory(CITED))
-    found = [(b.kind, b.name, b.mark) for b in bases[1:]]
-    assert (found, fault) == (([], STRAY) if basis is None else ([basis], ""))
-    assert text == f"- Wait.\n{lesson}" if basis is None else "[" not in text
-
-
-@pytest.mark.parametrize(
-    ("basis", "answer", "scores", "told"),
-    [
-        (("source", "S1", digest_of(BOUND)), CITED, {}, (1, 1)),
-        (("source", "S1", digest_of("changed")), CITED, {}, (1, 0)),
-        (("source", "S1", digest_of(BOUND)), "Nothing.", {}, (1, 0)),
-        (("query", "lru", "hit"), CITED, {}, (1, 1)),
-        (("query", "lru", "miss"), CITED, {}, (1, 0)),
-        (("query", "never made", "hit"), CITED, {}, None),
-        (("stage", "answer", ""), CITED, {Stage.ANSWER: 0.5}, (1, 1)),
-        (("stage", "answer", ""), CITED, {Stage.ANSWER: 0.4}, (1, 0)),
-        (("stage", "answer", ""), CITED, {}, None),
-        (("stage", "plan", ""), CITED, {Stage.PLAN: 1.0}, None),
-    ],
-)
-def test_a_lesson_holds_up_where_what_it_rests_on_does_again(
-    basis: tuple[Any, str, str], answer: str, scores: dict[Stage, float], told: tuple[int, int]
-):
-    kind, name, mark = basis
-    item = reflection(
-        "q", "r", rests_on=(Basis(kind=kind, name=name, mark=mark),),
-        stage_scores=(None, 0.5, 0.5, 0.5),
-    )  # fmt: skip
-    use = count_held(item, trajectory(answer), scores)
-    assert (use and (use.shown, use.used)) == told
-    assert count_held(item, trajectory(answer, status=Status.FAILED), scores) is None
 
 
 async def test_a_pinned_generation_is_what_is_recalled_from(tmp_path: Path):
@@ -167,9 +112,10 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(tmp_path:
     assert (await above.recall("cache")).ids == ("own",)
 
 
-def test_a_journal_of_an_earlier_version_names_what_was_recalled():
-    found = Recall.of({"ids": ["a", "b"], "own": True, "block": "BLOCK"})
-    assert (found.ids, found.own, found.block) == (("a", "b"), True, "BLOCK")
+def test_a_journal_of_an_earlier_version_gives_its_lessons_and_no_episodes():
+    items = [{"id": "a", "own": True}, {"id": "e", "kind": "episode"}]
+    found = Recall.of({"items": items, "block": "BLOCK", "episodes": [{"any": "thing"}]})
+    assert (found.ids, found.own, found.block) == (("a",), True, "BLOCK")
 
 
 @pytest.mark.parametrize("decoding", list(Decoding))

@@ -285,7 +285,7 @@ def test_what_a_search_found_is_told_by_title_and_address():
                 "error": "",
             },
         ),
-        ("recalled", {"count": 2, "own": True, "episodes": 0}),
+        ("recalled", {"count": 2, "own": True}),
     ]
 
 

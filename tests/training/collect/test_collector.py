@@ -17,7 +17,6 @@ from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     Completion,
-    Episode,
     GroupJudgement,
     RubricBuffer,
     Stage,
@@ -31,8 +30,7 @@ from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
-from tests.support.banks import episode
-from tests.support.collected import QUESTIONS, Failing, Opened, by_seed, manifest, two_turns
+from tests.support.collected import QUESTIONS, Failing, Opened, manifest, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
@@ -141,63 +139,6 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).first_try) == (1, 0)
 
 
-async def test_branches_share_what_came_before_one_turn_and_end_with_what_that_brings(
-    open_run: Open,
-):
-    many = tuple(QUESTIONS[0].model_copy(update={"question": f"What is {n}?"}) for n in range(12))
-    policy = ScriptedPolicy(by_seed)
-    opened = open_run(policy, many, branch=True, group_size=3, step_size=12, reflections=0)
-    parts: dict[str, Any] = {"judge": None, "reflecting": None, "memory": None}
-    await opened.collector(**parts).collect()
-    runs, drawn = list(opened.run.trajectories()), list[int]()
-    for trunk, *others in zip(*[iter(runs)] * 3, strict=True):
-        turn = trunk.segments[-1].turn
-        drawn.append(turn)
-        assert trunk.usage.calls == turn and [t.usage.calls for t in others] == [1, 1]
-        for run in (trunk, *others):
-            shared, own = run.segments[: run.shared], run.segments[run.shared :]
-            assert [s.text for s in shared] == [s.text for s in trunk.segments[: run.shared]]
-            assert {s.turn for s in own} == {turn} and own[0].turn > shared[-1].turn
-            assert own[-1].stage is (Stage.ANSWER if turn == 3 else Stage.RESEARCH)
-            assert run.transcript().count("turn ") == turn, "nothing is written after it"
-        assert len({run.transcript() for run in (trunk, *others)}) == 3
-    # A fourth turn would be the last that may be; these end in their third.
-    assert set(drawn) == {1, 2, 3} and drawn.count(3) > drawn.count(1)
-    assert len(policy.calls) == sum(drawn) + 2 * len(drawn), "the prefix is sampled once"
-    assert opened.journal._replies == {}
-
-
-async def test_branches_of_a_trunk_that_failed_go_on_with_it_from_the_journal(
-    open_run: Open, tmp_path: Path
-):
-    down = True
-    policy = Failing(ScriptedPolicy(by_seed), lambda asked: down and asked > 4)
-    shape: dict[str, Any] = {"branch": True, "group_size": 2, "step_size": 1, "reflections": 0}
-    parts: dict[str, Any] = {"judge": None, "reflecting": None, "memory": None, "at_once": 1}
-    with pytest.raises(PolicyError, match=r"No rollout of step . .* The server is down"):
-        await open_run(policy, **shape).collector(**parts).collect()
-    down = False
-    opened = open_run(policy, **shape)
-    begun = opened.run.finished_steps()
-    await opened.collector(**parts).collect()
-    with Opened(tmp_path / "whole", ScriptedPolicy(by_seed), **shape) as whole:
-        await whole.collector(**parts).collect()
-        expected = {t.thread: t.transcript() for t in whole.run.trajectories()}
-    after = [t for t in opened.run.trajectories() if int(t.thread[1:4]) >= begun]
-    assert len(after) == 2 * (3 - begun) > 0
-    assert all(t.transcript() == expected[t.thread] for t in after)
-
-
-async def test_what_a_trunk_that_failed_had_cost_is_lost_once(open_run: Open):
-    failing = Failing(ScriptedPolicy(by_seed), lambda asked: asked == 4)
-    opened = open_run(failing, branch=True, group_size=3, step_size=3, reflections=0)
-    collector = opened.collector(judge=None, reflecting=None, memory=None, at_once=1)
-    await collector.collect()
-    [failed] = [group for group in opened.run.groups() if group.failures]
-    assert len(failed.failures) == 3 and failed.lost.calls == 1, "the trunk's first turn"
-    assert collector._progress.pace.done == collector._progress.pace.of == 9
-
-
 @pytest.mark.parametrize(
     ("calls", "told"),
     [
@@ -242,15 +183,6 @@ async def test_a_batch_recalls_its_questions_own_reflections_unless_it_is_fresh(
     opened = open_run(step_size=step_size)
     await opened.collector(fresh=fresh).collect()
     assert opened.memory.own == own
-
-
-async def test_rollouts_leave_episodes_at_their_steps_end(open_run: Open):
-    opened = open_run(step_size=3)
-    began = opened.collector(leaving=lambda run: episode(run.question, run.thread))
-    await began.collect()
-    left = [item.id for item in opened.memory.items if isinstance(item, Episode)]
-    assert left == [f"s000-q{q:03d}-r{n}" for q in range(3) for n in range(2)]
-    assert opened.memory.pinned == [0], "the step itself did not see them"
 
 
 async def test_a_windows_steps_come_again_by_their_own_names_with_what_the_first_taught(

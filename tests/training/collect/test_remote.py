@@ -25,10 +25,8 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
-from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Wanted
-from rubricem.memory.bank.events import EpisodeMatch
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, install_of
 from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.collector import Judging
@@ -47,13 +45,12 @@ from rubricem.training.collect.remote import (
     connect,
 )
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
+from tests.support.collected import Failing, Opened, Remote, left, remote, two_turns
 from tests.support.judges import ScriptedChat
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE, PROC, Process, descendants, listening, name_of, wait_for
 from tests.training.cli.test_collect import COMMAND, PROPOSAL, REFLECTION, scripted
-from tests.training.collect.conftest import Open
 from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away, collector_of
 
 KEY = "sk-4f1d-nobody-else-may-read-this"
@@ -238,17 +235,6 @@ async def test_a_run_leaves_the_same_rows_as_in_one_process(opened: Opened, tmp_
         sum(len(opened.journal.replies_of(f"s000-q00{q}-r{r}")) for q in (0, 1) for r in (0, 1))
         == 0
     )
-
-
-async def test_workers_write_the_branches_that_one_process_does(open_run: Open, tmp_path: Path):
-    shape: dict[str, Any] = {"branch": True, "group_size": 3}
-    opened = open_run(ScriptedPolicy(by_seed), **shape)
-    opened.gate.patience = PATIENT
-    async with remote(opened, opened.policy) as made:
-        await made.collector.collect()
-    with Opened(tmp_path / "whole", ScriptedPolicy(by_seed), **shape) as whole:
-        await whole.collector().collect()
-        assert await left(opened.run) == await left(whole.run)
 
 
 class Held(ScriptedPolicy):
@@ -666,34 +652,6 @@ async def test_workers_recall_from_the_runs_own_bank(opened: Opened):
     assert len(lesson.asked) == len(lesson.told) == len(set(lesson.told)) == 6
     for trajectory in opened.run.trajectories():
         assert trajectory.recalled == ("r1",) and "Mind nought." in trajectory.segments[0].text
-
-
-class Meeting(OneLesson):
-    """An `EpisodeRecaller`, asked of each query too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met: list[tuple[str, str]] = []
-
-    async def meet(self, query: str, question: str) -> tuple[EpisodeMatch, ...]:
-        self.met.append((query, question))
-        return ()
-
-    async def keep(self, *run: Any) -> None:
-        """A collecting run does so at its step's end."""
-
-
-async def test_searches_of_workers_are_led_by_the_runs_own_episodes(opened: Opened, tmp_path: Path):
-    away, here = Meeting(), Meeting()
-    async with remote(opened, ScriptedPolicy(two_turns), recalls=True) as made:
-        made.researcher.recaller = away
-        await made.collector.collect()
-    with Opened(tmp_path / "here", ScriptedPolicy(two_turns)) as one:
-        collector = one.collector()
-        assert isinstance(collector.rollouts, Researcher)
-        collector.rollouts.recaller = here
-        await collector.collect()
-    assert away.met and sorted(away.met) == sorted(here.met)
 
 
 async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):

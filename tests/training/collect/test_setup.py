@@ -16,7 +16,6 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.learning.scoring import gate_scores
-from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import Wanted, build_judge, identify_judge
@@ -33,7 +32,6 @@ from rubricem.training.collect.setup import (
 from rubricem.training.rows.credit import CREDITS, policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
-from tests.support.banks import bank_in, episode
 from tests.support.collected import judgement
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
@@ -115,8 +113,6 @@ def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
         ("pairwise", {"judging": Wanted(repeat=2)}, "--repeat is nothing that a pairwise judge"),
         ("stage", {"judging": Wanted(flip=True)}, "--flip is nothing that a stage judge does"),
         ("none", {"gated": True}, "--gated puts a gate"),
-        ("pairwise", {"branch": True, "reflections": 0}, "--branch samples a turn"),
-        ("stage", {"branch": True, "reflections": 1}, "--branch samples a turn"),
     ],
 )
 def test_what_a_judge_does_not_do_is_refused_before_anything_is_asked(
@@ -322,25 +318,6 @@ ASKED = Selected((ONE,))
 
 async def test_free_rollouts_of_an_embedded_model_are_fit_to_train_on(tmp_path: Path, tiny: Path):
     await fit_to_train_on(tmp_path, str(tiny))
-
-
-@pytest.mark.parametrize(("kinds", "led"), [("both", ["old"]), ("reflections", [])])
-async def test_a_step_recalls_of_the_bank_what_the_settings_name(
-    kinds: str, led: list[str], tmp_path: Path, tiny: Path
-):
-    (tmp_path / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
-    await bank_in(tmp_path / "data").put(episode(ONE.question, "old"))
-    settings = load_settings(
-        {"model": str(tiny), "source": (str(tmp_path),), "data_dir": tmp_path / "data",
-         "decoding": "free", "memory": "read-only", "memory_items": kinds}
-    )  # fmt: skip
-    options, run = CollectOptions(judge="none"), RunDirectory(tmp_path / "run")
-    async with open_collector(settings, options, run, ASKED, lambda line: None) as collector:
-        assert collector.memory and isinstance(collector.rollouts, Researcher)
-        collector.memory.pin(await collector.memory.generation())
-        assert collector.rollouts.recaller
-        recalled = await collector.rollouts.recaller.recall(ONE.question)
-        assert [match.episode.id for match in recalled.episodes] == led
 
 
 async def test_no_model_is_loaded_to_judge_what_rubrics_of_ones_own_score(here: Path, tiny: Path):

@@ -291,22 +291,6 @@ def test_more_rounds_go_on_and_other_ones_are_refused(tmp_path: Path, server: st
     assert refused.exit_code == 2 and "another rounds.group_size" in refused.stderr
 
 
-def test_what_a_round_searched_leads_the_searches_of_a_later_one_on_its_questions(
-    tmp_path: Path, server: str
-):
-    done = train(on_server(tmp_path, server, reflections=0, episodes=True))
-    assert done.exit_code == 0, done.output
-    out = tmp_path / "out"
-    rounds = [list(RoundFolders(out, out).round(n).trajectories()) for n in range(3)]
-    assert not any(run.recalled for run in rounds[0])
-    # The third question is the second round's, which then asks the first two again.
-    again = [run for run in (*rounds[1], *rounds[2]) if run.recalled]
-    assert again and {item.kind for run in again for item in run.recollections} == {"episode"}
-    held_out = RoundFolders(out, out).held_out_run(3).trajectories()
-    assert not any(run.recalled for run in held_out)
-    assert (TrainingFolder(out).newest / "bank").is_dir(), "it goes back with its checkpoint"
-
-
 def test_rounds_go_on_by_what_they_ask_however_their_files_are_named(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ):

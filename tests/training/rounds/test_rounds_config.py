@@ -105,7 +105,6 @@ def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_ho
             "in_flight is about rollouts that run ahead",
         ),
         ({"in_flight": "keep"}, "in_flight is about rollouts that run ahead"),
-        ({**REPLACED, "in_flight": "cut", "branch": True}, "cannot be cut"),
         ({**REPLACED, "in_flight": "keep", "ray_workers": 2}, "would not hear that weights are"),
         ({"ray_address": "auto"}, "ray_address needs ray_workers"),
         ({"sampler": "torch", "ray_workers": 2}, "torch is one process and no server"),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.recall import EpisodeRecaller
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.judge.build import Wanted
@@ -28,10 +27,9 @@ from rubricem.training.verl.groups import (
     GroupOptions,
     Member,
     RolloutGroups,
-    ToldRecaller,
     group_options,
 )
-from tests.support.banks import bank_in, episode
+from tests.support.banks import bank_in
 from tests.support.collected import LengthJudge, candidate
 from tests.support.collected import rollout as rollout_of
 
@@ -53,11 +51,11 @@ class Given(ReflectionJudge):
         return tuple(candidate(trajectory, score) for score in SCORES[: len(candidates)])
 
 
-def groups(folder: Path, judge: Any = None, items: str = "both", **told: Any) -> RolloutGroups:
-    """Over a data directory, with a bank of which `items` are recalled."""
+def groups(folder: Path, judge: Any = None, **told: Any) -> RolloutGroups:
+    """Over a data directory, with a bank."""
     settings = load_settings(
         {
-            "data_dir": folder, "memory": "on", "memory_items": items,
+            "data_dir": folder, "memory": "on",
             "base_url": "http://127.0.0.1:9",
         }
     )  # fmt: skip
@@ -127,8 +125,6 @@ async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_b
     assert [item.record.question for item in kept] == ["question 0", "question 1"]
     again = await found.begin(replace(member(1, step=2, place=0), fresh=True))
     assert not again.recall.own, "what a window asks again is met with what others taught"
-    other = await groups(tmp_path, items="episodes").begin(member(1, step=2, place=0))
-    assert not other.recall.block, "only what the settings name"
 
 
 async def test_what_is_held_out_is_shown_nothing_and_teaches_nothing(tmp_path: Path) -> None:
@@ -235,21 +231,6 @@ class Near:
 
     def __getattr__(self, name: str) -> Any:
         return SimpleNamespace(remote=getattr(self._held, name))
-
-
-async def test_a_rollouts_queries_meet_the_episodes_that_the_bank_had_as_its_step_began(
-    tmp_path: Path,
-) -> None:
-    found, bank = groups(tmp_path), bank_in(tmp_path)
-    await bank.put(episode("Who wrote it?", "e1", names=("Mira Holt",)))
-    one = member(0)
-    recaller = ToldRecaller((await found.begin(one)).recall, Near(found), one)
-    assert isinstance(recaller, EpisodeRecaller), "it is asked while a run searches"
-    await bank.put(episode("Who wrote that?", "e2", names=("Mira Holt",)))
-    met = await recaller.meet("Mira Holt", one.question)
-    assert [match.episode.id for match in met] == ["e1"], "as in all rollouts of the step"
-    held_out = replace(recaller, member=member(1, held_out=True))
-    assert not await held_out.meet("Mira Holt", one.question), "it is shown nothing"
 
 
 @pytest.mark.parametrize(
