@@ -151,7 +151,7 @@ def test_the_arms_differ_by_credit_alone_and_no_question_has_two_uses(arm: str, 
     assert gold <= set(titles) and len(titles) < 70
 
 
-def test_arms_may_be_added_to_a_replicate_until_it_recalls(tmp_path: Path):
+def test_arms_may_be_added_to_a_replicate(tmp_path: Path):
     def write(*arms: str) -> None:
         HopsPlan(tmp_path / "0", HOPS_QUICK, arms=arms).write()
 
@@ -159,9 +159,6 @@ def test_arms_may_be_added_to_a_replicate_until_it_recalls(tmp_path: Path):
     write("answer", "sum", "stages")
     with pytest.raises(SettingsError, match="begun with other arms"):
         write("answer", "stages")
-    write("answer", "sum", "stages", "recall")
-    with pytest.raises(SettingsError, match="begun with other arms"):
-        write("answer", "sum", "stages", "branches", "recall")
 
 
 LANTERN = ("S1", "Lantern", "Lantern is a film. It was directed by Ada Berg.")
@@ -294,16 +291,16 @@ def test_replicates_are_pooled_and_differences_paired_by_replicate_and_question(
     assert found["evidence_stages_imitation_low"] == 0.5
     assert found["evidence_stages_imitation_high"] == 1.0
     assert found["f1_stages-middle_imitation"] == 0.25
-    assert "f1_branches_stages" not in found, "what nobody was asked is left out"
+    assert "f1_sum_imitation" not in found, "what nobody was asked is left out"
     shown = table_lines(found)
     assert "stages - imitation      0.75 (0.5 to 1.0)" in "\n".join(shown)
     assert [line.split()[0] for line in shown[1:4]] == ["imitation", "stages-middle", "stages"]
     draw_arms(told, tmp_path / "arms.svg")
-    assert "<!-- branches -->" in (tmp_path / "arms.svg").read_text()
+    assert "<!-- sum -->" in (tmp_path / "arms.svg").read_text()
     some = [one.model_copy(update={"arms": {"stages": one.arms["stages"]}}) for one in told]
     draw_arms(some, tmp_path / "some.svg")
     drawn = (tmp_path / "some.svg").read_text()
-    assert "<!-- stages -->" in drawn and "<!-- branches -->" not in drawn
+    assert "<!-- stages -->" in drawn and "<!-- sum -->" not in drawn
 
 
 def test_rollouts_an_hour_are_those_of_the_replicates_that_noted_their_seconds(tmp_path: Path):
