@@ -114,7 +114,7 @@ REPORT_OUT = click.option(
     "--out",
     type=Path,
     metavar="FILE",
-    help="Write the report: .md, .html, .pdf or .json.",
+    help="Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris.",
 )
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")

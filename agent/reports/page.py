@@ -10,6 +10,7 @@ listed here passes. The server's page gets formulas as they were written and typ
 
 For print, weasyprint makes a PDF of the page without the way to the answer. Meanwhile no address is
 requested and no file is read but the system's fonts: the fetcher refuses whatever the page names.
+The cited sources are given to reference managers as BibTeX and RIS.
 """
 
 import base64
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 Maths = Callable[[str, bool], str]
 """a formula in LaTeX, and whether it is a display formula -> HTML"""
-SUFFIXES = (".md", ".html", ".pdf", ".json")
+SUFFIXES = (".md", ".html", ".pdf", ".json", ".bib", ".ris")
 LONGEST_CODE, LONGEST_FORMULA = 50_000, 2_000
 """most characters that are coloured, and that are typeset"""
 SHOWN = 20_000
@@ -446,6 +447,10 @@ def render(trajectory: Trajectory, suffix: str) -> str | bytes:
             return page(trajectory)
         case ".pdf":
             return pdf(trajectory)
+        case ".bib":
+            return "\n".join(_bibtex(trajectory))
+        case ".ris":
+            return "".join(_ris(trajectory))
         case _:
             return trajectory.model_dump_json(indent=2) + "\n"
 
@@ -514,3 +519,50 @@ def _refusing() -> Any:
             raise ValueError("nothing is loaded into a report")
 
     return Refusing()
+
+
+_DOI = re.compile(r"doi\.org/(10\.\d{4,9}/[^\s?#]+)", re.I)
+_TEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _tex(text: str) -> str:
+    return re.sub(r"[\\~^{}$&#%_]", lambda found: _TEX.get(found[0], f"\\{found[0]}"), text)
+
+
+def _cited_sources(trajectory: Trajectory) -> Iterator[tuple[Source, str, str, str]]:
+    """Each cited source with its web address, its DOI, and the place of the passage in it."""
+    for source in cited_answer(trajectory).sources:
+        address = report.web_address(source.location) or ""
+        doi = _DOI.search(address)
+        where = "" if address else one_line(source.location)
+        place = ", ".join(filter(None, (where, one_line(source.place))))
+        yield source, address, doi[1] if doi else "", place
+
+
+def _bibtex(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y-%m-%d}"
+    for number, (source, address, doi, place) in enumerate(_cited_sources(trajectory), start=1):
+        fields = {
+            "title": f"{{{_tex(one_line(source.title))}}}",
+            "url": address,
+            "doi": doi,
+            "urldate": read if address else "",
+            "note": _tex(place),
+        }
+        held = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items() if value)
+        yield f"@misc{{rubricem-{trajectory.id[:8]}-{number},\n{held}\n}}\n"
+
+
+def _ris(trajectory: Trajectory) -> Iterator[str]:
+    read = f"{trajectory.started_at.astimezone(UTC):%Y/%m/%d}"
+    for source, address, doi, place in _cited_sources(trajectory):
+        fields = {
+            "TY": "ELEC" if address else "GEN",
+            "TI": one_line(source.title),
+            "UR": address,
+            "DO": doi,
+            "Y2": read if address else "",
+            "N1": place,
+        }
+        lines = [f"{name}  - {value}\r\n" for name, value in fields.items() if value]
+        yield "".join([*lines, "ER  - \r\n\r\n"])

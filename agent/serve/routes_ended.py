@@ -31,12 +31,14 @@ from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, va
 from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
 from rubricem.memory.text import with_leaves
 
-Kind = Literal["md", "html", "pdf", "json"]
+Kind = Literal["md", "html", "pdf", "json", "bib", "ris"]
 TYPES: dict[Kind, str] = {
     "md": "text/markdown; charset=utf-8",
     "html": "text/html; charset=utf-8",
     "pdf": "application/pdf",
     "json": "application/json",
+    "bib": "application/x-bibtex; charset=utf-8",
+    "ris": "application/x-research-info-systems; charset=utf-8",
 }
 Judge = Callable[[str], Awaitable[object]]
 """judges the run of a key and stores the result; raises RubricemError"""

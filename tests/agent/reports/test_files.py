@@ -12,18 +12,19 @@ from rubricem.agent.reports.page import (
     _refusing,
     check_report_path,
     pdf,
+    render,
     write_report,
 )
 from rubricem.memory.errors import SettingsError, StoreError, install_of
 from rubricem.memory.schema import Trajectory
 from tests.agent.reports.runs import CITED, DOUBTED, RECALLING
-from tests.support.values import run_of, trajectory
+from tests.support.values import BOUND, run_of, source, trajectory
 
 
 @pytest.mark.parametrize(
     ("suffix", "begins"),
     [(".md", b"# How"), (".html", b"<!doctype html>"), (".json", b"{"), (".HTML", b"<!doctype"),
-     (".PDF", b"%PDF-")],
+     (".PDF", b"%PDF-"), (".bib", b"@misc{"), (".ris", b"TY  - GEN")],
 )  # fmt: skip
 def test_reports_are_written_by_suffix_in_the_place_of_what_was_there(
     tmp_path: Path, suffix: str, begins: bytes
@@ -50,7 +51,7 @@ def test_a_json_file_is_the_trajectory_itself_and_a_symbolic_link_stays_one(
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str):
     with pytest.raises(SettingsError, match=name) as refused:
         write_report(trajectory(CITED), tmp_path / name)
-    assert ".md, .html, .pdf or .json" in refused.value.remedy
+    assert ".md, .html, .pdf, .json, .bib or .ris" in refused.value.remedy
     assert os.listdir(tmp_path) == []
 
 
@@ -128,3 +129,23 @@ def test_without_weasyprint_or_pango_it_is_said_before_any_work(
     with pytest.raises(SettingsError, match="Pango") as refused:
         check_report_path(tmp_path / "report.pdf")
     assert "libpango" in refused.value.remedy
+
+
+PAPER = source(1, BOUND, "A {B} & 50%\nof_it", "https://doi.org/10.1000/ab_c?x=1")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "held"),
+    [
+        (".bib",
+         "@misc{rubricem-run-1-1,\n  title = {{A \\{B\\} \\& 50\\% of\\_it}},\n"
+         "  url = {https://doi.org/10.1000/ab_c?x=1},\n  doi = {10.1000/ab_c},\n"
+         "  urldate = {2026-08-05},\n  note = {line 3}\n}\n"),
+        (".ris",
+         "TY  - ELEC\r\nTI  - A {B} & 50% of_it\r\nUR  - https://doi.org/10.1000/ab_c?x=1\r\n"
+         "DO  - 10.1000/ab_c\r\nY2  - 2026/08/05\r\nN1  - line 3\r\nER  - \r\n\r\n"),
+    ],
+)  # fmt: skip
+def test_cited_sources_are_given_to_reference_managers(suffix: str, held: str):
+    uncited = source(2, BOUND, "U", "u.md")
+    assert render(trajectory(CITED, sources=(PAPER, uncited)), suffix) == held
