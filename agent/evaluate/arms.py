@@ -146,6 +146,9 @@ class PlainDecoder:
         await run.prompt(Stage.RESEARCH, f"Search: {neutralise(run.ask.question)}\n")
         return run.ask.question
 
+    async def search(self, run: Run, query: str) -> Found:
+        return await run.search(query)
+
     async def observe(self, run: Run, found: Found) -> None:
         await run.prompt(Stage.RESEARCH, tool_output(found, run.ask.passage_words), Author.TOOL)
 

@@ -80,6 +80,7 @@ from rubricem.memory.schema import (
     Author,
     Embedder,
     Ending,
+    Passage,
     Source,
     Stage,
     Status,
@@ -254,6 +255,16 @@ class ForcedDecoder:
         step = run.lookups.step(run.lookups.at)
         asked = {self._own_question(run, step), self._question(run, step)}
         return all(speaks_of(question, source) for question in asked)
+
+    async def search(self, run: Run, query: str) -> Found:
+        # One more if an answer in words is drafted from them.
+        limit, guess = run.ask.passages + expects_words(query), run.lookups.guesses
+        return await run.search(
+            query,
+            limit=limit,
+            beside=guess.get(run.lookups.at, ""),
+            choose=lambda found: _choose_shown(run, query, limit, found),
+        )
 
     async def observe(self, run: Run, found: Found) -> None:
         if run.turn == 1:
@@ -623,3 +634,25 @@ def _examples() -> tuple[str, ...]:
 def _rubric(run: Run) -> list[str]:
     """The items of the question's own rubric."""
     return rubric_items(parse(run.text).last("rubric"))
+
+
+def _choose_shown(run: Run, query: str, limit: int, found: Sequence[Passage]) -> list[Passage]:
+    """The found passages that are shown to the model."""
+    unseen = run.evidence.choose(found, limit, run.sources)
+    # A look-up is read in the page that it names, even if an earlier look-up was, too.
+    named = keep_named(query, found[:limit])
+    first = not run.lookups.read.get(run.lookups.at)
+    if first and len(named) < len(found[:limit]):
+        return named
+    if first and expects_words(query):
+        # Passages that an earlier look-up showed may answer this one, but are not read again.
+        unseen = [p for p in found if p in found[:limit] or p in unseen]
+    return keep_named(query, unseen)
+
+
+def keep_named(query: str, found: Sequence[Passage]) -> list[Passage]:
+    """If the query names the first one's title, those with that title: reading takes seconds."""
+    name = found[0].title if found else ""
+    if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
+        return list(found)
+    return [passage for passage in found if passage.title == name]

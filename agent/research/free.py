@@ -112,6 +112,9 @@ class FreeDecoder:
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
         return _action(run, call) if call else run.evidence.alone(run.ask.question)
 
+    async def search(self, run: Run, query: str) -> Found:
+        return await run.search(query)
+
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
         await run.prompt(Stage.RESEARCH, "\n" + text, Author.TOOL)

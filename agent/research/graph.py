@@ -133,6 +133,10 @@ class Decoder(Protocol):
     def system(self, run: Run) -> str: ...
     def message(self, run: Run) -> str: ...
     async def plan(self, run: Run) -> str: ...
+    async def search(self, run: Run, query: str) -> Found:
+        """What is shown of a search: by `Run.search`."""
+        ...
+
     async def observe(self, run: Run, found: Found) -> None: ...
     async def research(self, run: Run) -> str | None: ...
     async def review(self, run: Run) -> str | None:
@@ -254,7 +258,8 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
-    await decoder.observe(run, await act(run, query or run.evidence.alone(run.ask.question)))
+    action = query or run.evidence.alone(run.ask.question)
+    await decoder.observe(run, await act(run, decoder, action))
 
 
 async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
@@ -469,14 +474,14 @@ PAGES_WORTH = 2
 """passages shown of a page or a tool's result, for each passage that a search may show"""
 
 
-async def act(run: Run, action: str) -> Found:
+async def act(run: Run, decoder: Decoder, action: str) -> Found:
     """Do what one line of the policy asks for; a line that names no tool is a query."""
     name, _, written = action.partition(" ")
     if name == OPEN_PAGE and written.strip():
         return await _open_page(run, written.strip())
     if run.equipped and name in run.equipped.allowed:
         return await _call_tool(run, run.equipped, name, written.strip())
-    return await run.search(action)
+    return await decoder.search(run, action)
 
 
 async def _open_page(run: Run, wanted: str) -> Found:

@@ -17,7 +17,7 @@ of this run, under the id it had, once it is shown or found again.
 import hashlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -26,7 +26,6 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.candidates import expects_words
 from rubricem.agent.research.conversations import NOTHING, Background, standalone
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
@@ -52,7 +51,7 @@ from rubricem.agent.transcript.question import (
     Spending,
     reason_of,
 )
-from rubricem.agent.transcript.words import fold, phrase
+from rubricem.agent.transcript.words import fold
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
@@ -85,7 +84,8 @@ Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
-Search = Callable[[str, int], Awaitable[list[Passage]]]
+Choose = Callable[[Sequence[Passage]], list[Passage]]
+"""the passages that are shown, of those found"""
 _FIELDS = tuple(each.name for each in fields(Passage))
 
 
@@ -203,19 +203,11 @@ class Evidence:
             self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
         return self.sources[identifier]
 
-    def choose(self, found: Sequence[Passage], limit: int) -> list[Passage]:
-        """At most `limit` passages not shown yet, the first first; if all were shown, the first."""
+    def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
+        """At most `limit` passages, those without a seen id; if all were seen, the first."""
         numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
-        unseen = [p for identifier, p in numbers if identifier not in self.sources]
+        unseen = [p for identifier, p in numbers if identifier not in seen]
         return unseen[:limit] or list(found[:limit])
-
-
-def keep_named(query: str, found: Sequence[Passage]) -> list[Passage]:
-    """If the query names the first one's title, those with that title: reading takes seconds."""
-    name = found[0].title if found else ""
-    if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
-        return list(found)
-    return [passage for passage in found if passage.title == name]
 
 
 @dataclass
@@ -532,56 +524,36 @@ class Run:
         """The tools besides searching and opening pages, if there are any."""
         return self.search_tool if isinstance(self.search_tool, Equipped) else None
 
-    async def search(self, query: str) -> Found:
-        """Search once; a query asked before gets what it found then."""
-        tool, limit = self.search_tool, self._limit(query)
+    async def search(
+        self,
+        query: str,
+        *,
+        limit: int | None = None,
+        seen: Collection[str] | None = None,
+        beside: str = "",
+        choose: Choose | None = None,
+    ) -> Found:
+        """Search once; a query asked before gets what it found then.
+
+        At most `limit` passages are shown (None: those of a search), if possible without those
+        `seen` (None: whatever the run has found), or what `choose` chooses. Of a query that ends in
+        words that may be wrong (`beside`) the parts are searched, too.
+        """
+        tool, limit = self.search_tool, limit or self.ask.passages
+        seen = {*self.sources} if seen is None else seen
+        alone = query.removesuffix(beside).rstrip()
+        apart = alone not in ("", query.rstrip()) and not any(map(is_beyond, tool.name.split("+")))
 
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
-            found = await self._searching(query)(query, limit + len(self.sources))
-            return reply_of(self._choose_shown(query, found))
+            most = limit + len(seen)
+            parts = search_any(tool, [query, alone, beside], most) if apart else None
+            found = await (parts or tool.search(query, most))
+            return reply_of(choose(found) if choose else self.evidence.choose(found, limit, seen))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
         return found
-
-    def _limit(self, query: str) -> int:
-        """Passages that a search shows; one more if an answer in words is drafted from them."""
-        drafted = self.decoding is Decoding.FORCED and expects_words(query)
-        return self.ask.passages + drafted
-
-    def _searching(self, query: str) -> Search:
-        """The search to use: a query that ends in the model's guess is also searched in parts.
-
-        The guess may be wrong, and then finds only pages about itself ("git rm --cached"); or it
-        may be right, but have no weight after a long question ("git add --patch").
-        """
-        tool, guess = self.search_tool, self.lookups.guesses.get(self.lookups.at, "")
-        alone = query.removesuffix(guess).rstrip()
-        if alone in ("", query.rstrip()) or any(map(is_beyond, tool.name.split("+"))):
-            return tool.search
-
-        async def search(asked: str, limit: int) -> list[Passage]:
-            each = [asked, alone, guess] if asked == query else [asked]
-            return await search_any(tool, each, limit)
-
-        return search
-
-    def _choose_shown(self, query: str, found: Sequence[Passage]) -> list[Passage]:
-        """The found passages that are shown to the model."""
-        limit = self._limit(query)
-        unseen = self.evidence.choose(found, limit)
-        if self.decoding is not Decoding.FORCED:
-            return unseen
-        # A look-up is read in the page that it names, even if an earlier look-up was, too.
-        named = keep_named(query, found[:limit])
-        first = not self.lookups.read.get(self.lookups.at)
-        if first and len(named) < len(found[:limit]):
-            return named
-        if first and expects_words(query):
-            # Passages that an earlier look-up showed may answer this one, but are not read again.
-            unseen = [p for p in found if p in found[:limit] or p in unseen]
-        return keep_named(query, unseen)
 
     async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
         """Call a tool and number its passages; the same call is not made twice.

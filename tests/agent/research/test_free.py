@@ -213,7 +213,7 @@ async def test_a_call_is_one_line_and_an_unknown_tool_the_search(
 async def test_a_query_that_begins_like_a_tool_is_a_query(tmp_path: Path):
     source = FixedSearch()
     for query in ("open_pages of a book", "open_page"):
-        await act(new_run(tmp_path / query, ScriptedPolicy([]), source), query)
+        await act(new_run(tmp_path / query, ScriptedPolicy([]), source), FreeDecoder(), query)
     assert source.queries == ["open_pages of a book", "open_page"]
 
 
