@@ -40,17 +40,11 @@ class Options(TypedDict, total=False):
     model: str | Path | None
     models: str | Sequence[str]
     base_url: str | None
-    more_servers: str | Sequence[str]
     api_key: "str | SecretStr | None"
-    dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None
     source: str | Path | Sequence[str | Path]
-    scholar_key: "str | SecretStr | None"
     tavily_key: "str | SecretStr | None"
-    exa_key: "str | SecretStr | None"
-    brave_key: "str | SecretStr | None"
     allow_hosts: str | Sequence[str]
     tool_calls: int
-    review_returns: int
     max_total_tokens: int
     max_seconds: float
     max_cost: float
@@ -63,7 +57,6 @@ class Options(TypedDict, total=False):
     checker: Literal["auto", "lexical"]
     approve_plan: bool
     clarify: bool
-    checkpoints: "str | SecretStr | None"
     memory: Literal["on", "off", "read-only"]
     data_dir: str | Path
     weights_dir: str | Path
@@ -72,19 +65,9 @@ class Options(TypedDict, total=False):
     slots: int
     temperature: float | None
     max_tokens: int
-    least_reflection_score: float | None
-    reflect_model: str | Path | None
-    reflection_tokens: int
-    similarity_floor: float | None
-    attempts: int
-    system_prompt: Literal["full", "short"]
-    passages: int | None
-    passage_words: int | None
-    timeout: float
     concurrency: int
     prices: Mapping[str, tuple[float, float, float]]
     mcp_servers: Mapping[str, Any]
-    tracing: bool
     seed: int
 
 

@@ -11,6 +11,7 @@ import difflib
 import errno
 import gc
 import io
+import logging
 import os
 import shlex
 import sys
@@ -91,26 +92,45 @@ COMMANDS = {
         "rubricem.agent.cli.serve:serve", "Serve the web page, and interfaces for programs."
     ),
     "train": Lazy("rubricem.training.cli.train:train", "Train the embedded policy on rows."),
-    "trust": Lazy(
-        "rubricem.agent.cli.doctor:trust", "Let this folder's rubricem.toml act outside of it."
-    ),
-    "uninstall": Lazy(
-        "rubricem.agent.cli.upkeep:uninstall", "Say what is kept on this machine, and remove it."
-    ),
     "users": Lazy("rubricem.agent.cli.serve:users", "Give others tokens for a server of yours."),
 }
 
 
 PARTS = {
     "Ask": ("ask", "chat", "serve", "runs", "mcp"),
-    "Set up": ("init", "doctor", "models", "trust", "users"),
+    "Set up": ("init", "doctor", "models", "users"),
     "What it learns": ("rate", "learn", "bank"),
     "Measure and train": (
         "eval", "judge", "collect", "export", "train",
     ),
-    "Keep and remove": ("backup", "restore", "uninstall"),
+    "Keep and remove": ("backup", "restore"),
 }  # fmt: skip
 """the commands as they are listed, those first that most people want"""
+
+
+RETIRED = {
+    "trust": "a file is read because it is named: --config FILE, or RUBRICEM_CONFIG",
+    "uninstall": "rubricem doctor names the folders: remove them, then pip uninstall rubricem",
+    "--allow-host": "use --set allow_hosts=HOST",
+    "--attempts": "a turn is tried once when collecting, three times otherwise",
+    "--dialect": "how a server is asked follows from what it is asked for",
+    "--least-reflection-score": "a reflection is kept from 0.5 on, or 0.4 of an embedded judge",
+    "--reflect-model": "the model that answers reflects",
+    "--reflection-tokens": "a reflection may take what its model needs",
+    "--review-returns": "a review sends a run back once",
+    "--system-prompt": "rubricem collect has --short",
+}
+"""commands and options of earlier versions, and what to do instead.
+
+An option that one command alone has lost is preceded by the command: `serve --verify`.
+"""
+
+
+def refuse_retired(ctx: click.Context, name: str) -> None:
+    """Say what stands in the place of a command or an option that is gone; do nothing of others."""
+    path = " ".join([*ctx.command_path.split(" ")[1:], name])
+    if instead := RETIRED.get(path) or (RETIRED.get(name) if name.startswith("-") else None):
+        ctx.fail(f"{path} is gone: {instead}.")
 
 
 class LazyGroup(click.Group):
@@ -126,16 +146,26 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.lazy:
             return None
-        command = self.lazy[cmd_name].load()
-        # Every command takes --debug, since people add it at the end of what just failed.
-        if not any(param.name == "debug" for param in command.params):
-            command.params.append(_debug_option())
-        return command
+        return self.lazy[cmd_name].load()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # People add --debug at the end of what just failed.
+        end = args.index("--") if "--" in args else len(args)
+        ours, rest, before = list[str](), list[str](), iter(args[:end])
+        for arg in before:
+            if arg == "--debug" or arg.startswith("--config="):
+                ours.append(arg)
+            elif arg == "--config":
+                ours += [arg, *filter(None, [next(before, None)])]
+            else:
+                rest.append(arg)
+        return super().parse_args(ctx, [*ours, *rest, *args[end:]])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        refuse_retired(ctx, name)
         if name not in self.lazy and " " in name.strip():
             ctx.fail(f"There is no such command. To ask: {ctx.info_name} ask {shlex.quote(name)}")
         near = difflib.get_close_matches(name, self.lazy, 1) if name not in self.lazy else []
@@ -173,7 +203,7 @@ class LazyGroup(click.Group):
             sys.exit(FAILED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _errors_told(ctx):
+        with _notices_told(), _errors_told(ctx):
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
@@ -212,6 +242,9 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\ninterrupted", err=True)
         ctx.exit(INTERRUPTED)
+    except click.NoSuchOption as error:
+        refuse_retired(error.ctx or ctx, error.option_name)
+        raise
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
     except Exception as error:
@@ -265,28 +298,68 @@ def _broken_pipe(error: BaseException) -> OSError | None:
     return None
 
 
-def _debug_option() -> click.Option:
-    def remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
-            ctx.meta[DEBUG_VARIABLE] = True
+class _Told(logging.Handler):
+    """Prints each message once."""
 
-    return click.Option(
-        ["--debug"],
-        is_flag=True,
-        expose_value=False,
-        callback=remember,
-        help="Show where a run's time went, and the traceback of an error.",
-    )
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = set[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (line := record.getMessage()) not in self._told:
+            self._told.add(line)
+            click.echo(printable(line), err=True)
 
 
-@click.group(
-    cls=LazyGroup,
-    params=[_debug_option()],
-    context_settings={"help_option_names": ["-h", "--help"]},
+@contextmanager
+def _notices_told() -> Iterator[None]:
+    """What loading the settings has to say is printed, once for a command."""
+    logger, told = logging.getLogger("rubricem.agent.settings"), _Told()
+    logger.addHandler(told)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(told)
+        logger.propagate = True
+
+
+def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[DEBUG_VARIABLE] = True
+
+
+def _name_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        from rubricem.agent.settings import NAMED_FILE
+
+        before = NAMED_FILE.set(value)
+        ctx.call_on_close(lambda: NAMED_FILE.reset(before))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    expose_value=False,
+    callback=_name_file,
+    help="Read the settings of this file, not the user's own.",
 )
-@click.version_option(package_name="rubricem", message="%(prog)s %(version)s")
+@click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_debug,
+    help="Show where a run's time went, and the traceback of an error.",
+)
+@click.version_option(
+    None, "-V", "--version", package_name="rubricem", message="%(prog)s %(version)s"
+)
 def main() -> None:
     """Research a question in four stages and answer it with citations that hold.
 
     Begin with: rubricem ask --source FOLDER "What ...?"
+
+    --debug and --config may stand anywhere.
     """

@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, REPORT_OUT, setting_flags
+from rubricem.agent.cli.options import (
+    BUDGET_FLAGS,
+    ONLY_JSON,
+    QUIET,
+    REPORT_OUT,
+    set_option,
+    setting_flags,
+)
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
     from rubricem.agent.research.setup import Setup
-    from rubricem.agent.settings import Settings
     from rubricem.memory.runs import RunStore
     from rubricem.memory.schema import Trajectory
 
 
 async def _ask(
-    setup: "Setup",
-    question: str,
-    thread: str,
-    quiet: bool,
-    best_of: int = 1,
-    announced: bool = False,
+    setup: "Setup", question: str, run: str, quiet: bool, announced: bool = False
 ) -> "Trajectory":
     """Answer it; ^C once gives what there is, twice raises CancelledError.
 
-    `best_of`: it is run so often, and a judge picks one; ^C then ends it all at once.
     `announced`: the question stands on the terminal.
     """
     import asyncio
@@ -47,7 +47,6 @@ async def _ask(
 
     if announced and _can_draw():
         click.echo(ABOVE_IS_WIPED, err=True, nl=False)
-
     interrupts = Interrupts(lambda line: click.echo(line, err=True))
     person = None
     if setup.template.approve_plan or setup.template.clarify:
@@ -56,25 +55,16 @@ async def _ask(
             click.echo(said, err=True)
     try:
         with interrupts.catch(), live_view(question, quiet=quiet, named=announced) as listener:
-            if best_of > 1:
-                from rubricem.agent.learning.best_of import ask_best
-
-                return await ask_best(setup, question, thread, best_of, listener)
             running = interrupts.running()
-            return await ask_once(setup, question, thread, listener, running, person)
+            return await ask_once(setup, question, run, listener, running, person)
     except asyncio.CancelledError:
-        again = f"with: rubricem ask --resume {thread}"
-        if best_of > 1:  # THREAD-1, THREAD-2, ... are its runs, and it is none itself
-            again = f"by the same command with --thread {thread}"
-        click.echo(f"\nStopped. Continue {again}", err=True)
+        click.echo(f"\nStopped. Continue with: rubricem ask --resume {run}", err=True)
         raise
     except StoreError as error:
-        from rubricem.memory.runs import RunStore
-
-        store = RunStore(setup.stores.data_dir)
-        if best_of > 1 or not store.holds(thread) or store.running(thread):
+        store = setup.stores.runs
+        if not store.holds(run) or store.running(run):
             raise
-        remedy = f"{error.remedy} Then continue with: rubricem ask --resume {thread}"
+        remedy = f"{error.remedy} Then continue with: rubricem ask --resume {run}"
         raise StoreError(str(error), remedy) from error
 
 
@@ -92,42 +82,36 @@ def _announce(line: str) -> None:
 
 
 LATEST = "-"
-"""in the place of a thread: the latest run that has not come to its end"""
+"""in the place of a run: the latest that has not come to its end"""
 LOOKED_THROUGH = 1000
 """runs, the latest, among which that is sought: each is read"""
 
 
-def read_earlier(thread: str, question: str, flags: dict[str, Any]) -> "tuple[str, Settings, str]":
-    """The thread, the settings and the question of an earlier run."""
-    from rubricem.agent.settings import LIMITS, limits_of, load_settings
-    from rubricem.agent.settings.door import UNNAMED, choices_of
+def read_earlier(run: str, question: str, flags: dict[str, Any]) -> "tuple[str, Setup]":
+    """The name and the setup of an earlier run, with its question."""
+    from rubricem.agent.models.limits import Endpoint
+    from rubricem.agent.settings import BUDGETS, load_settings
+    from rubricem.agent.settings.door import setup_of_run
     from rubricem.memory.runs import RunStore
 
-    here = load_settings(flags)
-    store = RunStore(here.data_dir)
-    thread = latest(store) if thread == LATEST else thread
-    request = store.request(thread)
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    settings = load_settings(given)
+    store = RunStore(settings.data_dir)
+    run = latest(store) if run == LATEST else run
+    request = store.request(run)
     if question and question != request["ask"]["question"]:
         raise SettingsError(
-            f"The thread {thread!r} holds another question.", "Resume it without a question."
+            f"The run {run!r} holds another question.", "Resume it without a question."
         )
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
-    limits = {name: request["ask"][name] for name in LIMITS if name in request["ask"]}
-    # What was not named then is not named now, whatever the environment has come to say.
-    kept = {name: "" if value is None else value for name, value in request["choices"].items()}
-    kept |= {"temperature": request["choices"]["temperature"], **limits_of(request)}
-    if kept.get("base_url") == here.base_url:
-        # Whoever names the server now says which keys it gets: a folder's file, its own alone.
-        del kept["base_url"]
-    settings = load_settings({**UNNAMED, **kept, **limits, **given})
-    choices = choices_of(settings)
-    same = all(choices.get(name) == value for name, value in request["choices"].items())
-    if not same or any(given.get(name, value) != value for name, value in limits.items()):
+    if others := set(given) - set(BUDGETS.values()):
         raise SettingsError(
-            f"The thread {thread!r} was asked with other settings, and a resume keeps them.",
+            f"A resumed run keeps its settings: {', '.join(sorted(others))} cannot be changed.",
             "Resume it without flags other than its budgets, or ask the question again.",
         )
-    return thread, settings, request["ask"]["question"]
+    named = {name: request["choices"][name] for name in ("model", "base_url")}
+    if settings.base_url and Endpoint.parse(settings.base_url).url == named["base_url"]:
+        named["base_url"] = settings.base_url  # it may hold a password, which a run does not
+    return run, setup_of_run(settings, request, [named], given)
 
 
 def latest(store: "RunStore") -> str:
@@ -137,16 +121,16 @@ def latest(store: "RunStore") -> str:
     """
     last = store.threads()[-LOOKED_THROUGH:]
     others = list[str]()
-    for thread in (each for each in reversed(last) if not store.whole(each)):
-        if store.has_begun(thread) and not store.running(thread):
-            return thread
-        others.append(thread)
+    for run in (each for each in reversed(last) if not store.whole(each)):
+        if store.has_begun(run) and not store.running(run):
+            return run
+        others.append(run)
     if others:
         return others[0]
     ended = f"the last {LOOKED_THROUGH:,} have" if len(last) == LOOKED_THROUGH else "all have"
     raise SettingsError(
         f"There is no run to resume: {ended} ended.",
-        "rubricem runs lists them; name one by --resume THREAD.",
+        "rubricem runs lists them; name one by --resume RUN.",
     )
 
 
@@ -156,40 +140,38 @@ PARTIAL, INTERRUPTED = 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@setting_flags("model", "base_url", "source", "format", "decoding", "retrieval", "memory")
-@setting_flags("reflect_model", "allow_host", *BUDGET_FLAGS, "review_returns")
+@setting_flags("model", "base_url", "source", "format", "memory", *BUDGET_FLAGS)
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
-@click.option("--clarify", is_flag=True, default=None, help="Let the model ask you one question.")
-@setting_flags("verify", "temperature", "seed")
-@click.option(
-    "--best-of",
-    type=click.IntRange(1, 64),
-    default=1,
-    metavar="N",
-    help="Run the question N times and have a judge pick the best.",
-)
 @REPORT_OUT
 @ONLY_JSON
 @QUIET
-@click.option("--thread", help="Name the run; asking again under that name resumes it.")
+@click.option(
+    "--run", "--thread", "run", help="Name the run; asking again under that name resumes it."
+)
 @click.option(
     "--resume",
     is_flag=False,
     flag_value=LATEST,
-    metavar="[THREAD]",
+    metavar="[RUN]",
     help="Resume a run that was interrupted or ran out of a budget; the latest if none is named.",
 )
+@set_option
 def ask(
     question: tuple[str, ...],
-    best_of: int,
     out: Path | None,
     as_json: bool,
     quiet: bool,
+    run: str | None,
+    resume: str | None,
     **flags: Any,
 ) -> None:
-    """Answer a research question with checked citations."""
-    thread, resume = flags.pop("thread"), flags.pop("resume")
+    """Answer a research question with checked citations.
+
+    The question is read from standard input where it is - or missing.
+    """
     asked, quiet = " ".join(question), quiet or as_json
+    if asked == "-" or not (asked or resume or sys.stdin.isatty()):
+        asked = sys.stdin.read()
     announced = bool(asked.strip() and not quiet and not resume)
     if announced:
         _announce(asked)
@@ -205,19 +187,15 @@ def ask(
         from rubricem.agent.reports.page import check_report_path
 
         check_report_path(out)
-    if best_of > 1 and resume:
-        raise SettingsError(
-            "Only one run can be resumed, not several.",
-            "Leave out --best-of, or ask again with --thread and the earlier name.",
-        )
     if resume:
-        thread, settings, asked = read_earlier(resume, asked, flags)
+        run, setup = read_earlier(resume, asked, flags)
+        asked = setup.template.question
     else:
-        thread, settings = thread or new_thread(), load_settings(flags)
-    asked = check_question(asked)
-    setup = setup_of(with_default_source(settings))
+        asked = check_question(asked)
+        setup = setup_of(with_default_source(load_settings(flags)))
+        run = run or new_thread()
     try:
-        trajectory = asyncio.run(_ask(setup, asked, thread, quiet, best_of, announced))
+        trajectory = asyncio.run(_ask(setup, asked, run, quiet, announced))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     _deliver(trajectory, out, as_json)

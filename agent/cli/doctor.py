@@ -25,18 +25,15 @@ import click
 import httpx
 from pydantic import SecretStr
 
-from rubricem.agent.cli.options import AS_JSON, setting_flags
+from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
 from rubricem.agent.models.opening import SERVER, EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     FILE_NAME,
-    SERVICE_KEYS,
     Settings,
     load_settings,
-    local_wishes,
-    unknown_variables,
 )
-from rubricem.agent.settings.door import model_of, with_default_source
+from rubricem.agent.settings.door import keys_of, model_of, with_default_source
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
@@ -57,7 +54,7 @@ from rubricem.memory.embedder import MEANING
 from rubricem.memory.errors import RubricemError, SettingsError, import_extra
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.schema import Trajectory
-from rubricem.memory.text import one_line, pluralise
+from rubricem.memory.text import pluralise
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +119,10 @@ async def check_service(name: str, settings: Settings) -> Check:
         return await check_web(name)
     try:
         if name == SCHOLAR:
-            return await _check_scholar(settings)
-        from rubricem.agent.settings.door import service_keys
+            return await _check_scholar()
         from rubricem.agent.sources.choice import open_source
 
-        tool = open_source(name, settings.data_dir, keys=service_keys(settings))
+        tool = open_source(name, settings.data_dir, keys=keys_of(settings))
         await tool.prepare()
         return Check("source", "ok", f"{kept_name(name)} answers")
     except RubricemError as error:
@@ -146,14 +142,13 @@ async def check_web(name: str, answers: Callable[[], Awaitable[bool]] | None = N
     return Check("source", "fault", f"{silent}.", "Connect this machine, or name another source.")
 
 
-async def _check_scholar(settings: Settings) -> Check:
+async def _check_scholar() -> Check:
     from rubricem.agent.models.limits import Retry
     from rubricem.agent.sources.web import Scholar
     from rubricem.agent.sources.web import SearchRefused as Refused
 
-    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
     try:
-        await Scholar(key, retry=Retry(tries=1)).search("bees", 1)
+        await Scholar(None, retry=Retry(tries=1)).search("bees", 1)
     except Refused as refused:
         return Check("source", "note", str(refused), refused.remedy)
     return Check("source", "ok", "scholar: Semantic Scholar answers")
@@ -170,11 +165,9 @@ async def run_checks(settings: Settings, deep: bool = False) -> list[Check]:
 
     `deep`: weights are hashed, whatever their record says.
     """
-    said, remedy = "names no setting and is ignored.", "Correct its name, or unset it."
     checks = [
         check_python(),
         check_version(),
-        *(Check("environment", "note", f"{n} {said}", remedy) for n in unknown_variables()),
         check_data_dir(settings.data_dir),
     ]
     try:
@@ -418,6 +411,7 @@ _SHOWN_SECRET = 12
 
 @click.command()
 @setting_flags("model", "base_url", "source")
+@set_option
 @click.option("--deep", is_flag=True, help="Hash the weights, not only their size and time.")
 @click.option("--all", "whole", is_flag=True, help="List the settings at their defaults, too.")
 @AS_JSON
@@ -500,25 +494,6 @@ def _as_text(settings: Settings | None, checks: list[Check], whole: bool) -> str
     return "\n".join(lines)
 
 
-@click.command("trust")
-def trust() -> None:
-    """Let the rubricem.toml of this folder act outside of it, with what it says now.
-
-    The command shows these settings and their values; after a change you are asked again.
-    """
-    if (asked := local_wishes()) is None:
-        raise SettingsError(
-            "This folder has no rubricem.toml.", "Only such a file needs your consent."
-        )
-    if asked.wanted:
-        click.echo(f"{asked.describe()}\nIt may from now on.")
-        asked.keep()
-    else:
-        click.echo(
-            f"{one_line(str(asked.path))} does nothing outside of its folder without your consent."
-        )
-
-
 @click.command("init")
 def init() -> None:
     """Ask four questions, and write their answers into a rubricem.toml of this folder.
@@ -539,8 +514,6 @@ def init() -> None:
     with writable(path), path.open("x", encoding="utf-8") as file:
         path.chmod(0o600)  # there may be a key in it
         file.write("\n".join([HEAD, *lines, ""]))
-    if (asked := local_wishes()) is not None and asked.wanted:
-        asked.keep()
     click.echo(f'written: {path}; `rubricem doctor` checks it. Then: rubricem ask "..."')
 
 
@@ -549,7 +522,7 @@ def _ask_settings() -> dict[str, Any]:
     said: dict[str, Any] = click.prompt(told, default="1.5b", value_proc=_parse_model)
     told = "Sources, with commas between: python, web, wikipedia, scholar, folders, ..."
     said["source"] = click.prompt(told, default=PYTHON, value_proc=_parse_sources)
-    keys = [name for name in SERVICE_KEYS if name.removesuffix("_key") in said["source"]]
+    keys = ["tavily_key"] if "tavily" in said["source"] else []
     keys += ["api_key"] if "base_url" in said else []
     for name in keys:
         told = f"{name}, not shown (empty: none, or RUBRICEM_{name.upper()} later)"

@@ -11,7 +11,7 @@ learning fails or is interrupted, the run keeps waiting.
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,8 +129,6 @@ def learn_all(
 ) -> list[Lesson]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     given = {name: value for name, value in flags.items() if value is not None}
-    if model := given.get("model"):
-        given["reflect_model"] = model
     groups: dict[tuple[str, str], list[str]] = {}
     for thread in threads:
         groups.setdefault(("", "") if given else models_of(store, thread), []).append(thread)
@@ -138,7 +136,10 @@ def learn_all(
     for (model, base_url), group in groups.items():
         # Whoever names the server now says which keys it gets: a folder's file, its own alone.
         named = given or {"model": model} | ({"base_url": base_url} if base_url != here else {})
-        lessons += learn_with(setup_of(load_settings(named)), group, printer)
+        setup = setup_of(load_settings(named))
+        if given.get("model"):
+            setup = replace(setup, reflecting=setup.model)
+        lessons += learn_with(setup, group, printer)
     return lessons
 
 

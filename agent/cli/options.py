@@ -9,11 +9,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import click
 
+from rubricem.agent.cli import refuse_retired
 from rubricem.memory.errors import SettingsError
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -23,6 +25,12 @@ EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 class CommandGroup(click.Group):
     """A group whose commands are listed with a whole sentence each, which click would cut off."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        refuse_retired(ctx, args[0])
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
@@ -50,28 +58,26 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ),
     ("base_url", "An OpenAI-compatible server to ask instead.", {"metavar": "URL"}),
     (
-        "dialect",
-        "How the server is asked: in token ids, if it takes them (auto), or by chat.",
-        {"type": click.Choice(["auto", "openai", "vllm", "sglang", "llama.cpp"])},
-    ),
-    (
         "source",
-        "`python`, `web`, `wikipedia`, `scholar`, `searxng:URL`, `git:URL`, `tavily`, `exa`, "
-        "`brave`, `auto`, or a folder of documents; repeatable.",
+        "`python`, `web`, `wikipedia`, `scholar`, `searxng:URL`, `git:URL`, `tavily`, `auto`, or a "
+        "folder of documents; repeatable.",
         {"multiple": True},
     ),
-    ("format", None, {"type": click.Choice(["long", "short", "exact"])}),
-    ("decoding", None, {"type": click.Choice(["auto", "forced", "free"])}),
-    ("retrieval", None, {"type": click.Choice(["auto", "lexical", "rerank", "hybrid"])}),
+    ("format", "Form of the answer (long).", {"type": click.Choice(["long", "short", "exact"])}),
+    (
+        "decoding",
+        "How the model is led (auto).",
+        {"type": click.Choice(["auto", "forced", "free"])},
+    ),
+    (
+        "retrieval",
+        "How passages are ranked (auto).",
+        {"type": click.Choice(["auto", "lexical", "rerank", "hybrid"])},
+    ),
     (
         "memory",
         "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",
         {"type": click.Choice(["on", "off", "read-only"])},
-    ),
-    (
-        "reflect_model",
-        "The model that judges runs and reflects on them, if not the one that answers.",
-        {"metavar": "NAME"},
     ),
     (
         "allow_host",
@@ -79,7 +85,6 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"multiple": True, "metavar": "HOST"},
     ),
     ("tool_calls", "Searches at most (10).", _NUMBER),
-    ("review_returns", "Times the review may send a run back to research (1).", _NUMBER),
     ("max_total_tokens", "Budget of tokens (200000).", _NUMBER),
     ("max_seconds", "Budget of time (900).", {"type": float, "metavar": "S"}),
     ("max_cost", "Budget of money (1); 0: no limit.", {"type": float, "metavar": "USD"}),
@@ -89,18 +94,10 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"type": click.Choice(["off", "mark", "repair"])},
     ),
     ("max_tokens", "Tokens of one turn at most (4096).", _NUMBER),
-    ("passages", "Passages shown per search (5; embedded 3).", _NUMBER),
-    ("passage_words", "Words shown per passage (160; embedded 110).", _NUMBER),
-    (
-        "system_prompt",
-        "How much is said of the scaffold; short: for a model trained on it.",
-        {"type": click.Choice(["full", "short"])},
-    ),
-    ("reflection_tokens", "Tokens of a reflection; a model that thinks needs more (700).", _NUMBER),
     ("slots", "Runs at once on an embedded model (1).", _NUMBER),
     ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
-    ("temperature", None, {"type": float}),
-    ("seed", None, {"type": int}),
+    ("temperature", "Sampling temperature.", {"type": float}),
+    ("seed", "Seed of the sampling (0).", {"type": int}),
 )
 _SETTINGS = {"format": "answer_format", "allow_host": "allow_hosts"}
 """settings whose flags have another name"""
@@ -111,13 +108,39 @@ ONLY_JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
 REPORT_OUT = click.option(
+    "-o",
     "--out",
     type=Path,
     metavar="FILE",
     help="Write the report: .md, .html, .pdf or .json; its sources: .bib, .ris.",
 )
+
+
+def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--set NAME=VALUE`, for any setting; a flag of the same name wins."""
+
+    @wraps(command)
+    def call(*args: Any, settings: tuple[str, ...], **flags: Any) -> Any:
+        chosen = dict(map(_pair, settings))
+        given = {name: value for name, value in flags.items() if value not in (None, ())}
+        return command(*args, **{**flags, **chosen, **given})
+
+    said = "Any setting of docs/configuration.md; repeatable."
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=said)(call)
+
+
+def _pair(given: str) -> tuple[str, Any]:
+    name, is_, value = given.partition("=")
+    try:
+        if is_:
+            return name.strip().replace("-", "_"), json.loads(value) if value[:1] == "{" else value
+    except ValueError:
+        pass
+    raise SettingsError(f"--set {given!r} cannot be read.", "Write --set NAME=VALUE.")
+
+
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
-QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
+QUIET = click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
 
 
 def setting_flags(*names: str) -> Callable[[Command], Command]:

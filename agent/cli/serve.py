@@ -9,11 +9,11 @@ import click
 
 from rubricem.agent.cli.options import (
     AS_JSON,
-    BUDGET_FLAGS,
     EXISTING,
     Command,
     CommandGroup,
     print_json,
+    set_option,
     setting_flags,
 )
 from rubricem.agent.settings import load_settings
@@ -42,7 +42,7 @@ NO_TOKEN = click.option(
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
 @port(PORT)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@setting_flags("model", "base_url", "source", "decoding", "retrieval", "memory", "allow_host")
+@setting_flags("model", "base_url", "source")
 @click.option(
     "--results",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -58,17 +58,15 @@ NO_TOKEN = click.option(
     metavar="ADDRESS",
     help="Trust the X-Forwarded-For of this proxy; repeatable.",
 )
-@setting_flags("reflect_model", *BUDGET_FLAGS, "verify")
 @click.option("--tls-cert", "certificate", type=EXISTING, help="Serve TLS with this PEM file.")
 @click.option("--tls-key", "key", type=EXISTING, help="The certificate's key, if not in its file.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="warning",
-    help="Lowest level that is logged (warning); info: also runs that end.",
+    help="Lowest level that is logged (warning); info: also requests, and runs that end.",
 )
-@click.option("--log-json", "log_form", flag_value="json", default="text", help="Log JSON lines.")
-@click.option("--access-log", is_flag=True, help="Log each request, without its query.")
+@set_option
 def serve(
     host: str,
     port: int,
@@ -79,8 +77,6 @@ def serve(
     certificate: Path | None,
     key: Path | None,
     log_level: Any,
-    log_form: Any,
-    access_log: bool,
     **flags: Any,
 ) -> None:
     """Serve the web page, and interfaces for programs.
@@ -92,16 +88,15 @@ def serve(
     """
     from rubricem.agent.serve.app import Operation, run_server
 
-    settings = load_settings(flags)
     serving = run_server(
-        settings,
+        load_settings(flags),
         host,
         port,
         open_page,
         results,
         with_token=with_token,
         proxies=proxies,
-        operation=Operation(log_level, log_form, access_log, certificate, key),
+        operation=Operation(log_level, certificate, key),
     )
     asyncio.run(serving)
 
@@ -110,7 +105,8 @@ def serve(
 @click.option("--http", is_flag=True, help="Serve HTTP on this machine, not standard input.")
 @port(MCP_PORT)
 @NO_TOKEN
-@setting_flags("model", "base_url", "source", "allow_host")
+@setting_flags("model", "base_url", "source")
+@set_option
 def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
     """Serve the tools research, search, open_page, judge, bank_search and bank_show.
 
@@ -136,8 +132,8 @@ def mcp(http: bool, port: int, with_token: bool, **flags: Any) -> None:
 def users(context: click.Context, as_json: bool) -> None:
     """List who has a token for `rubricem serve`, and what each may spend.
 
-    Each has runs, memory, threads and uploads of their own; whoever has the server's own token can
-    look at all of them.
+    Each has runs, memory, conversations and uploads of their own; whoever has the server's own
+    token can look at all of them.
     """
     if context.invoked_subcommand is not None:
         return

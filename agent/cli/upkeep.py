@@ -25,20 +25,18 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 import click
-import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirm
-from rubricem.agent.settings import FILE_NAME, Settings, load_settings
+from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore, hold_lock, unusable, writable
@@ -378,64 +376,6 @@ def _unpack(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: Settin
             raise wrong from error
         raise unusable(path, error) from error
     return hashed.sha.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Removable:
-    """A file or folder to remove, what it is, and its bytes."""
-
-    path: Path
-    what: str
-    size: int
-
-
-def removables(settings: Settings, *, data: bool, weights: bool) -> list[Removable]:
-    """What rubricem has written on this machine, except the program itself."""
-    own = platformdirs.user_data_path("rubricem", appauthor=False)
-    found: list[tuple[Path, str]] = []
-    if data:
-        held = (settings.data_dir / name for name in KNOWN)
-        found += [(path, "runs, memory and what serves them") for path in held]
-        found += [(path, "moved aside") for path in settings.data_dir.glob(f"{ASIDE}*")]
-        found += [(own / "trusted", "your consent to settings of folders")]
-        config = platformdirs.user_config_path("rubricem", appauthor=False) / FILE_NAME
-        found += [(config, "your settings")]
-    if weights:
-        found += [(settings.weights_dir, "model weights, which can be fetched again")]
-    known = {path: what for path, what in found if path.exists()}
-    return [Removable(path, what, _size(path)) for path, what in known.items()]
-
-
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    return sum(file.lstat().st_size for file in files)
-
-
-@click.command()
-@click.option("--keep-data", is_flag=True, help="Leave runs, memory and settings.")
-@click.option("--keep-weights", is_flag=True, help="Leave model weights.")
-@YES
-def uninstall(keep_data: bool, keep_weights: bool, yes: bool) -> None:
-    """Show what rubricem keeps on this machine, and remove it if you agree."""
-    settings = load_settings()
-    found = removables(settings, data=not keep_data, weights=not keep_weights)
-    for each in found:
-        click.echo(f"{each.size / 1e6:>10,.1f} MB  {each.path}  ({each.what})")
-    last = "To remove the program itself: pip uninstall rubricem"
-    if not found:
-        click.echo(f"Nothing is kept here. {last}")
-        return
-    if not confirm("Remove all of this for good?", yes):
-        click.echo("nothing was removed")
-        return
-    with lock_data(settings.data_dir):
-        for each in found:
-            with writable(each.path):
-                shutil.rmtree(each.path) if each.path.is_dir() else each.path.unlink()
-        (settings.data_dir / LOCK).unlink(missing_ok=True)
-    with suppress(OSError):  # somebody keeps other files in it
-        settings.data_dir.rmdir()
-    click.echo(f"removed. {last}")
 
 
 def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":

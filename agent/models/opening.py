@@ -279,6 +279,12 @@ class ServerChoice:
 
 PolicyChoice = EmbeddedChoice | ServerChoice
 
+
+def in_tokens(choice: PolicyChoice) -> PolicyChoice:
+    """The same, but a server is asked in token ids, which whoever forms ratios needs."""
+    return replace(choice, dialect="auto") if isinstance(choice, ServerChoice) else choice
+
+
 BLOCK = 256
 """tokens by which what a server has read is remembered"""
 MOST_BLOCKS = 50_000

@@ -55,7 +55,7 @@ from rubricem.agent.serve import (
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.operating import LogForm, LogLevel, Observed, ServerCounts, log_to
+from rubricem.agent.serve.operating import LogLevel, Observed, ServerCounts, log_to
 from rubricem.agent.serve.requests import OPENAI, RequestBody, RequestRefused, reply_of, unfit
 from rubricem.agent.serve.routes_ended import secrets_in
 from rubricem.agent.serve.security import (
@@ -407,8 +407,6 @@ class Operation:
     """How a server is operated, the same for all its users."""
 
     log_level: LogLevel = "warning"
-    log_form: LogForm = "text"
-    access_log: bool = False
     certificate: Path | None = None
     """PEM, with the chain up to its issuer; None: no TLS"""
     key: Path | None = None
@@ -477,13 +475,7 @@ async def run_server(
         security, made = secure(settings.data_dir, wanted, with_token)
         desk = RunDesk(settings)
         hidden = secrets_in(settings) | ({security.token} if security.token else set())
-        log_to(
-            sys.stderr,
-            operation.log_level,
-            operation.log_form,
-            hidden,
-            access=operation.access_log,
-        )
+        log_to(sys.stderr, operation.log_level, hidden)
         app = create_app(desk, security, results)
         config = security.config(app, lifespan="on", **encryption)
         throttle_accepts(asyncio.get_running_loop())

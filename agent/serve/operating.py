@@ -14,24 +14,29 @@ import asyncio
 import html
 import json
 import logging
-import os
 import re
-import resource
 import shutil
 import tempfile
 import time
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.metadata import version
-from pathlib import Path
 from typing import IO, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem.agent.serve.desk import RunDesk
@@ -40,7 +45,6 @@ from rubricem.memory.schema import Trajectory
 from rubricem.memory.text import printable
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-LogForm = Literal["text", "json"]
 OURS = ("rubricem", "uvicorn")
 """loggers that the level applies to: at `debug` other libraries would log whole requests"""
 ACCESS = logging.getLogger("rubricem.access")
@@ -48,11 +52,10 @@ RUNS = logging.getLogger("rubricem.runs")
 
 
 class LogFormatter(logging.Formatter):
-    """A record as one line of text, or as one JSON object, with the given keys removed."""
+    """A record as text, with the given keys removed."""
 
-    def __init__(self, form: LogForm, secrets: Iterable[str]) -> None:
+    def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self._json = form == "json"
         longest = sorted(secrets, key=len, reverse=True)
         self._secrets = re.compile("|".join(map(re.escape, longest))) if longest else None
 
@@ -60,135 +63,75 @@ class LogFormatter(logging.Formatter):
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
     def format(self, record: logging.LogRecord) -> str:
-        # Struck out before it becomes JSON, in which a key could be written in another way.
-        if not self._json:
-            first, *rest = self._struck(super().format(record)).split("\n")
-            return "\n".join([printable(first), *map(printable, rest)])
-        said: dict[str, Any] = {
-            "time": self.formatTime(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": self._struck(record.getMessage()),
-            **{name: self._struck(value) for name, value in getattr(record, "said", {}).items()},
-        }
-        if record.exc_info:
-            said["error"] = self._struck(self.formatException(record.exc_info))
-        return json.dumps(said, ensure_ascii=True)
-
-    def _struck(self, value: Any) -> Any:
-        if self._secrets is None or not isinstance(value, str):
-            return value
-        return self._secrets.sub("***", value)
+        text = super().format(record)
+        text = self._secrets.sub("***", text) if self._secrets else text
+        return "\n".join(map(printable, text.split("\n")))
 
 
-def log_to(
-    stream: IO[str], level: LogLevel, form: LogForm, secrets: Iterable[str], *, access: bool
-) -> None:
-    """Send this process's log to a stream; `access`: also a line for each request."""
+def log_to(stream: IO[str], level: LogLevel, secrets: Iterable[str]) -> None:
+    """Send this process's log to a stream; from `info` on with a line for each request."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LogFormatter(form, secrets))
+    handler.setFormatter(LogFormatter(secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for name in OURS:
         logging.getLogger(name).setLevel(level.upper())
-    ACCESS.setLevel(logging.INFO if access else logging.CRITICAL)
 
 
 SECONDS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """upper bounds of the buckets of runs' durations"""
 
 
-@dataclass
 class ServerCounts:
-    """Counts of this process; used on one event loop."""
+    """Counts of one server, in a registry of its own."""
 
-    began: float = field(default_factory=time.time)
-    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """by method and status"""
-    request_seconds: float = 0.0
-    runs: Counter[str] = field(default_factory=Counter)
-    """ended ones, by status"""
-    run_seconds: float = 0.0
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(SECONDS) + 1))
-    tokens: Counter[str] = field(default_factory=Counter)
-    cost: float = 0.0
-    tool_calls: int = 0
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.requests = Counter(
+            "rubricem_http_requests", "Requests.", ["method", "code"], registry=registry
+        )
+        self.request_seconds = Counter(
+            "rubricem_http_request_seconds", "Until replies began.", registry=registry
+        )
+        self._info = Info("rubricem", "Version and model.", registry=registry)
+        self._live = Gauge("rubricem_runs", "Runs at work.", ["state"], registry=registry)
+        self._ended = Counter(
+            "rubricem_runs_ended", "Runs that ended.", ["status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "rubricem_run_seconds", "What ended runs took.", registry=registry, buckets=SECONDS
+        )
+        self._tokens = Counter(
+            "rubricem_tokens", "Tokens of ended runs.", ["kind"], registry=registry
+        )
+        self._cost = Counter("rubricem_cost_dollars", "Of ended runs, if known.", registry=registry)
+        self._calls = Counter("rubricem_tool_calls", "Searches and other calls.", registry=registry)
+        ProcessCollector(registry=registry)
 
     def run_ended(self, run: str, status: str, ended: Trajectory | None) -> None:
         """Count an ended run; None: one without results."""
-        self.runs[status] += 1
+        self._ended.labels(status).inc()
         if ended is None:
-            RUNS.info("run %s ended: %s", run, status, extra={"said": {"run": run}})
+            RUNS.info("run %s ended: %s", run, status)
             return
         used = ended.usage
-        self.run_seconds += ended.seconds
-        self.buckets[bisect_left(SECONDS, ended.seconds)] += 1
-        self.tokens["prompt"] += used.prompt_tokens
-        self.tokens["completion"] += used.completion_tokens
-        self.cost += used.cost or 0.0
-        self.tool_calls += ended.tool_calls
-        told = {"run": run, "status": status, "seconds": round(ended.seconds, 3)}
-        RUNS.info("run %s ended: %s, %.1f s", run, status, ended.seconds, extra={"said": told})
+        self._seconds.observe(ended.seconds)
+        self._tokens.labels("prompt").inc(used.prompt_tokens)
+        self._tokens.labels("completion").inc(used.completion_tokens)
+        self._cost.inc(used.cost or 0.0)
+        self._calls.inc(ended.tool_calls)
+        RUNS.info("run %s ended: %s, %.1f s", run, status, ended.seconds)
 
-    def exposition(self, desks: Iterable[RunDesk]) -> str:
-        """All counts in Prometheus' text format, version 0.0.4."""
-        return "".join(f"{line}\n" for line in self._lines(list(desks)))
-
-    def _lines(self, desks: list[RunDesk]) -> Iterator[str]:
-        model = desks[0].researchers.policy
-        named = model.name if model else desks[0].setup.model.name
-        info = {(("model", str(named)), ("version", version("rubricem"))): 1.0}
-        live = Counter(work.state for desk in desks for work in desk.live.values())
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield from _family("rubricem_info", "gauge", "Version and model.", info)
-        now = {(("state", s),): float(live[s]) for s in ("waiting", "running", "asking")}
-        yield from _family("rubricem_runs", "gauge", "Runs at work.", now)
-        ended = {(("status", status),): float(n) for status, n in self.runs.items()}
-        yield from _family("rubricem_runs_ended_total", "counter", "Runs that ended.", ended)
-        yield from self._histogram()
-        tokens = {(("kind", kind),): float(n) for kind, n in self.tokens.items()}
-        yield from _family("rubricem_tokens_total", "counter", "Tokens of ended runs.", tokens)
-        for name, said, value in (
-            ("rubricem_cost_dollars_total", "Cost of ended runs, where known.", self.cost),
-            ("rubricem_tool_calls_total", "Searches and other calls.", float(self.tool_calls)),
-            ("rubricem_http_request_seconds_total", "Until replies began.", self.request_seconds),
-            ("process_cpu_seconds_total", "Of all threads.", usage.ru_utime + usage.ru_stime),
-        ):
-            yield from _family(name, "counter", said, {(): value})
-        asked = {(("code", str(c)), ("method", m)): float(n) for (m, c), n in self.requests.items()}
-        yield from _family("rubricem_http_requests_total", "counter", "Requests.", asked)
-        for name, said, value in (
-            ("process_start_time_seconds", "Since the epoch.", self.began),
-            ("process_resident_memory_bytes", "Now.", _resident()),
-        ):
-            yield from _family(name, "gauge", said, {(): value})
-
-    def _histogram(self) -> Iterator[str]:
-        name, total = "rubricem_run_seconds", 0
-        yield f"# HELP {name} What ended runs took."
-        yield f"# TYPE {name} histogram"
-        for bound, number in zip((*map(str, SECONDS), "+Inf"), self.buckets, strict=True):
-            total += number
-            yield f'{name}_bucket{{le="{bound}"}} {total}'
-        yield f"{name}_sum {self.run_seconds!r}"
-        yield f"{name}_count {total}"
-
-
-def _family(name: str, kind: str, said: str, samples: Mapping[Any, float]) -> Iterator[str]:
-    """`samples`: by pairs of a label and its value."""
-    yield f"# HELP {name} {said}"
-    yield f"# TYPE {name} {kind}"
-    for labels, value in samples.items():
-        # A model's name may hold anything.
-        shown = ",".join(f"{key}={json.dumps(printable(each))}" for key, each in labels)
-        yield f"{name}{{{shown}}} {value!r}" if shown else f"{name} {value!r}"
-
-
-def _resident() -> float:
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[1]
-    except OSError:  # another system than Linux: the most that it ever was
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-    return float(pages) * os.sysconf("SC_PAGE_SIZE")
+    def exposition(self, desks: Collection[RunDesk]) -> bytes:
+        """All counts in Prometheus' text format; `desks`: the server's own first."""
+        main = next(iter(desks))
+        model = main.researchers.policy
+        named = printable(str(model.name if model else main.setup.model.name))
+        self._info.info({"version": version("rubricem"), "model": named})
+        live = [work.state for desk in desks for work in desk.live.values()]
+        for state in ("waiting", "running", "asking"):
+            self._live.labels(state).set(live.count(state))
+        return generate_latest(self.registry)
 
 
 class Observed:
@@ -208,7 +151,7 @@ class Observed:
             nonlocal status, sent
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._tally.request_seconds += time.perf_counter() - began
+                self._tally.request_seconds.inc(time.perf_counter() - began)
             sent += len(message.get("body", b""))
             await send(message)
 
@@ -217,24 +160,15 @@ class Observed:
         finally:
             # A method that nobody knows would be a label of its own for each who makes one up.
             method = scope["method"] if scope["method"] in METHODS else "OTHER"
-            self._tally.requests[method, status] += 1
+            self._tally.requests.labels(method, str(status)).inc()
             if ACCESS.isEnabledFor(logging.INFO):
                 self._log(scope, status, sent, time.perf_counter() - began)
 
     def _log(self, scope: Scope, status: int, sent: int, seconds: float) -> None:
         path = scope.get("raw_path", b"").decode("latin-1").partition("?")[0]
-        said = {
-            "client": (scope.get("client") or ("",))[0],
-            "user": scope.get(USER, ""),
-            "method": scope["method"],
-            "path": path,
-            "status": status,
-            "bytes": sent,
-            "ms": round(seconds * 1000, 1),
-        }
-        ACCESS.info(
-            " ".join(["%s"] * len(said)), *(v or "-" for v in said.values()), extra={"said": said}
-        )
+        client, user = (scope.get("client") or ("",))[0], scope.get(USER, "")
+        said = client, user, scope["method"], path, status, sent, f"{seconds * 1000:.1f} ms"
+        ACCESS.info(" ".join(["%s"] * len(said)), *(each or "-" for each in said))
 
 
 METHODS = frozenset(("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"))
@@ -273,8 +207,7 @@ def router(app: FastAPI, desks: Mapping[str, RunDesk], tally: ServerCounts) -> A
         return JSONResponse({"ready": not found, "hindrances": found}, status)
 
     async def metrics() -> Response:
-        text = tally.exposition(desks.values())
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(tally.exposition(desks.values()), media_type=CONTENT_TYPE_LATEST)
 
     async def docs(request: Request) -> Response:
         return HTMLResponse(await asyncio.to_thread(docs_page, app.openapi()))

@@ -18,10 +18,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.settings import Settings, limits_of
-from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, models_on_offer, setup_of
+from rubricem.agent.settings import Settings
+from rubricem.agent.settings.door import models_on_offer, setup_of_run
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, WIKIPEDIA, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -249,46 +248,15 @@ def shown_name(name: str) -> str:
     return Path(os.path.abspath(os.path.expanduser(name))).name if is_folder(name) else name
 
 
-_OF_THE_MODEL = ("model", "base_url")
-
-
 def read_request(
     settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
 ) -> tuple[Setup, Ask]:
     """A run's question, and the setup with which it continues.
 
-    Raises StoreError for a request that is damaged, or written by a newer version.
+    Raises Refused (409) for what this server cannot continue, StoreError for a damaged request.
     """
-    try:
-        setup = setup_of(settings_of_run(settings, request, budgets))
-        return setup, replace(ask_of(request), budgets=setup.budgets)
-    except RubricemError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise StoreError(
-            "The request of the run cannot be read.", "Ask the question again."
-        ) from error
-
-
-def settings_of_run(
-    settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
-) -> Settings:
-    """The server's settings with those of the run; Refused (409) if they are incompatible.
-
-    The budgets are the run's, unless others are given.
-    """
-    choices = request["choices"]
-    named = {**UNNAMED, **choices}
-    kept = {name: named[name] for name in CHOICES if name in named and name not in _OF_THE_MODEL}
-    kept["source"] = tuple(kept.get("source", settings.source))
     given = budgets.model_dump(exclude_none=True) if budgets else {}
-    settings = settings.model_copy(update={**kept, **limits_of(request), **given})
-    for offered in models_on_offer(settings).values():
-        asked = settings.model_copy(update=offered)
-        now = choices_of(asked)
-        if all(now.get(name) == value for name, value in choices.items()):
-            return asked
-    raise conflict(
-        "The run was asked of another model, or with settings that this server does not have.",
-        "Resume it by rubricem ask --resume and its name.",
-    )
+    with refuse_as(HTTPStatus.CONFLICT):
+        models = models_on_offer(settings).values()
+        setup = setup_of_run(settings, request, models, given)
+    return setup, replace(setup.template, budgets=setup.budgets)

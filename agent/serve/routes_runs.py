@@ -8,6 +8,7 @@ Above 600 lines, since all of these routes represent a run in the same way.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -61,12 +62,10 @@ from rubricem.agent.settings import (
     DEFAULT_ORIGIN,
     PREFIX,
     Settings,
-    limits_of,
     meanings,
     settings_file,
 )
 from rubricem.agent.settings.door import models_on_offer
-from rubricem.agent.settings.trust import PASSWORD
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import LONGEST_TAG, labels_of, set_labels
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
@@ -398,7 +397,8 @@ def _read_run(
         head["question"] = request["ask"]["question"]
         head["format"] = request["ask"]["answer_format"]
         head["model"] = request["choices"]["model"]
-        head["budgets"] = limits_of(request)
+        kept = request.get("budgets", {})
+        head["budgets"] = {BUDGETS[name]: value or 0 for name, value in kept.items()}
         return head, desk.store.load(run) if desk.store.has_ended(run) else None
     except (RubricemError, KeyError, TypeError):
         return head, None
@@ -531,6 +531,8 @@ class _Conversations:
 
 VERIFY = ("off", "mark", "repair")
 SET = "set, and not shown"
+PASSWORD = re.compile(r"//[^/@\s]*@")
+"""of an address"""
 DEFAULTS = {"verify", "memory", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
 """settings that a question may change"""
 ASKED = DEFAULTS | {"answer_format", "model", "source"}

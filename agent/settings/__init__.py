@@ -1,9 +1,10 @@
 """The user's settings, and where each of them came from.
 
-Four layers, the first that sets a value wins: flags, the environment (`RUBRICEM_*`),
-`rubricem.toml` (in the working directory, else in the user's configuration directory), and the
-defaults below. `OPENAI_BASE_URL` and `OPENAI_API_KEY` come last: they provide a server and a key
-that nothing else names.
+Four layers, the first that sets a value wins: flags, the environment (`RUBRICEM_*`), one file, and
+the defaults below. The file is the one that `--config` or `RUBRICEM_CONFIG` names, else the user's
+own `rubricem.toml`; one in the working directory is read only if it is named, since a folder from
+elsewhere may bring it. `OPENAI_BASE_URL` and `OPENAI_API_KEY` come last: they provide a server and
+a key that nothing else names.
 
 An invalid setting is reported in a sentence that shows no key and no password.
 """
@@ -11,11 +12,13 @@ An invalid setting is reported in a sentence that shows no key and no password.
 import ast
 import inspect
 import json
+import logging
 import os
 import re
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path, PurePath
@@ -32,7 +35,6 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
-from rubricem.agent.settings.trust import Untrusted
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
@@ -40,9 +42,7 @@ from rubricem.memory.runs import plain_bytes, refuse_strangers
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
 
-SERVICE_KEYS = ("scholar_key", "tavily_key", "exa_key", "brave_key")
-_SECRETS = {"api_key", *SERVICE_KEYS, "checkpoints", "mcp_servers"}
-_NOT_SHOWN = _SECRETS | {"base_url", "more_servers", "source", "bank_server"}
+_NOT_SHOWN = {"api_key", "tavily_key", "mcp_servers", "base_url", "source", "bank_server"}
 """settings whose values may hold a key or a password"""
 
 
@@ -55,14 +55,34 @@ _AS_JSON = {
     "prices": 'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
     "mcp_servers": 'Write it as {"name": {"url": "http://...", "tools": ["..."]}}.',
 }
-_NOT_SETTINGS = {"debug"}
-"""`RUBRICEM_*` variables that the command line reads itself"""
+_NOT_SETTINGS = {"debug", "config"}
+"""`RUBRICEM_*` variables that are no settings"""
+NAMED_FILE: ContextVar[Path | None] = ContextVar("NAMED_FILE", default=None)
+"""the file of `--config`"""
+RETIRED = {
+    "attempts": "a turn that breaks the scaffold is tried three times",
+    "brave_key": "search with tavily, searxng or web",
+    "checkpoints": "a run continues from its journal: rubricem ask --resume",
+    "dialect": "how a server is asked follows from what it is asked for",
+    "exa_key": "search with tavily, searxng or web",
+    "least_reflection_score": "a reflection is kept from 0.5 on, or 0.4 of an embedded judge",
+    "memory_items": 'lessons are all that is recalled; memory = "off" recalls none',
+    "more_servers": "put a router before several servers, and name it as base_url",
+    "passage_words": "160 words of a passage are shown, 110 to an embedded model",
+    "passages": "five passages are shown for a search, three to an embedded model",
+    "reflect_model": "the model that answers reflects; for the embedded 0.5b the 1.5b does",
+    "reflection_tokens": "a reflection may take what its model needs",
+    "review_returns": "a review sends a run back once",
+    "scholar_key": "the source scholar needs no key",
+    "similarity_floor": "a lesson is recalled from a similarity of 0.4 on",
+    "system_prompt": "the whole prompt is given; a training says what its policy is given",
+    "timeout": "a server may stay silent for two minutes",
+    "tracing": "set OTEL_EXPORTER_OTLP_ENDPOINT, or another variable of OpenTelemetry's exporters",
+}
+"""settings of earlier versions, and what is so instead"""
+LOG = logging.getLogger(__name__)
+"""what a person has to know of their files and variables; the command line prints it"""
 
-LIMITS = (
-    "answer_format", "tool_calls", "review_returns", "max_tokens", "seed", "approve_plan",
-    "clarify", "passages", "passage_words",
-)  # fmt: skip
-"""the settings that are part of what is asked"""
 BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
 """budget of a run -> its setting, in which 0 is no limit"""
 Price = tuple[
@@ -89,32 +109,18 @@ class Settings(BaseSettings):
     same server; with an embedded model also those of the catalogue that were downloaded"""
     base_url: str | None = None
     """an OpenAI-compatible server, including `/v1`"""
-    more_servers: Annotated[tuple[str, ...], NoDecode] = ()
-    """other servers of the same model, which share the calls of `base_url` when it is asked in
-    token ids; separated by commas in the environment"""
     api_key: SecretStr | None = None
-    """for `base_url` and `more_servers`"""
-    dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None = None
-    """how a server's policy is asked: by messages (`openai`), in token ids as the server is
-    detected to take them (`auto`), or as named; None: by messages, except when collecting"""
+    """for `base_url`"""
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
-    """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`, `exa`,
-    `brave`, `searxng:URL`, `git:URL`, `auto`, a package's own, or folders; separated by commas in
+    """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`,
+    `searxng:URL`, `git:URL`, `auto`, a package's own, or folders; separated by commas in
     the environment. If you name a server but no source, it is `auto`."""
-    scholar_key: SecretStr | None = None
-    """a free key of Semantic Scholar; without one, all callers share one allowance"""
     tavily_key: SecretStr | None = None
     """a key of Tavily's search, for the source `tavily`"""
-    exa_key: SecretStr | None = None
-    """a key of Exa's search, for the source `exa`"""
-    brave_key: SecretStr | None = None
-    """a key of Brave's Web Search API, for the source `brave`"""
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """private hosts, or host:port, whose pages may be read"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
     """searches, opened pages and other tool calls per question"""
-    review_returns: int = Field(default=1, ge=0, le=10)
-    """how often a review that finds something missing may send a run back to research"""
     max_total_tokens: int = Field(default=200_000, ge=0)
     """tokens per question, read (unless from a cache) and written; 0: no limit"""
     max_seconds: float = Field(default=900, ge=0)
@@ -143,8 +149,6 @@ class Settings(BaseSettings):
     """a person decides on the plan before it is followed; without a terminal it is approved"""
     clarify: bool = False
     """the model may ask one question before it plans"""
-    checkpoints: SecretStr | None = None
-    """a PostgreSQL address that stores the graph's positions; None: only the journal"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """`read-only`: use what earlier runs taught; `on`: also learn from this run"""
     data_dir: Path = Field(
@@ -165,36 +169,12 @@ class Settings(BaseSettings):
     """sampling temperature; None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16, le=10_000_000)
     """tokens the policy may write in one turn"""
-    least_reflection_score: float | None = Field(default=None, ge=0, le=1)
-    """least score at which the best reflection is kept; None: what suits the judge, 0.4 or 0.5"""
-    reflect_model: str | None = None
-    """judges single runs and reflects on them in place of the policy: an embedded model, or one of
-    the same server; None: the policy's own, and for the embedded 0.5b the 1.5b"""
-    reflection_tokens: int = Field(default=700, ge=16, le=65536)
-    """tokens of a reflection, thinking included: a model that thinks first needs more"""
-    similarity_floor: float | None = Field(default=None, ge=-1, le=1)
-    """least similarity (cosine) of two questions at which one's lesson is recalled for the other;
-    None: 0.4"""
-    attempts: int = Field(default=3, ge=1, le=10)
-    """tries of a turn that breaks the scaffold, in free mode"""
-    system_prompt: Literal["full", "short"] = "full"
-    """how much the model is told about the scaffold in free mode; `short`: for a model that was
-    trained on it"""
-    passages: int | None = Field(default=None, ge=1, le=50)
-    """passages shown per search; None: 5, or 3 for an embedded model"""
-    passage_words: int | None = Field(default=None, ge=10)
-    """words shown per passage; None: 160, or 110 for an embedded model"""
-    timeout: float = Field(default=120.0, gt=0)
-    """seconds a server may stay silent"""
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
     """by a server's model: prompt, cached prompt, completion; US dollars per million tokens"""
     mcp_servers: dict[ServerName, ToolServer] = {}
     """servers whose tools the policy may call besides the search, by the names it sees"""
-    tracing: bool = False
-    """OpenTelemetry spans of every run; the OTEL_* variables that name an exporter turn it on
-    too"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """seed of the sampling"""
 
@@ -227,22 +207,13 @@ class Settings(BaseSettings):
                 raise ValueError("it begins with the home directory of nobody known here")
         return value
 
-    @field_validator(
-        "model",
-        "reflect_model",
-        "base_url",
-        "api_key",
-        *SERVICE_KEYS,
-        "checkpoints",
-        "bank_server",
-        mode="before",
-    )
+    @field_validator("model", "base_url", "api_key", "tavily_key", "bank_server", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         # A key from a file may end in a line end, which no header can carry.
         return (value.strip() or None) if isinstance(value, str) else value
 
-    @field_validator("api_key", *SERVICE_KEYS)
+    @field_validator("api_key", "tavily_key")
     @classmethod
     def _fits_a_header(cls, value: SecretStr | None) -> SecretStr | None:
         key = value.get_secret_value() if value else ""
@@ -255,12 +226,7 @@ class Settings(BaseSettings):
     def _is_address(cls, value: str | None) -> str | None:
         return None if value is None else _address(value)
 
-    @field_validator("more_servers")
-    @classmethod
-    def _are_addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(map(_address, value))
-
-    @field_validator("source", "models", "allow_hosts", "more_servers", mode="before")
+    @field_validator("source", "models", "allow_hosts", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
         if isinstance(value, PurePath):  # whose name may hold a comma
@@ -320,28 +286,17 @@ def _load(flags: Mapping[str, Any] | None) -> Settings:
     for name, value, origin in _layers(flags or {}):
         if name not in values:
             values[name], origins[name] = value, origin
-    # A server named by a file of the working directory gets no key but that file's: a folder from
-    # elsewhere could otherwise collect it.
-    local = local_file()
-    foreign = str(local) in (origins.get("base_url"), origins.get("more_servers"))
-    if foreign and origins.get("api_key", str(local)) != str(local):
-        del values["api_key"]
-        origins["api_key"] = f"{origins['api_key']}, withheld from the server of {local}"
     for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
-        unwanted = name == "api_key" and foreign
-        if name not in values and not unwanted and os.environ.get(variable, "").strip():
+        if name not in values and os.environ.get(variable, "").strip():
             values[name], origins[name] = os.environ[variable], variable
     try:
         settings = Settings(**values)
     except ValidationError as cause:
         raise _explain(cause, values, origins) from cause
-    if local is not None:
-        said = {name: v for name, v in values.items() if origins[name] == str(local)}
-        if not foreign and settings.base_url is not None:
-            said.pop("model", None)  # a word to the user's own server
-        _find_untrusted(said, settings, local).require()
     refuse_strangers(settings.data_dir)
     settings._origins.update(origins)
+    for line in notices():
+        LOG.warning("%s", line)
     return settings
 
 
@@ -363,12 +318,6 @@ def field_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
             yield field.target.id, " ".join(str(text).split()).replace("None:", "not set:")
 
 
-def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
-    """What a stored run may spend, by the setting of each budget; 0: no limit."""
-    kept = request.get("budgets", {})
-    return {BUDGETS[name]: value or 0 for name, value in kept.items() if name in BUDGETS}
-
-
 def _explain(
     error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
 ) -> SettingsError:
@@ -377,6 +326,9 @@ def _explain(
     name, *inside = (str(part) for part in first["loc"])
     origin = origins[name]
     if first["type"] == "extra_forbidden":
+        if name in RETIRED:
+            said = f"{origin}: {name} is no longer a setting."
+            return SettingsError(said, f"Leave it out: {RETIRED[name]}.")
         allowed = ", ".join(Settings.model_fields)
         near = get_close_matches(name.lower(), Settings.model_fields, n=1)
         meant = f" (did you mean {near[0]}?)" if near else ""
@@ -390,54 +342,32 @@ def _explain(
 
 
 def settings_file() -> Path | None:
-    """The `rubricem.toml` that applies, or None; SettingsError if the working directory is gone."""
+    """The file that is read, or None. Raises SettingsError if it was named and is not there."""
+    named = NAMED_FILE.get() or os.environ.get(PREFIX + "CONFIG", "").strip()
+    if named:
+        path = Path(named).expanduser().absolute()
+        if not path.is_file():
+            raise SettingsError(f"There is no settings file {path}.", "Name one that exists.")
+        return path
     try:
-        here = Path.cwd()
-    except FileNotFoundError as cause:
-        raise SettingsError(
-            "The working directory was deleted.", "Change to one that exists."
-        ) from cause
-    folders = filter(None, (here, _own_folder()))
-    return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
-
-
-def local_file() -> Path | None:
-    """That file, if it is the working directory's and not the user's own."""
-    path = settings_file()
-    return None if path is None or path.parent == _own_folder() else path
-
-
-def local_wishes() -> Untrusted | None:
-    """The settings of that file that act outside of its folder without consent; None: no file.
-
-    Raises SettingsError if the file is invalid.
-    """
-    if (path := local_file()) is None:
-        return None
-    said = _read(path)
-    try:
-        settings = Settings(**said)
-    except ValidationError as cause:
-        raise _explain(cause, said, dict.fromkeys(said, str(path))) from cause
-    return _find_untrusted(said, settings, path)
-
-
-def _find_untrusted(said: Mapping[str, Any], settings: Settings, path: Path) -> Untrusted:
-    return Untrusted.of(said, {name: getattr(settings, name) for name in said}, path)
-
-
-def _own_folder() -> Path | None:
-    try:
-        return platformdirs.user_config_path("rubricem", appauthor=False)
+        path = platformdirs.user_config_path("rubricem", appauthor=False) / FILE_NAME
     except RuntimeError:  # a user without a home
         return None
+    return path if path.exists() else None
 
 
-def unknown_variables() -> list[str]:
-    """`RUBRICEM_*` variables of the environment that name no setting: most likely misspelt."""
-    known = {*Settings.model_fields, *_NOT_SETTINGS}
-    names = filter(_ours, os.environ)
-    return sorted(name for name in names if name[len(PREFIX) :].lower() not in known)
+def notices() -> Iterator[str]:
+    """What is there and not read: a file of the working directory, and unknown variables."""
+    if os.path.exists(FILE_NAME) and (here := Path(FILE_NAME).absolute()) != settings_file():
+        yield f"{here} is not read: name it by --config {FILE_NAME}, or in {PREFIX}CONFIG"
+    for variable in sorted(filter(_ours, os.environ)):
+        name = variable[len(PREFIX) :].lower()
+        if name in RETIRED:
+            yield f"{variable} is no longer a setting: {RETIRED[name]}"
+        elif name not in Settings.model_fields and name not in _NOT_SETTINGS:
+            near = get_close_matches(name, Settings.model_fields, n=1)
+            meant = f"; did you mean {PREFIX}{near[0].upper()}?" if near else ""
+            yield f"{variable} names no setting{meant}"
 
 
 def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:

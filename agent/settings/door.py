@@ -10,37 +10,30 @@ and resolves them here again.
 """
 
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
+from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
-from rubricem.agent.settings import BUDGETS, LIMITS, SERVICE_KEYS, Settings
+from rubricem.agent.settings import BUDGETS, Settings
 from rubricem.agent.sources.choice import AUTO, Sources, kept_name
 from rubricem.agent.transcript.question import Ask, Budgets
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, catalogue, lookup
 from rubricem.agent.weights.checkpoints import is_checkpoint
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Decoding
 
 CHOICES = (
-    "model",
-    "base_url",
-    "source",
-    "decoding",
-    "retrieval",
-    "temperature",
-    "attempts",
-    "memory",
-    "verify",
+    "model", "base_url", "source", "decoding", "retrieval", "temperature", "memory", "verify",
     "checker",
-    "system_prompt",
-    "passages",
-    "passage_words",
-)
+)  # fmt: skip
 """settings that shape an answer and are stored with a run, for its resume"""
-UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None}
-"""values of settings that older runs did not store; other values are stored"""
+ATTEMPTS = 3
+"""tries of a turn in free mode that breaks the scaffold"""
+REFLECTION_TOKENS = 700
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
@@ -57,35 +50,35 @@ def setup_of(settings: Settings) -> Setup:
         reflecting=reflecting_of(settings, model),
         decoding=decoding,
         temperature=1.0 if settings.temperature is None else settings.temperature,
-        attempts=settings.attempts,
-        short=settings.system_prompt == "short",
+        attempts=ATTEMPTS,
+        short=False,
         template=template_of(settings, model),
         budgets=budgets_of(settings),
         sources=Sources(
             names=settings.source,
             retrieval=retrieval_of(settings, model),
-            keys=service_keys(settings),
+            keys=keys_of(settings),
             tool_servers=settings.mcp_servers,
             private_hosts=settings.allow_hosts,
         ),
         stores=stores_of(settings),
         memory=settings.memory,
         recalls=not _is_small(model),
-        similarity_floor=settings.similarity_floor,
-        least_reflection_score=settings.least_reflection_score,
-        reflection_tokens=settings.reflection_tokens,
+        similarity_floor=None,
+        least_reflection_score=None,
+        reflection_tokens=REFLECTION_TOKENS,
         verify=settings.verify,
         checker=settings.checker,
-        checkpoints=_reveal(settings.checkpoints),
-        tracing=settings.tracing,
+        checkpoints=None,
+        tracing=False,
         choices=choices_of(settings),
     )
 
 
-def service_keys(settings: Settings) -> dict[str, str]:
+def keys_of(settings: Settings) -> dict[str, str]:
     """The keys of search services that are set, by the sources' names."""
-    found = {name: _reveal(getattr(settings, name)) for name in SERVICE_KEYS}
-    return {name.removesuffix("_key"): key for name, key in found.items() if key}
+    key = _reveal(settings.tavily_key)
+    return {"tavily": key} if key else {}
 
 
 def with_default_source(settings: Settings) -> Settings:
@@ -107,7 +100,6 @@ def model_of(settings: Settings) -> PolicyChoice:
             settings.context_tokens,
             settings.threads,
             settings.slots,
-            settings.tracing,
         )
     if key is None:
         raise SettingsError(
@@ -141,18 +133,13 @@ def models_on_offer(settings: Settings) -> dict[str, dict[str, str | None]]:
 
 
 def reflecting_of(settings: Settings, model: PolicyChoice) -> PolicyChoice:
-    """The model that judges the runs of a model and reflects on them.
+    """The model that judges the runs of a model and reflects on them: the same.
 
-    For the smaller embedded model it is the larger one, unless another is named: of twelve of its
-    own reflections three reached the floor.
+    For the smaller embedded one it is the larger: of twelve of its own reflections three were kept.
     """
-    name = settings.reflect_model
-    if name is None:
-        name = DEFAULT_MODEL if _is_small(model) else None
-    if name is None or name == model.name:
+    if not _is_small(model):
         return model
-    server = None if lookup(name) else settings.base_url
-    return model_of(settings.model_copy(update={"model": name, "base_url": server}))
+    return model_of(settings.model_copy(update={"model": DEFAULT_MODEL, "base_url": None}))
 
 
 def _is_small(model: PolicyChoice) -> bool:
@@ -160,10 +147,7 @@ def _is_small(model: PolicyChoice) -> bool:
 
     Lessons slow it down and answer nothing (`benchmarks.bank_effect`).
     """
-    return model.embedded and lookup(model.name) not in (
-        None,
-        lookup(DEFAULT_MODEL),
-    )
+    return model.embedded and lookup(model.name) not in (None, lookup(DEFAULT_MODEL))
 
 
 def is_embedded(model: str) -> bool:
@@ -182,13 +166,9 @@ def _server_choice(settings: Settings, base_url: str, key: str | None) -> Server
         settings.model,
         base_url,
         key,
-        settings.dialect,
-        settings.context_tokens,
-        settings.concurrency,
-        settings.timeout,
-        settings.prices,
-        settings.tracing,
-        settings.more_servers if settings.base_url == base_url else (),
+        context_tokens=settings.context_tokens,
+        concurrency=settings.concurrency,
+        prices=settings.prices,
     )
 
 
@@ -206,9 +186,16 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
 
 def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     """The limits of a question; a small model reads less of each passage."""
-    small = {"passages": 3, "passage_words": 110} if model.embedded else {}
-    limits = {name: getattr(settings, name) for name in LIMITS}
-    return Ask(question="", **{**small, **{k: v for k, v in limits.items() if v is not None}})
+    ask = Ask(
+        question="",
+        answer_format=settings.answer_format,
+        tool_calls=settings.tool_calls,
+        max_tokens=settings.max_tokens,
+        seed=settings.seed,
+        approve_plan=settings.approve_plan,
+        clarify=settings.clarify,
+    )
+    return replace(ask, passages=3, passage_words=110) if model.embedded else ask
 
 
 def budgets_of(settings: Settings) -> Budgets:
@@ -238,7 +225,39 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices["source"] = [kept_name(name) for name in settings.source]
     choices["model"] = settings.model and whole_name(settings.model)
     choices["retrieval"] = retrieval_of(settings, model_of(settings))
-    return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}
+    return choices
+
+
+def setup_of_run(
+    settings: Settings,
+    request: Mapping[str, Any],
+    models: Iterable[Mapping[str, str | None]],
+    budgets: Mapping[str, Any],
+) -> Setup:
+    """The setup in which a stored run goes on, its template the question as it was asked.
+
+    `models`: which model and server may answer. What shaped the answer is the run's; so are its
+    budgets, unless others are given. Raises SettingsError if these settings cannot give that,
+    StoreError for a request that is damaged or of a newer version.
+    """
+    try:
+        stored, asked = request["choices"], ask_of(request)
+        kept = {name: stored[name] for name in CHOICES if name in stored}
+        spent = {each: getattr(asked.budgets, name) or 0 for name, each in BUDGETS.items()}
+        here = {name: getattr(settings, name) for name in Settings.model_fields}
+        for named in models:
+            setup = setup_of(Settings(**{**here, **kept, **spent, **budgets, **named}))
+            short = stored.get("system_prompt") == "short"  # chosen in versions up to 0.1.0
+            if not short and all(setup.choices[name] == value for name, value in kept.items()):
+                return replace(setup, template=asked)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            "The request of the run cannot be read.", "Ask the question again."
+        ) from error
+    raise SettingsError(
+        "The run was asked of another model, or with settings that are not to be had here.",
+        "Resume it where it was asked, or ask the question again.",
+    )
 
 
 def _reveal(secret: Any) -> str | None:

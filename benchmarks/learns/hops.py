@@ -120,10 +120,13 @@ class HopsPlan(Plan):
 
     def tracing(self) -> dict[str, Any]:
         shown = read_toml(self.recipe / "rounds.toml")["rounds"]
-        names = ("system_prompt", "passages", "passage_words", "tool_calls")
-        told = {name: shown[name] for name in names}
+        told = {"tool_calls": shown["tool_calls"]}
         told |= {"model": MODEL, "decoding": "free", "source": [str(self.documents)]}
         return Plan.tracing(self) | told
+
+    def shape(self) -> dict[str, Any]:
+        shown = read_toml(self.recipe / "rounds.toml")["rounds"]
+        return {"short": True, **{name: shown[name] for name in ("passages", "passage_words")}}
 
     def sft(self) -> dict[str, Any]:
         folders = {"out": str(self.keep / "sft"), "rows": [str(self.keep / "traces")]}

@@ -49,7 +49,7 @@ class Phases:
         settings = load_settings({**plan.tracing(), "base_url": teacher})
         taught = teacher is not None
         options = CollectOptions(
-            group_size=1, step_size=1, judge="none", reflections=0, taught=taught
+            group_size=1, step_size=1, judge="none", reflections=0, taught=taught, **plan.shape()
         )
         # Of this phase alone: those after it go on where enough are accepted.
         end = asyncio.Event()

@@ -59,6 +59,10 @@ class Plan:
             "data_dir": self.keep / "data",
         }  # fmt: skip
 
+    def shape(self) -> dict[str, Any]:
+        """How the traces differ in what the policy is shown."""
+        return {}
+
     def sft(self) -> dict[str, Any]:
         """The configuration of `rubricem train sft`."""
         return {

@@ -3,10 +3,8 @@
 The door: which model answers, that no call is paid for by accident, what else settings come to.
 """
 
-import io
 import json
 import os
-import select
 import subprocess
 import time
 from pathlib import Path
@@ -16,13 +14,11 @@ import pytest
 from pydantic import SecretStr
 
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.settings import Settings, load_settings, settings_file, unknown_variables
+from rubricem.agent.settings import RETIRED, Settings, load_settings
 from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
-from rubricem.agent.settings.trust import WITHIN, acting
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
 from tests.conftest import COMMAND, ROOT, rubricem
-from tests.conftest import refusal as refused
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +28,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def own(home: Path) -> Path:
+    """The user's folder of settings."""
+    path = home / "config" / "rubricem"
+    path.mkdir(parents=True)
+    return path
+
+
 def write(folder: Path, text: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rubricem.toml"
     path.write_text(text, encoding="utf-8")
     return path
@@ -57,9 +60,9 @@ def test_nothing_set_gives_the_defaults(home: Path):
 
 
 def test_flag_beats_environment_beats_file_beats_default(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path = write(folder, "tool_calls = 2\nseed = 2\nthreads = 2\n")
+    path = write(own, "tool_calls = 2\nseed = 2\nthreads = 2\n")
     monkeypatch.setenv("RUBRICEM_TOOL_CALLS", "3")
     monkeypatch.setenv("RUBRICEM_SEED", "3")
     settings = load_settings({"tool_calls": 4})
@@ -67,7 +70,7 @@ def test_flag_beats_environment_beats_file_beats_default(
     assert settings.origin("tool_calls") == "--tool-calls"
     assert settings.origin("seed") == "RUBRICEM_SEED"
     assert settings.origin("threads") == str(path)
-    assert settings.origin("timeout") == "default"
+    assert settings.origin("slots") == "default"
 
 
 def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
@@ -84,17 +87,10 @@ def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
     assert load_settings({"base_url": ""}).base_url is None
 
 
-def test_the_file_of_the_working_directory_hides_the_users_own(folder: Path, home: Path):
-    users = write(home / "config" / "rubricem", "seed = 1\nthreads = 1\n")
-    assert (settings_file(), load_settings().seed) == (users, 1)
-    here = write(folder, "seed = 2\n")
-    assert (settings_file(), load_settings().seed, load_settings().threads) == (here, 2, None)
-
-
 def test_building_settings_reads_neither_environment_nor_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    write(folder, "seed = 7\n")
+    write(own, "seed = 7\n")
     monkeypatch.setenv("RUBRICEM_SEED", "8")
     assert Settings().seed == 0
 
@@ -111,143 +107,51 @@ def test_openai_variables_lie_under_every_other_layer(
     assert settings.api_key.get_secret_value() == "sk-ambient"
 
 
-@pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "RUBRICEM_API_KEY"])
-def test_a_server_of_a_folders_file_gets_that_files_key_alone(
-    folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+def test_a_file_of_the_working_directory_is_read_only_if_it_is_named(
+    folder: Path, own: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setenv(variable, "sk-users")
-    path = write(folder, 'base_url = "http://localhost:1/v1"\n')
-    assert load_settings().api_key is None
-    assert load_settings({"base_url": "http://mine.test/v1"}).api_key is not None
-    if variable.startswith("RUBRICEM"):
-        assert "withheld from the server of" in load_settings().origin("api_key")
-        assert load_settings({"api_key": "sk-flag"}).api_key is None
-    else:
-        write(folder, 'base_url = "http://localhost:1/v1"\napi_key = "sk-file"\n')
-        key = load_settings().api_key
-        assert key is not None and key.get_secret_value() == "sk-file"
-    path.unlink()
-    write(home / "config" / "rubricem", 'base_url = "http://mine.test/v1"\n')
-    assert load_settings().api_key is not None
+    write(own, "seed = 1\nthreads = 1\n")
+    here = write(folder, 'seed = 2\nbase_url = "http://collector.test/v1"\n')
+    settings = load_settings()
+    assert (settings.seed, settings.base_url) == (1, None)
+    assert f"{here} is not read: name it by --config rubricem.toml" in caplog.text
+    caplog.clear()
+    monkeypatch.setenv("RUBRICEM_CONFIG", str(here))
+    settings = load_settings()
+    assert (settings.seed, settings.threads, settings.origin("seed")) == (2, None, str(here))
+    assert not caplog.text
+    monkeypatch.setenv("RUBRICEM_CONFIG", "missing.toml")
+    assert str(refusal()) == f"There is no settings file {folder / 'missing.toml'}."
 
 
-ACTS = [
-    'base_url = "http://collector.test/v1"',
-    'base_url = "http://localhost.test/v1"',
-    'source = ["docs", "../private"]',
-    'source = "~/private"',
-    'source = "inside"',
-    'source = ["searxng:http://collector.test"]',
-    'allow_hosts = ["10.0.0.7"]',
-    'data_dir = "runs"',
-    'weights_dir = "weights"',
-    'bank_server = "http://localhost:8000"',
-    'embedder = "./embedder"',
-    'checkpoints = "postgresql://u:p4ss@collector.test/db"',
-    'model = "org/repo"',
-    'model = "weights.gguf"',
-    'reflect_model = "org/repo"\nbase_url = "http://localhost:1/v1"',
-    'model = "dear-1"\napi_key = "sk-theirs"',
-    'api_key = "sk-theirs"',
-    'scholar_key = "sk-theirs"',
-    "max_cost = 0",
-    'max_cost = "0"',
-    'max_cost = "5"',
-    "prices = {dear = [0, 0, 0]}",
-    'prices = {dear = [0, 0, 0]}\nbase_url = ""',
-    'model = "org/repo"\nbase_url = ""',
-    'models = ["0.5b", "org/repo"]',
-    'more_servers = ["http://localhost:1/v1", "http://collector.test/v1"]',
-    'data_dir = ""',
-    'weights_dir = ""',
-    'memory = "on"',
-    "tracing = true",
-    "max_total_tokens = 900000",
-    "context_tokens = 10000000",
-    "slots = 64",
-    r'source = "\u0000"',
-    '[mcp_servers.evil]\ncommand = "rm"\ntools = ["page"]',
-    '[mcp_servers.evil]\nurl = "http://collector.test/mcp"\ntools = ["page"]',
-]
+def test_the_command_line_names_a_file_and_says_once_which_is_not_read(folder: Path, own: Path):
+    write(folder, "data_dir = 'here'\n")
+    left = rubricem("runs")
+    assert left.stderr.count("rubricem.toml is not read") == 1 and left.stdout == "0 runs\n"
+    assert not rubricem("--help").stderr, "a command without settings has nothing to say"
+    (folder / "mine.toml").write_text("modle = 1\n")
+    for args in (("--config", "mine.toml", "runs"), ("runs", "--config=mine.toml")):
+        assert "mine.toml: there is no setting 'modle'" in rubricem(*args, code=2).stderr
+    assert rubricem("runs").stderr == left.stderr
 
 
-@pytest.mark.parametrize("text", ACTS)
-def test_what_a_folders_file_does_outside_of_it_waits_for_a_persons_word(
-    folder: Path, home: Path, text: str
+@pytest.mark.parametrize("name", RETIRED)
+def test_a_setting_that_is_gone_says_what_is_so_instead(
+    own: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    (folder / "inside").symlink_to(folder.parent)
-    path = write(folder, text)
-    name = text.strip("[").partition(" ")[0].partition(".")[0]
-    said = refusal()
-    assert f"may not set {name}" in str(said) and "`rubricem trust`" in said.remedy
-    shown = rubricem("trust").stdout
-    assert f"  {name} = " in shown and "theirs" not in shown and "p4ss" not in shown
-    assert load_settings().origin(name) == str(path)
-    assert "does nothing" in rubricem("trust").stdout
-    assert (home / "data" / "rubricem" / "trusted").stat().st_mode & 0o777 == 0o600
-    write(folder, f"seed = 3\n{text}")
-    assert load_settings().seed == 3, "what is harmless can be changed"
-    write(folder, 'base_url = "http://collector.test/v2"')
-    assert "base_url" in str(refusal()), "another value is not what was allowed"
+    assert name not in Settings.model_fields
+    write(own, f"{name} = 3\n")
+    error = refusal()
+    assert f"{name} is no longer a setting" in str(error) and RETIRED[name] in error.remedy
+    write(own, "")
+    monkeypatch.setenv(f"RUBRICEM_{name.upper()}", "3")
+    load_settings()
+    assert RETIRED[name] in caplog.text
 
 
-def test_a_setting_acts_outside_unless_it_is_known_not_to(folder: Path):
-    assert set(Settings.model_fields) > WITHIN
-    assert acting({"brand_new": "x"}, folder) == ["brand_new"]
-    write(folder, 'model = "org/repo"')
-    assert "may not set model" in str(refusal({"base_url": ""})), "no server takes it as a word"
-
-
-def test_what_a_program_would_be_told_is_shown_before_it_is_allowed(folder: Path):
-    write(folder, '[mcp_servers.evil]\ncommand = "sh"\nargs = ["-c", "rm x"]\ntools = ["page"]')
-    assert '{"evil": ["sh", "-c", "rm x"]}' in rubricem("trust").stdout
-
-
-def test_a_users_own_file_and_what_a_flag_overrides_need_no_word(folder: Path, home: Path):
-    write(
-        folder,
-        "\n".join(
-            [
-                "tool_calls = 3",
-                "context_tokens = 16384",
-                'model = "0.5b"',
-                'source = ["docs", "python"]',
-            ]
-        ),
-    )
-    assert load_settings().tool_calls == 3
-    path = write(folder, 'base_url = "http://collector.test/v1"\nmodel = "large"')
-    assert load_settings({"base_url": "http://mine.test/v1"}).model == "large"
-    path.unlink()
-    for text in ACTS:
-        write(home / "config" / "rubricem", text)
-        load_settings()
-
-
-@pytest.mark.parametrize(("typed", "allowed"), [(b"y\n", True), (b"n\n", False), (b"\x04", False)])
-def test_at_a_terminal_a_person_is_asked_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, typed: bytes, allowed: bool
-):
-    write(folder, 'source = ["/etc\\u001b[2J"]')
-    master, slave = os.openpty()
-    with open(slave, "r+b", 0) as raw, io.TextIOWrapper(raw, write_through=True) as terminal:
-        monkeypatch.setattr("sys.stdin", terminal)
-        monkeypatch.setattr("sys.stderr", terminal)
-        os.write(master, typed)
-        if allowed:
-            assert load_settings().source == load_settings().source == ("/etc\x1b[2J",)
-        else:
-            assert "may not set source" in str(refusal())
-        asked = b""
-        while b"May it?" not in asked or select.select([master], [], [], 0.2)[0]:
-            asked += os.read(master, 4096)
-    os.close(master)
-    assert asked.count(b"May it?") == 1 and b"/etc" in asked and b"\x1b" not in asked
-
-
-def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_prices_come_from_file_or_environment(own: Path, monkeypatch: pytest.MonkeyPatch):
     server = 'base_url = "http://localhost:1/v1"'
-    write(folder, f"{server}\n[prices]\nsmall = [0.1, 0.05, 0.4]\n")
+    write(own, f"{server}\n[prices]\nsmall = [0.1, 0.05, 0.4]\n")
     assert load_settings().prices == {"small": (0.1, 0.05, 0.4)}
     monkeypatch.setenv("RUBRICEM_PRICES", '{"big": [1, 2, 3]}')
     assert load_settings().prices == {"big": (1.0, 2.0, 3.0)}
@@ -255,21 +159,21 @@ def test_prices_come_from_file_or_environment(folder: Path, monkeypatch: pytest.
     assert str(refusal()) == "RUBRICEM_PRICES is not valid JSON."
 
 
-def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(folder: Path):
-    path = write(folder, 'modle = "1.5b"\n')
+def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(own: Path):
+    path = write(own, 'modle = "1.5b"\n')
     error = refusal()
     assert str(error) == f"{path}: there is no setting 'modle' (did you mean model?)."
     assert "model" in error.remedy and "tool_calls" in error.remedy
-    write(folder, 'SOURCE = ["/etc"]\n')
+    write(own, 'SOURCE = ["/etc"]\n')
     assert str(refusal()) == f"{path}: there is no setting 'SOURCE' (did you mean source?)."
-    write(folder, "[prices]\nsmall = [0.1, -1, 0.4]\n")
+    write(own, "[prices]\nsmall = [0.1, -1, 0.4]\n")
     assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())
 
 
 def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    own: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    path = write(folder, 'decoding = "fred"\n')
+    path = write(own, 'decoding = "fred"\n')
     assert str(refusal()) == (
         f"{path}: decoding cannot be 'fred': it should be 'auto', 'forced' or 'free'."
     )
@@ -304,15 +208,15 @@ def test_what_is_no_address_no_source_and_no_host_is_refused(flags: dict[str, ob
     assert said in error and error.startswith("--")
 
 
-def test_a_key_is_never_shown_by_an_error_or_a_repr(folder: Path):
-    write(folder, "api_key = 12345678\n")
+def test_a_key_is_never_shown_by_an_error_or_a_repr(own: Path):
+    write(own, "api_key = 12345678\n")
     error = refusal()
     assert "12345678" not in f"{error} {error.remedy} {error.__cause__}"
     assert "hidden" not in repr(Settings(api_key="hidden"))  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path):
-    path = write(folder, "model = \n")
+def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(own: Path):
+    path = write(own, "model = \n")
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
     path.write_bytes(b'model = "\xff"\n')
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
@@ -322,8 +226,8 @@ def test_a_file_that_is_no_toml_or_cannot_be_read_is_named(folder: Path):
 
 
 @pytest.mark.parametrize("target", [None, "/dev/zero"], ids=["a pipe", "a device"])
-def test_a_file_without_an_end_is_not_waited_for(folder: Path, target: str | None):
-    path = folder / "rubricem.toml"
+def test_a_file_without_an_end_is_not_waited_for(own: Path, target: str | None):
+    path = own / "rubricem.toml"
     path.symlink_to(target) if target else os.mkfifo(path)
     assert str(refusal()).startswith(f"{path} cannot be read: ")
 
@@ -333,8 +237,8 @@ def test_a_file_without_an_end_is_not_waited_for(folder: Path, target: str | Non
     ["a = " + 5000 * "[" + 5000 * "]", 100_000 * "a." + "b = 1", 300_000 * "#", "seed = 1_" * 3],
     ids=["nested", "dotted", "large", "wrong"],
 )
-def test_a_file_that_nobody_can_read_is_refused_soon(folder: Path, text: str):
-    path = write(folder, text)
+def test_a_file_that_nobody_can_read_is_refused_soon(own: Path, text: str):
+    path = write(own, text)
     begun = time.process_time()
     assert str(refusal()).startswith(f"{path} is not valid TOML: ")
     assert time.process_time() - begun < 2
@@ -348,7 +252,6 @@ def test_a_file_that_nobody_can_read_is_refused_soon(folder: Path, text: str):
         ("PRICES", 50_000 * "[" + 50_000 * "]", "RUBRICEM_PRICES is not valid JSON"),
         ("API_KEY", "one\ntwo", "one line of plain letters"),
         ("API_KEY", "k\xe9y", "one line of plain letters"),
-        ("SCHOLAR_KEY", "one\r\ntwo", "one line of plain letters"),
         ("MCP_SERVERS", json.dumps({"w": {"url": "http://a.test", "tools": ["b"],
           "headers": {"A": "one\ntwo"}}}), "one line of plain letters"),
         ("DATA_DIR", "~nobodyatall", "home directory of nobody"),
@@ -367,17 +270,6 @@ def test_what_nothing_could_be_done_with_is_refused(
     assert "two" not in error.told()
 
 
-def test_a_working_directory_that_was_deleted_is_said_to_be(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    (folder / "gone").mkdir()
-    monkeypatch.chdir(folder / "gone")
-    (folder / "gone").rmdir()
-    assert str(refusal()) == "The working directory was deleted."
-    assert "The working directory was deleted." in refused("trust")
-    monkeypatch.chdir(folder)
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody unknown")
 @pytest.mark.parametrize(("named", "status"), [({}, 2), ({"DATA": "/d", "WEIGHTS": "/w"}, 0)])
 def test_a_user_whom_nobody_knows_needs_a_home_or_names_its_folders(
@@ -394,10 +286,15 @@ def test_a_user_whom_nobody_knows_needs_a_home_or_names_its_folders(
     assert done.stderr.startswith("error: This user has no home directory." if status else "")
 
 
-def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch):
+def test_misspelt_variables_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     for name in ("RUBRICEM_MODLE", "RUBRICEM_DEBUG", "RUBRICEM_MODEL"):
         monkeypatch.setenv(name, "1")
-    assert unknown_variables() == ["RUBRICEM_MODLE"]
+    load_settings()
+    assert [record.getMessage() for record in caplog.records] == [
+        "RUBRICEM_MODLE names no setting; did you mean RUBRICEM_MODEL?"
+    ]
 
 
 def test_hosts_are_listed_like_sources_and_a_key_loses_its_line_end(
@@ -464,11 +361,8 @@ def test_the_smaller_embedded_model_is_given_no_lessons(settings: dict[str, Any]
     ("settings", "reflecting"),
     [
         ({"model": "0.5b"}, DEFAULT),
-        ({"model": "0.5b", "reflect_model": "0.5b"}, "0.5b"),
         ({"model": "1.5b"}, "1.5b"),
         ({"model": "small", "base_url": SERVER}, "small"),
-        ({"model": "small", "base_url": SERVER, "reflect_model": "large"}, "large"),
-        ({"model": "small", "base_url": SERVER, "reflect_model": "1.5b"}, "1.5b"),
     ],
 )
 def test_a_larger_model_than_the_one_that_answers_reflects(
@@ -518,16 +412,6 @@ def test_a_small_model_reads_less_of_what_was_found():
     large = setup_of(load_settings({**limits, "base_url": "http://localhost:9/v1"})).template
     assert small.passages < large.passages and small.passage_words < large.passage_words
     assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
-    named = setup_of(load_settings({"passages": 2, "passage_words": 60}))
-    assert (named.template.passages, named.template.passage_words) == (2, 60)
-
-
-def test_what_a_run_was_shown_is_kept_with_it_where_it_was_chosen():
-    names = {"system_prompt", "passages", "passage_words"}
-    assert not names & choices_of(load_settings({})).keys(), "earlier versions knew none of them"
-    told = {"system_prompt": "short", "passages": 2}
-    assert told.items() <= choices_of(load_settings(told)).items()
-    assert setup_of(load_settings(told)).short
 
 
 def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(folder: Path):

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 
 def _whole(
-    flag: str, metavar: str, least: int, most: int, default: int, said: str
+    flag: str, metavar: str, least: int, most: int, default: int | None, said: str
 ) -> Callable[[Command], Command]:
     """The flag of a whole number, whose default the help tells."""
-    kind, told = click.IntRange(least, most), f"{said} ({default})."
+    kind = click.IntRange(least, most)
+    told = f"{said}." if default is None else f"{said} ({default})."
     return click.option(flag, type=kind, default=default, metavar=metavar, help=told)
 
 
@@ -77,18 +78,18 @@ def _whole(
     help="Have this model write the rollouts, as traces for imitation, in place of --model.",
 )
 @click.option("--teacher-base-url", metavar="URL", help="The teacher is this server's model.")
-@setting_flags("dialect", "source", "format")
+@setting_flags("source", "format")
 @click.option(
     "--decoding",
     type=click.Choice(["free", "forced"]),
     default="free",
     help="free: what reinforcement learning needs. forced: traces for imitation.",
 )
-@setting_flags("retrieval", "tool_calls", "max_tokens", "system_prompt", "passages")
-@setting_flags("passage_words", "slots", "memory")
-@_whole(
-    "--attempts", "N", 1, 10, 1, "Tries of a broken turn; more than 1 selects what is learnt from"
-)
+@setting_flags("retrieval", "tool_calls", "max_tokens")
+@_whole("--passages", "N", 1, 50, None, "Passages shown per search (5; embedded 3)")
+@_whole("--passage-words", "N", 10, 10_000, None, "Words shown per passage (160; embedded 110)")
+@click.option("--short", is_flag=True, help="A short system prompt, for a model trained on it.")
+@setting_flags("slots", "memory")
 @click.option(
     "--judge",
     default="stage",
@@ -100,13 +101,6 @@ def _whole(
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
 @judge_flags
 @_whole("--reflections", "M", 0, 64, 8, "Reflections written for each judged group")
-@setting_flags("reflection_tokens")
-@click.option(
-    "--least-reflection-score",
-    type=click.FloatRange(0, 1),
-    metavar="X",
-    help="Keep the best reflection from this score on (0.5; 0.4 with an embedded judge).",
-)
 @click.option(
     "--scaffold",
     metavar="SHARE",
@@ -160,7 +154,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
-           "windows", "max_run_cost")  # fmt: skip
+           "windows", "max_run_cost", "short", "passages", "passage_words")  # fmt: skip
     judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     options = CollectOptions(
         scaffold=_scaffold(flags),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.models.opening import OpenPolicy, PolicyChoice
+from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, in_tokens
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
@@ -93,6 +93,11 @@ class CollectOptions:
     """US dollars that the whole run may cost"""
     taught: bool = False
     """the policy's model is a teacher, whose rollouts are imitated"""
+    short: bool = False
+    """the system prompt says little of the scaffold, for a policy that is trained to it"""
+    passages: int | None = None
+    """shown for each search; None: as a question of a person's"""
+    passage_words: int | None = None
     ray: RayOptions | None = None
     """where Ray runs rollouts; None: in this process"""
     buffers: Path | None = None
@@ -139,9 +144,7 @@ async def open_collector(
     StoreError if another process is collecting into it.
     """
     hear = preparing(tell)
-    if settings.dialect is None and settings.decoding == "free" and not options.taught:
-        settings = settings.model_copy(update={"dialect": "auto"})
-    setup = await asyncio.to_thread(setup_of, settings)
+    setup = shape(await asyncio.to_thread(setup_of, settings), options)
     check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     setup = await settle(setup.over_whole_sources(), tell=hear)
@@ -179,6 +182,20 @@ async def open_collector(
             judges = judging.over(model, opened.policy, gate.with_journal)
             collector.judge, collector.reflecting = judges
         yield collector
+
+
+def shape(setup: Setup, options: CollectOptions) -> Setup:
+    """The setup of rollouts: a turn is tried once, and free ones are sampled in token ids."""
+    model = setup.model
+    shown = {"passages": options.passages, "passage_words": options.passage_words}
+    given: dict[str, Any] = {name: value for name, value in shown.items() if value is not None}
+    if setup.decoding is Decoding.FREE and not options.taught:
+        model = in_tokens(model)
+    return replace(
+        setup, model=model, attempts=1, short=options.short,
+        template=replace(setup.template, **given),
+        choices={**setup.choices, **given, **({"system_prompt": "short"} if options.short else {})},
+    )  # fmt: skip
 
 
 def _journal(run: RunDirectory, meter: Meter) -> Journal:
@@ -254,22 +271,18 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     same = same and options.judge_base_url in (None, settings.base_url)
     if same or _all_code(options):
         return setup.model
-    named = {
-        "model": options.judge_model, "base_url": options.judge_base_url, "more_servers": (),
-    }  # fmt: skip
+    named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return model_of(settings.model_copy(update=named))
 
 
-def _judge_options(setup: Setup, options: CollectOptions) -> dict[str, Any]:
-    """The options for how the judge works, and for the length of reflections."""
+def _judge_options(options: CollectOptions) -> dict[str, Any]:
+    """The options for how the judge works."""
     judging = options.judging
     names = ("both_orders", "repeat", "persistent", "graded", "flip")
     chosen = {n: getattr(judging, n) for n in names if getattr(judging, n) != getattr(PLAIN, n)}
     chosen |= {"rubric": version_of(judging.rubric)} if judging.rubric else {}
     chosen |= {"gated": True} if options.gated else {}
-    tokens = setup.reflection_tokens
-    other = options.reflections and tokens != Settings.model_fields["reflection_tokens"].default
-    return chosen | ({"reflection_tokens": tokens} if other else {})
+    return chosen
 
 
 def _manifest(
@@ -292,7 +305,7 @@ def _manifest(
         teacher=researcher.policy.name if options.taught else "",
         judge=judge,
         judge_kind=identify_judge(options.judge),
-        judge_options=_judge_options(setup, options),
+        judge_options=_judge_options(options),
         group_size=options.group_size,
         step_size=options.step_size,
         windows=options.windows,

@@ -29,7 +29,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.opening import PolicyChoice, in_tokens
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import note_of
@@ -385,7 +385,7 @@ class JudgeRounds:
         name = grpo.model
         if checkpoint is not None:
             name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
-        return model_of(settings_of(name, grpo.base_url, dialect="auto"))
+        return in_tokens(model_of(settings_of(name, grpo.base_url)))
 
     async def _pair(
         self, gate: RunGate, model: TokenPolicy, pair: ShownPair, seed: int

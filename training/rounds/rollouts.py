@@ -35,7 +35,7 @@ from typing import Any
 import httpx
 
 from rubricem.agent.learning.scoring import resolve_judge
-from rubricem.agent.models.opening import OpenPolicy, embedder_in
+from rubricem.agent.models.opening import OpenPolicy, embedder_in, in_tokens
 from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
@@ -623,7 +623,9 @@ class Sampled:
         judging = resolve_judge("stage", config.judging, kept_in.data_dir, kept_in.seed)
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
-            judging=judging, gated=config.gated, ray=self._ray, **shape,
+            judging=judging, gated=config.gated, ray=self._ray,
+            short=config.system_prompt == "short", passages=config.passages,
+            passage_words=config.passage_words, **shape,
         )  # fmt: skip
 
     @asynccontextmanager
@@ -662,7 +664,7 @@ class Sampled:
                 serving = self._find_servers().serving(checkpoint)
                 name, addresses = await stack.enter_async_context(serving)
                 version = note_of(checkpoint).version
-            choice = model_of(self._settings(name, addresses, dialect="auto"))
+            choice = in_tokens(model_of(self._settings(name, addresses)))
             policy = await stack.enter_async_context(choice.open_policy(self.tell))
             # llama-server's is that of the base, whatever adapter it applies.
             told = version in policy.version
@@ -700,17 +702,13 @@ class Sampled:
     def _settings(self, model: str | None, addresses: Sequence[str], **chosen: Any) -> Settings:
         """The settings of a collecting run."""
         config = self.config
-        first, *others = addresses or (None,)
+        first = addresses[0] if addresses else None
         settings = load_settings(
             {
-                "model": model, "base_url": first, "more_servers": tuple(filter(None, others)),
+                "model": model, "base_url": first,
                 "source": config.source,
                 "tool_calls": config.tool_calls, "max_tokens": config.max_tokens,
-                "system_prompt": config.system_prompt, "passages": config.passages,
-                "passage_words": config.passage_words,
-                "least_reflection_score": config.least_reflection_score,
-                "reflection_tokens": config.reflection_tokens, "slots": config.slots,
-                "decoding": "free", "temperature": 1.0, "attempts": 1, **chosen,
+                "slots": config.slots, "decoding": "free", "temperature": 1.0, **chosen,
             }
         )  # fmt: skip
         # A server that the environment names for other commands samples from no checkpoint.

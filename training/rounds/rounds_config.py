@@ -43,7 +43,7 @@ CHANGEABLE = {
 
 
 ADDED = (
-    "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
+    "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated",
     "system_prompt", "passages", "passage_words", "in_flight", "sampler",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
@@ -100,10 +100,6 @@ class RoundsConfig(JudgeOptions):
     """as in the settings"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they become rows of their own one round later"""
-    reflection_tokens: int | None = Field(default=None, ge=16, le=65536)
-    """as in the settings"""
-    least_reflection_score: float | None = Field(default=None, ge=0, le=1)
-    """as in the settings"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
     (`training.collect.scaffolding`); None: nothing"""
@@ -147,9 +143,6 @@ class RoundsConfig(JudgeOptions):
             ),
             "scaffold_decay needs a scaffold": self.scaffold is None and "scaffold_decay" in given,
             "held_out_every needs held_out": self.held_out is None and "held_out_every" in given,
-            "least_reflection_score is about reflections, and there are none": (
-                self.least_reflection_score is not None and not self.reflections
-            ),
             "windows replay what reflections taught": self.windows and not self.reflections,
             "a server needs base_url, model and refresh: without the last it would go on sampling "
             "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,

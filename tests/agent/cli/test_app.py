@@ -21,10 +21,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from rubricem.agent.chat import chat
-from rubricem.agent.cli import COMMANDS, PARTS, Lazy, LazyGroup, main
-from rubricem.agent.cli.ask import ask
-from rubricem.agent.cli.serve import serve
+from rubricem.agent.cli import COMMANDS, PARTS, RETIRED, Lazy, LazyGroup, main
 from rubricem.memory.errors import PolicyError, SettingsError, install_of
 from tests.conftest import ROOT, refusal, rubricem
 from tests.support.pages import begun_server
@@ -112,9 +109,52 @@ def test_help_names_every_command_and_loads_none():
     assert not [name for name in loaded if name.startswith("rubricem.agent.commands")]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_loads_and_explains_itself(name: str):
-    assert "--debug" in rubricem(name, "--help").stdout
+def leaves(command: click.Command, *path: str) -> list[tuple[str, click.Command]]:
+    if not isinstance(command, click.Group):
+        return [(" ".join(path), command)]
+    context = click.Context(command)
+    own = [(" ".join(path), command)] if command.invoke_without_command else []
+    below = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+    return own + [leaf for name, each in below if each for leaf in leaves(each, *path, name)]
+
+
+def test_every_command_explains_itself_and_there_are_not_too_many():
+    found = leaves(main)
+    options = [
+        param for _, each in found for param in each.params if isinstance(param, click.Option)
+    ]
+    assert all(command.help for _, command in found)
+    print(len(found), len(options), [o.name for o in options if not o.help])
+    tops = {name for name in RETIRED if name[0] != "-" and " " not in name}
+    assert not tops & set(COMMANDS), "what is gone is not there"
+
+
+@pytest.mark.parametrize("name", ["trust", "uninstall"])
+def test_a_command_or_an_option_that_is_gone_says_what_to_do_instead(name: str):
+    assert f"{name} is gone: {RETIRED[name]}." in rubricem(name, code=2).stderr
+    told = rubricem("ask", "Why?", "--allow-host", "x", code=2).stderr
+    assert RETIRED["--allow-host"] in told
+
+
+@pytest.mark.parametrize("given", ["slots", "nothing=1", "prices={"])
+def test_a_setting_that_cannot_be_set_is_refused(given: str):
+    assert given.partition("=")[0] in refusal("ask", "-q", "Why?", "--set", given)
+
+
+def test_a_flag_wins_over_the_same_setting(tmp_path: Path):
+    given = (
+        "--set",
+        "model=a",
+        "--set",
+        "retrieval=lexical",
+        "--model",
+        "b",
+        *SERVER[:2],
+        "--set",
+        "source=python",
+    )
+    told = json.loads(rubricem("doctor", "--json", *given, code=1).stdout)["settings"]
+    assert told["model"]["value"] == "b" and told["retrieval"]["value"] == "lexical"
 
 
 @pytest.mark.parametrize(
@@ -262,32 +302,17 @@ def test_it_starts_at_once(most: float, program: tuple[str, ...]):
     assert 0 < min(after - before for before, after in pairwise(spent)) <= most
 
 
-BUDGETS = {
-    "tool_calls": ("--tool-calls", "3"),
-    "max_total_tokens": ("--max-total-tokens", "5000"),
-    "max_seconds": ("--max-seconds", "7.5"),
-    "max_cost": ("--max-cost", "0"),
-}
-
-
-def test_the_flags_are_the_same_wherever_questions_are_asked():
-    told = [
-        {p.name: p.to_info_dict() for p in command.params if p.name in BUDGETS}
-        for command in (ask, serve, chat)
-    ]
-    assert set(told[0]) == set(BUDGETS)
-    assert told[0] == told[1] == told[2]
+BUDGETS = {"tool_calls": 3, "max_total_tokens": 5000, "max_seconds": 7.5, "max_cost": 0}
 
 
 def test_the_budgets_of_the_server_are_those_of_its_questions(tmp_path: Path):
-    flags = [part for flag in BUDGETS.values() for part in flag]
+    flags = [part for name, value in BUDGETS.items() for part in ("--set", f"{name}={value}")]
     where = ("--base-url", "http://127.0.0.1:9/v1", "--source", "python")
     with begun_server(tmp_path, *where, *flags, "--no-token") as (told, _):
         found = re.search(r"http://\S+", told[0])
         assert found
         defaults = httpx.get(f"{found[0]}api/status", timeout=60).json()["defaults"]
-    wanted = {name: float(value) for name, (_, value) in BUDGETS.items()}
-    assert {name: defaults[name] for name in BUDGETS} == wanted
+    assert {name: defaults[name] for name in BUDGETS} == BUDGETS
 
 
 SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "python")
@@ -297,9 +322,8 @@ SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "py
     ("package", "extra", "command"),
     [
         ("xllamacpp", "local", ("ask", "--source", "python", "Why?")),
-        ("tokenizers", "memory", ("ask", *SERVER, "--retrieval", "hybrid", "Why?")),
+        ("tokenizers", "memory", ("ask", *SERVER, "--set", "retrieval=hybrid", "Why?")),
         ("torch", "train", ("train", "sft", "train.toml")),
-        ("gguf", "train", ("loop",)),
         ("mcp", "mcp", ("mcp", *SERVER)),
         ("weasyprint", "pdf", ("ask", *SERVER, "--out", "report.pdf", "Why?")),
     ],

@@ -66,7 +66,7 @@ def test_a_question_is_answered_from_a_folder_as_one_json_object(documents: Path
     # One good file is not hidden by another that cannot be read.
     (documents / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing of a PDF follows")
     with ScriptedServer(RUN) as server:
-        told = report(server, documents, "--thread", "mine")
+        told = report(server, documents, "--run", "mine")
     assert (told["status"], told["thread"]) == ("finished", "mine")
     stages = [stage["stage"] for stage in told["stages"]]
     assert stages == ["plan", "research", "review", "answer"]
@@ -112,6 +112,15 @@ def test_what_another_user_could_read_is_not_begun(data: Path, monkeypatch: pyte
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.parametrize("named", [("-",), ()])
+def test_a_question_is_read_from_standard_input(documents: Path, named: tuple[str, ...]):
+    with ScriptedServer(RUN) as server:
+        _, *there = where(server, documents, "--json")
+        done = rubricem("ask", *named, *there, typed=f"{QUESTION}\n")
+    told = json.loads(done.stdout)
+    assert (told["status"], told["question"]) == ("finished", QUESTION)
+
+
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
         shown = rubricem("ask", *where(server, documents, "--out", str(tmp_path / "report.md")))
@@ -132,9 +141,9 @@ def test_an_empty_folder_is_told_before_anything_is_asked_or_fetched(tmp_path: P
 
 def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
     with ScriptedServer(RUN) as server:
-        refusal("ask", *where(server, Path("nowhere"), "--thread", "mine", "--quiet"))
+        refusal("ask", *where(server, Path("nowhere"), "--run", "mine", "--quiet"))
         assert rubricem("runs").stdout == "0 runs\n", "what cannot be asked leaves no run behind"
-        rubricem("ask", *where(server, documents, "--thread", "mine", "--quiet"))
+        rubricem("ask", *where(server, documents, "--run", "mine", "--quiet"))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +153,9 @@ def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
         (["why " * 25_000], "The question has 100,000 characters"),
         (["What?", "--source", "nowhere"], "Unknown source 'nowhere'."),
         (["What?", "--source", "searxng:localhost"], "The address of the SearXNG instance is not"),
-        (["What?", "--thread", "a/b"], "'a/b' cannot name a thread"),
+        (["What?", "--run", "a/b"], "'a/b' cannot name a thread"),
         (["What?", "--resume", "unknown"], "no run is called 'unknown'"),
-        (["What?", "--decoding", "forced"], "A chat server cannot be led slot by slot"),
+        (["What?", "--set", "decoding=forced"], "A chat server cannot be led slot by slot"),
         (["What?", "--out", "report.doc"], "'report.doc' names no format"),
     ],
 )
@@ -157,7 +166,7 @@ def test_what_cannot_be_asked_is_one_sentence_and_a_remedy(arguments: list[str],
 
 def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
     with ScriptedServer([Fault(401), Fault(401)]) as server:
-        shown = where(server, documents, "--quiet", "--thread", "mine")
+        shown = where(server, documents, "--quiet", "--run", "mine")
         told = rubricem("ask", *shown, code=1).stderr
         failed = report(server, documents, code=1)
     assert "requires an API key and none is set (401)" in told.splitlines()[0]
@@ -178,8 +187,8 @@ def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothin
     documents: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        first, again = (report(server, documents, "--thread", "mine") for _ in range(2))
-        there = ("--base-url", server.base_url, "--thread", "mine", "--quiet")
+        first, again = (report(server, documents, "--run", "mine") for _ in range(2))
+        there = ("--base-url", server.base_url, "--run", "mine", "--quiet")
         for more in (there, ("--resume", "mine", "--quiet")):
             assert "holds another question" in refusal("ask", "Another?", *more)
         other = refusal("ask", "--resume", "mine", "--tool-calls", "3", "--quiet")
@@ -187,18 +196,18 @@ def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothin
         last = resumed("mine")
         assert len(server.requests) == 4
     assert first["answer"] == again["answer"] == last["answer"]
-    assert last["status"] == "finished" and "was asked with other settings" in other
+    assert last["status"] == "finished" and "tool_calls cannot be changed" in other
 
 
 UNSUPPORTED = SUPPORTED.replace('"supported"', '"unsupported"')
-REPAIR = ("--verify", "repair")
+REPAIR = ("--set", "verify=repair")
 
 
 @pytest.mark.parametrize(
     ("flags", "turns", "said", "checker"),
     [
         ((), [UNSUPPORTED], "an unbounded cache [1: not supported]", "scripted@127.0.0.1"),
-        (("--verify", "off"), [], "an unbounded cache [1]", None),
+        (("--set", "verify=off"), [], "an unbounded cache [1]", None),
         (REPAIR, [UNSUPPORTED, "an unbounded cache with None", SUPPORTED],
          "an unbounded cache with None [1]", "scripted@127.0.0.1"),
         ((), [Fault(401)] * 9, "an unbounded cache [1]", "scripted@127.0.0.1"),
@@ -299,7 +308,7 @@ def browsed(site: PageSite, *flags: str, last: str = "S2") -> dict[str, Any]:
     cited = answer(f'<cite id="{last}">{CLAIM}</cite>')
     with ScriptedServer([plan("Acme revenue 2023"), opening("S1"), cited]) as server:
         there = ("--base-url", server.base_url, "--source", f"searxng:{site.address('')}")
-        done = rubricem("ask", BROWSED, *there, "--verify", "off", "--json", *flags)
+        done = rubricem("ask", BROWSED, *there, "--set", "verify=off", "--json", *flags)
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
@@ -310,11 +319,11 @@ def paths(site: PageSite) -> list[str]:
 
 def test_a_private_search_engine_just_works_and_its_pages_are_read_where_allowed(data: Path):
     with PageSite({}) as site:
-        told = browsed(site, "--allow-host", "127.0.0.1")
+        told = browsed(site, "--set", "allow_hosts=127.0.0.1")
         assert paths(site) == ["/search", "/report"]
         assert told["citations"][0]["source"]["location"] == site.address("/report")
         assert told["answer"] == f"{CLAIM[:-1]} [1]."
-        browsed(site, "--allow-host", "127.0.0.1")
+        browsed(site, "--set", "allow_hosts=127.0.0.1")
         assert paths(site) == ["/search", "/report", "/search"], "the page was kept"
     assert list((data / "pages").glob("*.json"))
 
@@ -341,7 +350,7 @@ def unchecked(documents: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def begun(server: ScriptedServer, documents: Path, *more: str, **options: Any) -> Process:
     """The command for the thread t, in a process of its own."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    command = [*COMMAND, "ask", *where(server, documents, "--thread", "t", *more)]
+    command = [*COMMAND, "ask", *where(server, documents, "--run", "t", *more)]
     return Process(command, cwd=ROOT, text=True, **pipes)
 
 
@@ -372,7 +381,7 @@ def test_one_interrupt_gives_a_partial_report_two_stop_at_once_and_either_loses_
 
 def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
     with ScriptedServer(RUN) as server:
-        budget = where(server, unchecked, "--thread", "t", "--max-total-tokens", "200")
+        budget = where(server, unchecked, "--run", "t", "--max-total-tokens", "200")
         done = rubricem("ask", *budget, code=3)
         rubricem("ask", "--resume", "t", "--quiet", code=3)
         rubricem("ask", "--resume", "t", "--max-total-tokens", "0", "--quiet")
@@ -383,25 +392,12 @@ def test_a_budget_that_runs_out_is_exit_status_3_with_a_report(unchecked: Path):
     assert "--resume t --max-total-tokens" in done.stderr
 
 
-def test_a_resume_gives_the_server_of_a_folders_file_no_key_either(
-    unchecked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RUBRICEM_API_KEY", "sk-users")
-    with ScriptedServer([plan(), Fault(401), *RUN[1:]]) as server:
-        (tmp_path / "rubricem.toml").write_text(f'base_url = "{server.base_url}"\n')
-        asked = ("--source", str(unchecked), "--thread", "mine", "--quiet")
-        rubricem("ask", QUESTION, *asked, code=1)
-        assert resumed("mine")["status"] == "finished"
-        assert "sk-users" not in str([request.headers for request in server.requests])
-
-
 def test_a_key_that_is_refused_half_way_can_be_mended(
     unchecked: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "good-for-two-calls")
     with ScriptedServer([RUN[0], RUN[1], Fault(401), RUN[2]]) as server:
-        refused = rubricem("ask", *where(server, unchecked, "--thread", "t", "--quiet"), code=1)
+        refused = rubricem("ask", *where(server, unchecked, "--run", "t", "--quiet"), code=1)
         monkeypatch.setenv("OPENAI_API_KEY", "the-new-key")
         mended = resumed("t")
         keys = [request.headers["authorization"] for request in server.requests]
@@ -437,7 +433,7 @@ def test_a_report_that_cannot_be_stored_says_how_to_get_it(
     with ScriptedServer(RUN) as server:
         with monkeypatch.context() as patched:
             patched.setattr(RunStore, "save", full)
-            asked = where(server, unchecked, "--thread", "t", "--quiet")
+            asked = where(server, unchecked, "--run", "t", "--quiet")
             told = rubricem("ask", *asked, code=1).stderr
         assert "Free some. Then continue with: rubricem ask --resume t" in told
         assert resumed("t")["status"] == "finished" and len(server.requests) == len(RUN)
@@ -447,7 +443,7 @@ def test_two_processes_share_a_data_directory_and_not_a_thread(unchecked: Path):
     with ScriptedServer([HANGING, *RUN]) as server, begun(server, unchecked) as first:
         wait_for(lambda: len(server.requests) == 1)
         same = rubricem("ask", "--resume", "t", "--quiet", code=1)
-        other = report(server, unchecked, "--thread", "other")
+        other = report(server, unchecked, "--run", "other")
         listed = json.loads(rubricem("runs", "--json").stdout)["runs"]
         first.kill()
         first.communicate()

@@ -1,7 +1,6 @@
 """What whoever runs the server sees: probes, counts, addresses, and a log without keys."""
 
 import io
-import json
 import logging
 import ssl
 import subprocess
@@ -13,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rubricem.agent.serve.app import Operation
-from rubricem.agent.serve.operating import LogForm, log_to
+from rubricem.agent.serve.operating import log_to
 from rubricem.memory.errors import SettingsError
 from tests.support import pages
 from tests.support.pages import PATIENCE, begun_server, website
@@ -65,9 +64,8 @@ def test_probes_need_no_token_and_counts_and_addresses_do(tmp_path: Path):
     assert ready.status_code == 503 and "data directory" in ready.json()["hindrances"]
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_no_key_reaches_the_log_whoever_writes_it(logged: io.StringIO, form: LogForm):
-    log_to(logged, "info", form, {"k3y-of-a-server", 'quoted"key'}, access=True)
+def test_no_key_reaches_the_log_whoever_writes_it(logged: io.StringIO):
+    log_to(logged, "info", {"k3y-of-a-server", 'quoted"key'})
     ours, other = logging.getLogger("rubricem.x"), logging.getLogger("other")
     ours.info("asked with %s", "Bearer k3y-of-a-server")
     other.info("not told")
@@ -79,10 +77,6 @@ def test_no_key_reaches_the_log_whoever_writes_it(logged: io.StringIO, form: Log
     text = logged.getvalue()
     assert "k3y" not in text and "quoted" not in text and "not told" not in text
     assert text.count("***") >= 3 and "\x1b" not in text
-    if form == "json":
-        said = [json.loads(line) for line in text.splitlines()]
-        assert [each["level"] for each in said] == ["info", "warning", "error"]
-        assert "ValueError" in said[2]["error"]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +94,7 @@ def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
     tmp_path: Path, certificate: Path
 ):
     options = ("--tls-cert", str(certificate), "--base-url", "http://127.0.0.1:9/v1")
-    logs = ("--access-log", "--log-json", "--log-level", "info")
+    logs = ("--log-level", "info")
     with (
         (tmp_path / "log").open("w") as log,
         begun_server(tmp_path, *options, *logs, until="This link", log=log) as (lines, process),
@@ -116,9 +110,9 @@ def test_a_server_with_a_certificate_is_opened_by_tls_and_logs_who_asked(
         process.terminate()
         process.wait()
     written = (tmp_path / "log").read_text().splitlines()
-    said = [json.loads(line) for line in written if '"rubricem.access"' in line]
-    assert [(each["method"], each["path"], each["status"]) for each in said] == [
-        ("POST", "/api/login", 200), ("GET", "/api/runs/%0aforged", 404),
+    said = [line.split() for line in written if " rubricem.access: " in line]
+    assert [each[5:8] for each in said] == [
+        ["POST", "/api/login", "200"], ["GET", "/api/runs/%0aforged", "404"],
     ]  # fmt: skip
     assert ticket not in str(said) and "s3cret" not in str(said)
 

@@ -1,0 +1,294 @@
+"""A person's talk in one conversation: what is asked, what is shown, and six slash commands."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from rubricem.agent.cli.ask import LATEST
+from rubricem.agent.cli.runs import UNFINISHED, ListedRun
+from rubricem.agent.cli.terminal import (
+    INTERRUPTED,
+    NOBODY_HERE,
+    Interrupts,
+    person_here,
+    show_progress,
+)
+from rubricem.agent.learning.lessons import find_queued
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.display import live_view, print_report
+from rubricem.agent.reports.page import write_report
+from rubricem.agent.reports.report import whereabouts
+from rubricem.agent.research.conversations import Conversation, ConversationStore
+from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
+from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.transcript.question import Ask, check_question
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import writable
+from rubricem.memory.schema import Status, Trajectory
+from rubricem.memory.text import one_line, pluralise, printable
+
+FAILED, PARTIAL = 1, 3
+"""exit statuses, as those of `rubricem ask`"""
+HISTORY = "chat_history"
+"""in the data directory, readable for its owner alone"""
+
+
+def tell(line: str) -> None:
+    """Print a line beside the answers."""
+    click.echo(printable(line), err=True)
+
+
+@dataclass
+class Talk:
+    """A talk and its conversation; None: the next question begins one."""
+
+    setup: Setup
+    researcher: Researcher
+    conversations: ConversationStore
+    quiet: bool = False
+    console: Console = field(default_factory=lambda: Console(highlight=False))
+    conversation: Conversation | None = None
+    last: Trajectory | None = None
+    """the latest run here that ended"""
+    over: bool = False
+    """the person has left"""
+    status: int = 0
+    """exit status of the worst result so far"""
+    interrupts: Interrupts = field(default_factory=lambda: Interrupts(tell))
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The runs of the conversation, the latest last."""
+        return self.conversation.runs if self.conversation else ()
+
+    def say(self, text: str) -> None:
+        """Print text of any origin as plain text."""
+        click.echo(printable(text))
+
+    async def work(self, line: str) -> bool:
+        """Whether an input was processed to its end; errors are printed."""
+        self.interrupts = Interrupts(tell)
+
+        async def act() -> None:
+            with self.interrupts.catch():
+                await (self._command(line) if line.lstrip().startswith("/") else self.ask(line))
+
+        task = asyncio.create_task(act())
+        await asyncio.wait({task})
+        self.interrupts.finish()
+        if task.cancelled():
+            tell("Stopped. /resume continues the question.")
+            return False
+        try:
+            task.result()
+        except RubricemError as error:
+            self.status = FAILED
+            tell("\n".join(filter(None, (f"error: {error}", error.remedy))))
+        return True
+
+    async def _command(self, line: str) -> None:
+        name, _, argument = line.strip().removeprefix("/").partition(" ")
+        if name not in COMMANDS:
+            known = ", ".join(f"/{each}" for each in COMMANDS)
+            raise SettingsError(
+                f"There is no command /{one_line(name, 40)}.",
+                f"There are {known}; a question needs no slash.",
+            )
+        await COMMANDS[name][0](self, argument.strip())
+
+    async def ask(self, question: str) -> None:
+        """Ask the next question of the conversation."""
+        run, question = new_thread(), check_question(question)
+        ask = await asyncio.to_thread(reserve, self.setup, run, question, self.runs)
+        here, store = self.conversation.id if self.conversation else None, self.setup.stores.runs
+        self.conversation = await asyncio.to_thread(self.conversations.take_in, here, run, store)
+        await self.run(run, ask)
+
+    async def run(self, run: str, ask: Ask) -> None:
+        """Run a question, which is recorded, and show its report, or why there is none."""
+        person, _ = person_here(self.interrupts)
+        with live_view(ask.question, quiet=self.quiet) as view, self.interrupts.running() as stop:
+            ended = await self.researcher.ask(ask, run, view, stop, person)
+        self.last = ended
+        if ended.status is Status.FAILED:
+            self.status = FAILED
+            tell(f"error: {ended.reason}\nOnce that is mended, continue with: /resume")
+            return
+        print_report(ended, self.console, titled=not is_attended())
+        if ended.status is Status.PARTIAL:
+            self.status = self.status or PARTIAL
+            tell("Continue with: /resume")
+
+    def unfinished(self) -> str | None:
+        """The latest run of the conversation that did not come to its end."""
+        store = self.setup.stores.runs
+        return next((run for run in reversed(self.runs) if not store.whole(run)), None)
+
+    async def open(self, conversation: Conversation) -> None:
+        """Open a conversation, and print its questions."""
+        self.conversation, store = conversation, self.setup.stores.runs
+        for number, run in enumerate(conversation.runs, 1):
+            listed = ListedRun.of(store, run)
+            status = "interrupted" if listed.status == UNFINISHED else listed.status
+            self.say(f"{number:>3}  {one_line(listed.question or run, 80)}  ({status})")
+            self.last = listed.trajectory or self.last
+        with suppress(RubricemError):
+            if self.unfinished():
+                self.say("/resume continues the question that has not ended.")
+
+
+def is_attended() -> bool:
+    """Whether a person types here, not a program."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def _new(talk: Talk, argument: str) -> None:
+    talk.conversation = talk.last = None
+    talk.say("The next question begins a new conversation.")
+
+
+def _answered(talk: Talk) -> Trajectory:
+    if talk.last is None:
+        raise SettingsError("There is no answer in this conversation yet.", "Ask a question first.")
+    return talk.last
+
+
+async def _sources(talk: Talk, argument: str) -> None:
+    answer = cited_answer(_answered(talk))
+    for number, source in enumerate(answer.sources, 1):
+        talk.say(f"[{number}] {one_line(source.title, 90)}\n    {', '.join(whereabouts(source))}")
+        for citation in answer.of(source):
+            talk.say(f"    {citation.verdict}: {one_line(citation.claim)}")
+            talk.say("".join(f"      {one_line(quote)}\n" for quote in citation.quotes).rstrip())
+    if not answer.sources:
+        talk.say("The answer cites no source.")
+
+
+async def _save(talk: Talk, argument: str) -> None:
+    ended = _answered(talk)
+    path = Path(argument or f"rubricem-{ended.thread}.md").expanduser()
+    write_report(ended, path)
+    talk.say(f"written: {path}")
+
+
+async def _resume(talk: Talk, argument: str) -> None:
+    run = await asyncio.to_thread(talk.unfinished)
+    if run is None:
+        raise SettingsError("Every question here has ended.", "Ask the next one.")
+    request = await asyncio.to_thread(talk.setup.stores.runs.request, run)
+    # Under the budgets in force: a run that has spent its own goes on with as much again.
+    await talk.run(run, replace(ask_of(request), budgets=talk.setup.budgets))
+
+
+async def _help(talk: Talk, argument: str) -> None:
+    for name, (_, said) in COMMANDS.items():
+        talk.say(f"  /{name:<10}{said}")
+    talk.say("^C ends a run with what there is, ^C again abandons it, ^D leaves.")
+
+
+async def _quit(talk: Talk, argument: str) -> None:
+    talk.over = True
+
+
+COMMANDS: dict[str, tuple[Callable[[Talk, str], Awaitable[None]], str]] = {
+    "new": (_new, "begin a new conversation"),
+    "sources": (_sources, "what the answer cites: claims, verdicts, passages"),
+    "save": (_save, "write the report: [FILE], its ending says the form"),
+    "resume": (_resume, "continue the question that has not ended"),
+    "help": (_help, "this list"),
+    "quit": (_quit, "leave; the conversation stays (also ^D)"),
+}
+"""the slash commands, and what they are for"""
+
+
+async def talk_with(flags: dict[str, Any], resume: str, *, quiet: bool) -> int:
+    """Talk until the person leaves or the input ends; returns the exit status.
+
+    `resume`: the conversation or run to go on after, `LATEST`, or "" for a new conversation.
+    """
+    # What the event loop puts in its place would only end the chat at the second ^C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    setup = setup_of(with_default_source(load_settings(flags)))
+    conversations = ConversationStore(setup.stores.data_dir)
+    begin_in = _find(conversations, setup, resume) if resume else None
+    async with AsyncExitStack() as stack:
+        with show_progress("opening", quiet=quiet) as progress:
+            setup = await settle(setup, tell=progress)
+            researcher = await stack.enter_async_context(open_researcher(setup, progress))
+        talk = Talk(setup, researcher, conversations, quiet)
+        if begin_in:
+            await talk.open(begin_in)
+        await _talk(talk)
+    if is_attended() and talk.conversation:
+        tell(f"Continue this conversation: rubricem chat --resume {talk.conversation.id}")
+    if setup.memory == "on" and (waiting := len(find_queued(setup.stores.runs))):
+        tell(f"{pluralise(waiting, 'run')} can be learnt from: rubricem learn")
+    return 0 if is_attended() else talk.status
+
+
+def _find(conversations: ConversationStore, setup: Setup, name: str) -> Conversation:
+    """The conversation to begin in, made for a run that is in none. Raises SettingsError."""
+    if name != LATEST:
+        held = setup.stores.runs.holds(name)
+        return conversations.after(name) if held else conversations.get(name)
+    listing = conversations.list_all()
+    if not listing.conversations:
+        raise SettingsError(
+            " ".join(["There is no conversation to continue.", *listing.problems]),
+            "Start one: rubricem chat",
+        )
+    return listing.conversations[0]
+
+
+async def _talk(talk: Talk) -> None:
+    if is_attended():
+        talk.say("Ask a question; /help lists the commands, ^D leaves.")
+    elif talk.setup.template.approve_plan or talk.setup.template.clarify:
+        tell(NOBODY_HERE)
+    async for line in _read_lines(talk):
+        if line.strip() and not await talk.work(line) and not is_attended():
+            talk.status = INTERRUPTED
+            return
+        if talk.over:
+            return
+
+
+async def _read_lines(talk: Talk) -> AsyncIterator[str]:
+    """The lines of a pipe; of a terminal the inputs until ^D, where ^C empties the line."""
+    if not is_attended():
+        for piped in sys.stdin:
+            yield piped
+        return
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import WordCompleter
+    from prompt_toolkit.history import FileHistory
+
+    path = talk.setup.stores.data_dir / HISTORY
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    line = PromptSession[str](
+        message=lambda: [("bold", f"{len(talk.runs) + 1}> ")],
+        history=FileHistory(str(path)),
+        completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
+        enable_open_in_editor=True,
+    )
+    while True:
+        try:
+            yield await line.prompt_async()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
