@@ -33,7 +33,8 @@ CHOICES = (
 """settings that shape an answer and are stored with a run, for its resume"""
 ATTEMPTS = 3
 """tries of a turn in free mode that breaks the scaffold"""
-REFLECTION_TOKENS = 700
+REFLECTION_TOKENS = {True: 700, False: 4096}
+"""tokens of a reflection, of an embedded model and of a server's, which may think first"""
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
@@ -44,10 +45,10 @@ def setup_of(settings: Settings) -> Setup:
     Raises SettingsError for incompatible settings. Looks for files, but opens none.
     """
     model = model_of(settings)
-    decoding = decoding_of(settings, model)
+    decoding, reflecting = decoding_of(settings, model), reflecting_of(settings, model)
     return Setup(
         model=model,
-        reflecting=reflecting_of(settings, model),
+        reflecting=reflecting,
         decoding=decoding,
         temperature=1.0 if settings.temperature is None else settings.temperature,
         attempts=ATTEMPTS,
@@ -66,7 +67,7 @@ def setup_of(settings: Settings) -> Setup:
         recalls=not _is_small(model),
         similarity_floor=None,
         least_reflection_score=None,
-        reflection_tokens=REFLECTION_TOKENS,
+        reflection_tokens=REFLECTION_TOKENS[reflecting.embedded],
         verify=settings.verify,
         checker=settings.checker,
         checkpoints=None,

@@ -336,7 +336,7 @@ def test_a_stale_table_is_made_anew_and_what_stands_around_is_kept():
 
 def test_no_secret_has_a_default_that_the_page_would_show():
     secrets = [name for name, field in Settings.model_fields.items() if "secret" in kind_of(field)]
-    assert {"api_key", "scholar_key", "checkpoints"} <= set(secrets)
+    assert {"api_key", "tavily_key"} <= set(secrets)
     assert {default_of(name, Settings.model_fields[name]) for name in secrets} == {""}
 
 

@@ -42,7 +42,6 @@ from rubricem.agent.serve.requests import Answered, RunAsked
 from rubricem.agent.serve.routes_uploads import document_name
 from rubricem.agent.serve.security import CSRF_HEADER, Security
 from rubricem.agent.settings import Settings, _read
-from rubricem.agent.settings.trust import acting
 from rubricem.agent.sources import web
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.index import words
@@ -317,8 +316,7 @@ def of_settings(text_of_file: str) -> None:
         path = Path(folder, "rubricem.toml")
         path.write_bytes(storable_bytes(text_of_file))
         with suppress(ValidationError):
-            settings = Settings(**(said := _read(path)))
-            acting({name: getattr(settings, name) for name in said}, Path(folder))
+            Settings(**_read(path))
 
 
 def of_rows(value: Any) -> None:

@@ -28,7 +28,7 @@ from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Stage
+from rubricem.memory.schema import Decoding, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Judging, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced

@@ -450,7 +450,7 @@ def test_no_dump_of_the_settings_and_no_run_holds_a_key(tmp_path: Path):
     assert [
         (secret, dump) for secret in (HEADER, VARIABLE) for dump in dumps if secret in dump
     ] == []
-    assert not {"mcp_servers", "api_key", "scholar_key", "checkpoints"} & set(CHOICES)
+    assert not {"mcp_servers", "api_key", "tavily_key"} & set(CHOICES)
 
 
 async def test_the_served_page_is_told_no_key(tmp_path: Path):

@@ -13,9 +13,6 @@ import pytest
 
 from rubricem.agent.models import opening
 from rubricem.agent.models.opening import ServerChoice
-from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.settings.door import model_of
-from rubricem.agent.settings.trust import acting
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import Sampling
 from tests.support.token_servers import CHAT, Engine
@@ -183,17 +180,3 @@ async def test_several_servers_of_messages_are_refused_and_none_that_answers_is_
     with pytest.raises(PolicyError, match=r"no model server answers at http://127\.0\.0\.1:9"):
         async with nobody.open_tokens():
             raise AssertionError("nobody answers")
-
-
-def test_the_setting_names_servers_beside_the_first(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RUBRICEM_MORE_SERVERS", "http://b:1/v1/, http://c:1/v1")
-    settings = load_settings({"base_url": "http://a:1/v1", "model": "m"})
-    choice = model_of(settings)
-    assert isinstance(choice, ServerChoice)
-    assert (choice.base_url, choice.more) == ("http://a:1/v1", ("http://b:1/v1", "http://c:1/v1"))
-    with pytest.raises(SettingsError, match="--more-servers cannot be: must be an address"):
-        load_settings({"more_servers": ("b:1/v1",)})
-    elsewhere = {"more_servers": ("http://127.0.0.1/v1", "http://elsewhere/v1")}
-    assert acting(elsewhere, Path()) == ["more_servers"]
-    assert acting({"more_servers": ("http://localhost:1/v1",)}, Path()) == []
-    assert Settings.model_fields["more_servers"].default == ()

@@ -52,6 +52,7 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (*EXPORTERS, CAPTURE, "OTEL_SDK_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     folder = tmp_path / "documents"
     folder.mkdir()
     (folder / "cache.md").write_text("# lru_cache\n\nIf None, an unbounded cache.\n")
@@ -71,7 +72,7 @@ async def test_a_run_is_one_tree_of_spans_below_whoever_asks_with_the_convention
     spans: InMemorySpanExporter, documents: Path
 ) -> None:
     with trace.get_tracer("app").start_as_current_span("request") as request:
-        await asked(documents, *RUN, SUPPORTED, tracing=True, thread="mine", max_tokens=500)
+        await asked(documents, *RUN, SUPPORTED, thread="mine", max_tokens=500)
     [run] = named(spans, "invoke_agent rubricem")
     chats, tools = named(spans, "chat scripted"), named(spans, "execute_tool folder")
     assert (len(chats), len(tools)) == (4, 2), "the check of the citation is a call as well"
@@ -116,13 +117,13 @@ def everything(spans: InMemorySpanExporter) -> str:
 async def test_no_text_of_the_run_is_in_any_span_unless_it_is_wanted(
     spans: InMemorySpanExporter, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await asked(documents, *RUN, SUPPORTED, tracing=True, thread="one")
+    await asked(documents, *RUN, SUPPORTED, thread="one")
     assert len(spans.get_finished_spans()) == 7
     assert named(spans, "invoke_agent rubricem")[0].parent is None, "nobody else had a span"
     for text in (QUESTION, "unbounded", "structured_plan", "lru_cache", "Look it up"):
         assert text not in everything(spans)
     monkeypatch.setenv(CAPTURE, "true")
-    await asked(documents, *RUN, SUPPORTED, tracing=True, thread="two")
+    await asked(documents, *RUN, SUPPORTED, thread="two")
     for text in (QUESTION, "unbounded", "structured_plan", "Look it up"):
         assert text in everything(spans)
     told = named(spans, "chat scripted")[-1].attributes or {}
@@ -148,7 +149,7 @@ async def test_a_researcher_made_from_another_keeps_its_spans(
     spans: InMemorySpanExporter, documents: Path
 ) -> None:
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        chosen = {"source": (str(documents),), "base_url": server.base_url, "tracing": True}
+        chosen = {"source": (str(documents),), "base_url": server.base_url}
         async with open_researcher(setup_of(load_settings(chosen))) as opened:
             copy = replace(opened, journal=None)  # as collecting makes one, with a gate
             await copy.ask(replace(copy.template, question=QUESTION))

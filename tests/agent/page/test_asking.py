@@ -249,7 +249,7 @@ def test_settings_say_where_each_comes_from(page: Page):
     here = page.get_by_role("region", name="Set here")
     expect(here.locator(".setting", has_text="RUBRICEM_MODELS")).to_contain_text("larger")
     usual = page.get_by_role("region", name="As it comes")
-    expect(usual.locator(".setting", has_text="RUBRICEM_TIMEOUT")).to_contain_text("120")
+    expect(usual.locator(".setting", has_text="RUBRICEM_CONCURRENCY")).to_contain_text("64")
     assert "`" not in page.locator("main").inner_text()
 
 

@@ -81,7 +81,8 @@ async def test_settings_say_where_they_come_from_and_no_key(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUBRICEM_API_KEY", "sk-secret-of-mine")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://me:word@127.0.0.1:9/v1?key=hidden-in-query")
-    (tmp_path / "rubricem.toml").write_text("tool_calls = 7\n")
+    (tmp_path / "mine.toml").write_text("tool_calls = 7\n")
+    monkeypatch.setenv("RUBRICEM_CONFIG", "mine.toml")
     settings = load_settings({"data_dir": tmp_path / "data", "max_seconds": 60})
     async with served(routes_runs.router(RunDesk(settings), Security())) as http:
         told = (await http.get("/api/settings")).json()
@@ -89,13 +90,13 @@ async def test_settings_say_where_they_come_from_and_no_key(
     assert found.keys() == Settings.model_fields.keys()
     assert (found["tool_calls"]["value"], found["tool_calls"]["origin"]) == (
         "7",
-        str(tmp_path / "rubricem.toml"),
+        str(tmp_path / "mine.toml"),
     )
-    assert told["file"] == str(tmp_path / "rubricem.toml")
+    assert told["file"] == str(tmp_path / "mine.toml")
     assert found["max_seconds"]["origin"] == "--max-seconds"
     assert found["api_key"]["value"] == "set, and not shown"
     assert found["api_key"]["origin"] == "RUBRICEM_API_KEY"
-    assert not found["timeout"]["set"] and found["timeout"]["value"] == "120.0"
+    assert not found["slots"]["set"] and found["slots"]["value"] == "1"
     assert all(one["meaning"] for one in found.values())
     assert found["memory"]["asked"] and not found["data_dir"]["asked"]
     assert not any(word in str(told) for word in ("sk-secret", "word@", "hidden-in-query"))

@@ -146,7 +146,7 @@ async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
 
 
 def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Settings):
-    assert {"api_key", "scholar_key", "checkpoints"} <= set(KEYS)
+    assert {"api_key", "tavily_key"} <= set(KEYS)
     left = for_others(run_of().model_copy(update={"question": HIDDEN}), settings)
     assert set(left.question.split()) == {"***"}
 

@@ -354,7 +354,6 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
             "context_tokens": 4096,
             "tool_calls": 1,
             "max_tokens": 16,
-            "attempts": 2,
         }
     )
     options = CollectOptions(group_size=2, judge="none")

@@ -110,10 +110,6 @@ def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_ho
         ({"sampler": "torch", "ray_workers": 2}, "torch is one process and no server"),
         ({**REPLACED, "ahead": 0, "sampler": "torch"}, "torch is one process and no server"),
         ({**REPLACED, "ahead": 0, "judge_base_url": None}, "no other policy to judge by"),
-        (
-            {"reflections": 0, "least_reflection_score": 0.2},
-            "about reflections, and there are none",
-        ),
     ],
 )
 def test_rounds_that_cannot_be_meant_are_told_by_name(
