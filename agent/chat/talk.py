@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -270,25 +270,41 @@ async def _read_lines(talk: Talk) -> AsyncIterator[str]:
         for piped in sys.stdin:
             yield piped
         return
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory
+    with _history(talk.setup.stores.data_dir / HISTORY):
+        while True:
+            try:
+                # Nothing else goes on meanwhile, so the event loop may wait, too.
+                yield input(f"{len(talk.runs) + 1}> ")
+            except KeyboardInterrupt:
+                click.echo()
+            except EOFError:
+                return
 
-    path = talk.setup.stores.data_dir / HISTORY
+
+def complete(text: str, at: int) -> str | None:
+    """The so many-th command that begins with a text, for readline."""
+    fitting = [f"/{name}" for name in COMMANDS if f"/{name}".startswith(text)]
+    return fitting[at] if at < len(fitting) else None
+
+
+@contextmanager
+def _history(path: Path) -> Iterator[None]:
+    """Inputs are remembered in a file, and the commands completed, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
-    line = PromptSession[str](
-        message=lambda: [("bold", f"{len(talk.runs) + 1}> ")],
-        history=FileHistory(str(path)),
-        completer=WordCompleter([f"/{name}" for name in COMMANDS], sentence=True),
-        enable_open_in_editor=True,
-    )
-    while True:
-        try:
-            yield await line.prompt_async()
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
+    readline.read_history_file(path)
+    readline.set_completer_delims(" ")
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_history_length(1000)
+        readline.write_history_file(path)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from rubricem.agent.models.opening import embedder_in
-from rubricem.agent.settings.trust import acting
 from rubricem.agent.sources.choice import is_folder, open_source
 from rubricem.judge.build import Wanted, build_judge, identify_judge
 from rubricem.memory.errors import SettingsError
@@ -56,7 +55,6 @@ async def test_the_pages_own_parts_are_found_by_name_and_do_what_they_say(instal
     judged = await build_judge("short", model, Wanted()).judge(group, RubricBuffer(question="q"))
     assert judged.judgements[0].score(Stage.ANSWER) == 1.0
     assert prompt("agent", "plain").startswith("You answer in one sentence")
-    assert acting({"source": ("tickets",)}, installed)  # a folder's file is asked about
 
 
 def test_a_part_that_cannot_be_made_is_told_with_the_package_that_brings_it(

@@ -110,6 +110,8 @@ def test_a_question_is_asked_at_a_prompt_whose_history_is_its_owners_alone(
         chat.type(terminal.CTRL_C)
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].", "2>")
+        chat.type(terminal.CTRL_D)
+        assert chat.end() == 0
     assert "maxsize None?" in (data / "chat_history").read_text()
     assert (data / "chat_history").stat().st_mode & 0o777 == 0o600
 
