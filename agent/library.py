@@ -50,7 +50,7 @@ class Options(TypedDict, total=False):
     max_cost: float
     answer_format: AnswerFormat | Literal["long", "short", "exact"]
     decoding: Literal["auto", "forced", "free"]
-    retrieval: Literal["auto", "lexical", "rerank", "hybrid"]
+    retrieval: Literal["auto", "lexical", "rerank"]
     bank_server: str | None
     embedder: str | Path
     verify: Literal["off", "mark", "repair"]

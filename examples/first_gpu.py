@@ -75,7 +75,7 @@ class Checks:
 
     def sampler(self, model: str) -> PolicyChoice:
         if self.base_url:
-            return ServerChoice(model, self.base_url, dialect="auto")
+            return ServerChoice(model, self.base_url, in_tokens=True)
         return EmbeddedChoice(model)
 
     async def run(self) -> bool:

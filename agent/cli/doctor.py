@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-import httpx
+import httpx2
 from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, set_option, setting_flags
@@ -148,7 +148,7 @@ async def _check_scholar() -> Check:
     from rubricem.agent.sources.web import SearchRefused as Refused
 
     try:
-        await Scholar(None, retry=Retry(tries=1)).search("bees", 1)
+        await Scholar(retry=Retry(tries=1)).search("bees", 1)
     except Refused as refused:
         return Check("source", "note", str(refused), refused.remedy)
     return Check("source", "ok", "scholar: Semantic Scholar answers")
@@ -325,7 +325,7 @@ def check_disk(
 
 def without_password(url: str) -> str:
     """The address as it may be shown to anyone: a query may contain a key as well."""
-    parsed = httpx.URL(url)
+    parsed = httpx2.URL(url)
     if parsed.userinfo:
         parsed = parsed.copy_with(username="***", password="")
     return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
@@ -336,9 +336,9 @@ async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) ->
     shown = without_password(choice.base_url)
     headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
     try:
-        async with httpx.AsyncClient(timeout=seconds, headers=headers) as http:
+        async with httpx2.AsyncClient(timeout=seconds, headers=headers) as http:
             reply = await http.get(f"{choice.base_url}/models")
-    except httpx.HTTPError as cause:
+    except httpx2.HTTPError as cause:
         found = f"{shown} does not answer: {str(cause) or type(cause).__name__}."
         return Check("server", "fault", found, "Start the server, or correct --base-url.")
     if reply.status_code in (401, 403):
@@ -348,11 +348,11 @@ async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) ->
     return _check_listing(choice, shown, reply)
 
 
-def _check_listing(choice: ServerChoice, shown: str, reply: httpx.Response) -> Check:
+def _check_listing(choice: ServerChoice, shown: str, reply: httpx2.Response) -> Check:
     try:
         reply.raise_for_status()
         names = [str(model["id"]) for model in reply.json()["data"]]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx2.HTTPError, ValueError, KeyError, TypeError):
         found = f"{shown} answers (HTTP {reply.status_code}) but lists no models."
         remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
         return Check("server", "fault", found, remedy)

@@ -72,7 +72,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     (
         "retrieval",
         "How passages are ranked (auto).",
-        {"type": click.Choice(["auto", "lexical", "rerank", "hybrid"])},
+        {"type": click.Choice(["auto", "lexical", "rerank"])},
     ),
     (
         "memory",

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import httpx2
 from openai import APIStatusError
 
 from rubricem.agent.models.limits import (
@@ -31,7 +30,7 @@ from rubricem.agent.models.limits import (
     note_spent,
     price_of,
 )
-from rubricem.agent.models.openai_client import ModelServer, complaint_of
+from rubricem.agent.models.openai_client import Events, ModelServer, complaint_of
 from rubricem.agent.models.replies import Delta, ReplyReading
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
@@ -163,7 +162,7 @@ class OpenAIChat:
         self.model = model
         self.name = f"{model}@{endpoint.host}"
         self._server = Server(endpoint, model, key_variable, api_key or "")
-        self.price = price_of(model, endpoint.host, prices)
+        self.price = price_of(model, prices)
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
         self._http = ModelServer(self._server)
@@ -195,7 +194,7 @@ class OpenAIChat:
             )
             try:
                 stream = self._stream(messages, sampling)
-                await self._http.hear(reading, stream, delta_of, self._timeout)
+                await self._http.read_reply(reading, stream, delta_of, self._timeout)
                 self._check(reading, sampling)
             except (AttemptError, asyncio.CancelledError) as failed:
                 if reading.begun:
@@ -206,7 +205,7 @@ class OpenAIChat:
         reading, spent = await self._tries.call(attempt)
         return reading.completion(spent + self._usage(reading, messages))
 
-    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> httpx2.Response:
+    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> Events:
         """The reply's events, asked for without what the server turns out to refuse."""
         while True:
             body = self._dialect.body(messages, sampling)

@@ -3,22 +3,16 @@
 All clients of a server share its `Limiter`, so that a server which asks for a pause gets it from
 every caller: of many questions in flight only the first runs into the limit. How many calls a
 server can take is learnt: if it limits its callers or falls silent, the number is halved, and for
-each window of successful calls it grows by one again, unless they take far longer than they once
-did (additive increase, multiplicative decrease, as in TCP).
+each window of successful calls it grows by one again (additive increase, multiplicative decrease,
+as in TCP).
 
 Calls are retried here and nowhere else: exponential back-off with jitter, and the server's own
 instructions, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
 `retry-after-ms` that some servers send. A server's own words are quoted only if they help, cut
 short and without the API key, which some servers repeat in their refusals.
 
-Prices are in US dollars per million tokens. The published ones are OpenAI's for its standard tier
-as of March 2026; prices change, so the user's own table goes first. They hold for OpenAI's own
-address alone: the same model name on another server says nothing about that server's price, and a
-self-hosted server costs electricity that nobody counted. An unknown price is None, never 0. Models
-whose price depends on the hour or on the length of the prompt are left out.
-
-It is one module, above 600 lines, since its parts depend on each other: a failure says whether to
-wait, the wait holds back all callers, and what a try cost is reported with its failure.
+Prices are the user's own (`prices`), in US dollars per million tokens. An unknown price is None,
+never 0: a self-hosted server costs electricity that nobody counted.
 """
 
 import asyncio
@@ -28,7 +22,6 @@ import logging
 import math
 import random
 import re
-import statistics
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -36,9 +29,7 @@ from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache, partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -46,9 +37,9 @@ from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Usage
 from rubricem.memory.text import one_line
 
-if TYPE_CHECKING:
-    import aiohttp
-    from aiohttp.client_proto import ResponseHandler
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,57 +177,19 @@ def _number(value: str | None) -> float | None:
     return max(0.0, number) if math.isfinite(number) else None
 
 
-CROWDED = 2.0
-"""times the best median time of a call, above which the number of calls does not grow"""
-
-
-@dataclass(slots=True)
-class Allowance:
-    """How many simultaneous calls a server can take: never below 1 nor above `most`."""
-
-    most: int
-    now: int = field(init=False)
-    _cut_at: float = -math.inf
-    _best: float = math.inf
-    _seconds: list[float] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.now = self.most
-
-    def record_failure(self, began: float) -> None:
-        """A call that began then was refused for lack of capacity, or never answered.
-
-        Many calls in flight get the same refusal; only one that began after the last cut counts.
-        """
-        if began > self._cut_at:
-            self.now = max(1, self.now // 2)
-            self._cut_at = time.monotonic()
-            self._seconds.clear()
-
-    def record_success(self, began: float, seconds: float) -> None:
-        """A call succeeded; a full window of them may allow one more."""
-        if began <= self._cut_at:
-            return
-        self._seconds.append(seconds)
-        if len(self._seconds) < self.now:
-            return
-        median = statistics.median(self._seconds)
-        self._seconds.clear()
-        self._best = min(self._best, median)
-        if median <= CROWDED * self._best:
-            self.now = min(self.now + 1, self.most)
-
-
 class Limiter:
-    """At most `limit` calls in flight, and none begun while the server wants a pause."""
+    """At most `now` calls in flight, and none begun while the server wants a pause.
+
+    `now` is never below 1 nor above the limit that it starts with.
+    """
 
     def __init__(self, limit: int) -> None:
         if limit < 1:
             raise ValueError(f"a limit of {limit} calls in flight lets none through")
-        self.allowance = Allowance(limit)
-        self._in_flight = 0
+        self._most = self.now = limit
+        self._in_flight = self._successes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._resumes_at = 0.0
+        self._resumes_at = self._halved_at = -math.inf
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
@@ -250,10 +203,15 @@ class Limiter:
             try:
                 yield
             except AttemptError as failed:
-                if failed.crowded or failed.silent:
-                    self.allowance.record_failure(began)
+                # Many calls in flight get the same refusal: those begun before count once.
+                if (failed.crowded or failed.silent) and began > self._halved_at:
+                    self.now, self._successes = max(1, self.now // 2), 0
+                    self._halved_at = time.monotonic()
                 raise
-            self.allowance.record_success(began, time.monotonic() - began)
+            if began > self._halved_at:
+                self._successes += 1
+            if self._successes >= self.now:
+                self.now, self._successes = min(self.now + 1, self._most), 0
         finally:
             self._in_flight -= 1
             self._let_in()
@@ -276,7 +234,7 @@ class Limiter:
             raise
 
     def _let_in(self) -> None:
-        while self._waiting and self._in_flight < self.allowance.now:
+        while self._waiting and self._in_flight < self.now:
             place = self._waiting.popleft()
             if not place.done():
                 self._in_flight += 1
@@ -296,18 +254,13 @@ def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
     return limiters.setdefault(Endpoint.parse(base_url).url, Limiter(limit))
 
 
-class Closing(Protocol):
-    """A client that holds connections."""
-
-    async def aclose(self) -> None: ...
-
-
-C = TypeVar("C", bound=Closing)
 _KEPT: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, tuple[Any, AsyncGenerator[None]]]]
 _KEPT = WeakKeyDictionary()
 
 
-async def shared_client(name: str, opening: Callable[[], C]) -> C:
+async def shared_client(
+    name: str, opening: Callable[[], T], close: Callable[[T], Awaitable[None]]
+) -> T:
     """A service's client, for the running event loop: its connections outlive a question.
 
     The first caller opens it. It is closed when the loop's asynchronous generators end, as by
@@ -322,77 +275,13 @@ async def shared_client(name: str, opening: Callable[[], C]) -> C:
                 yield
             finally:
                 del held[name]
-                await client.aclose()
+                await close(client)
 
         held[name] = client, until_the_end()
         # A generator is known to the loop once it has begun.
         await anext(held[name][1])
-    found: C = held[name][0]
+    found: T = held[name][0]
     return found
-
-
-MOST_HEADS = 16
-"""most heads of one reply: any number of interim ones may precede it"""
-AT_ONCE = 1 << 14
-"""bytes read at once while only heads have arrived"""
-
-
-@cache
-def _wire() -> "Callable[..., ResponseHandler]":
-    """A connection of aiohttp with limits, which aiohttp has for bodies only."""
-    from aiohttp.client_proto import ResponseHandler
-
-    class Wire(ResponseHandler):
-        def __init__(self, most: float, loop: asyncio.AbstractEventLoop) -> None:
-            super().__init__(loop)
-            self._most = self._left = most
-            self._heads, self._begun = 0, False
-
-        def set_response_params(self, **named: Any) -> None:
-            self._left, self._heads, self._begun = self._most, 0, False
-            super().set_response_params(**named)
-
-        def data_received(self, data: bytes) -> None:
-            self._left -= len(data)
-            # Ten thousand announcements fit into what the loop reads at once.
-            while not self._begun and len(data) > AT_ONCE and self._heads <= MOST_HEADS:
-                super().data_received(data[:AT_ONCE])
-                data = data[AT_ONCE:]
-            if self._left >= 0 and self._heads <= MOST_HEADS:
-                super().data_received(data)
-            if (self._left < 0 or self._heads > MOST_HEADS) and self.transport is not None:
-                self.transport.abort()
-
-        def resume_reading(self, *given: Any, **named: Any) -> None:
-            # A stream calls this for each piece that is read; unless reading was paused there is
-            # nothing to resume, and aiohttp would run its parser on no bytes each time.
-            return super().resume_reading(*given, **named) if self._reading_paused else None
-
-        def feed_data(self, data: Any, size: int = 0) -> None:
-            self._heads += 1
-            self._begun = data[0].code >= 200
-            if self._heads <= MOST_HEADS:
-                super().feed_data(data, size)
-
-    return Wire
-
-
-def connector(most: float = math.inf, **named: Any) -> "aiohttp.TCPConnector":
-    """A connector for aiohttp whose connections end if a reply has endless heads.
-
-    `most` bounds a reply in bytes, with its headers and chunk boundaries.
-    """
-    import aiohttp
-
-    made = aiohttp.TCPConnector(**named)
-    # aiohttp lets nobody choose the kind of its connections.
-    made._factory = partial(_wire(), most, loop=asyncio.get_running_loop())
-    return made
-
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class Tries:
@@ -401,11 +290,6 @@ class Tries:
     def __init__(self, limiter: Limiter, retry: Retry | None = None) -> None:
         self._limiter = limiter
         self._retry = retry or Retry()
-
-    @property
-    def places(self) -> int:
-        """How many simultaneous calls the server is allowed now."""
-        return self._limiter.allowance.now
 
     async def call(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
         """The result of an attempt, after retries, and what the failed ones cost.
@@ -487,12 +371,6 @@ class Server:
             away=True,
         )
 
-    def idle(self) -> AttemptError:
-        return AttemptError(
-            f"the model server at {self.endpoint.url} sends events without end and writes nothing",
-            "Check the server's log, or name another server.",
-        )
-
     def cut(self, why: str) -> AttemptError:
         quoted = f" ({self.quote(why)})" if why else ""
         return AttemptError(
@@ -512,7 +390,7 @@ class Server:
         return AttemptError(
             f"what {self.endpoint.url} sent is not what its kind of server sends "
             f"({type(fault).__name__}: {self.quote(str(fault))})",
-            "Name another dialect, or ask it as a plain chat server: --dialect openai.",
+            "Update the server, or name another one.",
             again=True,
         )
 
@@ -534,6 +412,10 @@ class Server:
             f"{self.quote(complaint)}",
             "Correct what it names, or use another model or server.",
         )
+
+    def broken_stream(self, complaint: str) -> AttemptError:
+        """The failure for an error that came in the middle of a reply."""
+        return self.too_long() if _CONTEXT.search(complaint) else self.cut(complaint)
 
     def filtered_reply(self) -> AttemptError:
         return AttemptError(
@@ -604,34 +486,12 @@ class Price(NamedTuple):
     completion: float
 
 
-PUBLISHED: Mapping[str, Mapping[str, Price]] = MappingProxyType(
-    {
-        "api.openai.com": {
-            "gpt-5": Price(1.25, 0.125, 10.0),
-            "gpt-5-mini": Price(0.25, 0.025, 2.0),
-            "gpt-5-nano": Price(0.05, 0.005, 0.4),
-            "gpt-4.1": Price(2.0, 0.5, 8.0),
-            "gpt-4.1-mini": Price(0.4, 0.1, 1.6),
-            "gpt-4.1-nano": Price(0.1, 0.025, 0.4),
-            "gpt-4o": Price(2.5, 1.25, 10.0),
-            "gpt-4o-mini": Price(0.15, 0.075, 0.6),
-        }
-    }
-)
-
 OwnPrices = Mapping[str, tuple[float, float, float]]
 """the user's own, by model name: the numbers of a `Price` each"""
 
-_SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
-
-def price_of(model: str, host: str, own: OwnPrices) -> Price | None:
-    """The price of a model on a host; a dated name falls back on the name without a date."""
-    published = PUBLISHED.get(host.removesuffix(":443"), {})
-    for name in (model, _SNAPSHOT_DATE.sub("", model)):
-        if price := own.get(name) or published.get(name):
-            return Price(*price)
-    return None
+def price_of(model: str, own: OwnPrices) -> Price | None:
+    return Price(*own[model]) if model in own else None
 
 
 def cost(usage: Usage, price: Price | None) -> float | None:

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from rubricem.agent.models.policy import learn_markers
 from rubricem.agent.models.replies import Piece, TokenReading
@@ -182,14 +182,14 @@ class LlamaPolicy:
         self.version = version
         self.context_tokens = config.context_tokens
         self._server = server
-        self._http = httpx.AsyncClient(
+        self._http = httpx2.AsyncClient(
             base_url=server.listening_address,
             headers={"authorization": f"Bearer {key}"},
             trust_env=False,
             verify=False,  # there is no TLS, and certificates take 20 ms to read
             timeout=60,
             # llama.cpp closes an idle connection after five seconds, maybe just as it is used.
-            limits=httpx.Limits(keepalive_expiry=2),
+            limits=httpx2.Limits(keepalive_expiry=2),
         )
         self._slots = asyncio.Semaphore(config.slots)
         self._states = config.states

@@ -4,7 +4,7 @@ Token ids go in and come out, so that what a policy wrote is trained on exactly 
 Replies are verified: the ids must decode to the text that came with them. If they do not, or none
 came, the text is encoded again and its segments are marked `retokenised`, so that no ratio is
 formed of them; if log-probabilities are missing, the ids are kept without them. Both cases are
-counted and logged. Ids whose texts are known are not decoded again.
+counted and logged.
 
 Each kind of server has a dialect, which knows its paths, bodies and events:
 
@@ -32,8 +32,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from operator import eq
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -359,31 +358,6 @@ def _llama_piece(event: Any) -> Piece:
     )
 
 
-class TokenTexts:
-    """The text of each id of a server, as its tokeniser decoded it.
-
-    A reply is accepted without decoding if the server gives for each id the text known of it, and
-    these texts add up to the reply's.
-    """
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
-
-    def of(self, ids: Sequence[int], parts: Sequence[str]) -> str | None:
-        """The text of the ids, if each is known to have its part."""
-        known = self._texts
-        if len(ids) == len(parts) and all(map(eq, map(known.get, ids), parts)):
-            return "".join(parts)
-        return None
-
-    def learn(self, ids: Sequence[int], parts: Sequence[str], decoded: str) -> None:
-        """Record the ids' parts if together they are what the tokeniser decoded."""
-        if len(ids) == len(parts) and "".join(parts) == decoded and PART not in decoded:
-            self._texts.update(zip(ids, parts, strict=True))
-
-
-_TEXTS: dict[str, TokenTexts] = {}
-"""by the addresses of servers, since each round opens them anew"""
 BESIDE_AT_ONCE = 64
 """simultaneous calls that only tokenise, which do not count against the limit on completions"""
 T = TypeVar("T")
@@ -413,7 +387,6 @@ class TokenServer:
         self.unknown = 0
         """replies without all log-probabilities"""
         self._http = http
-        self._texts = _TEXTS.setdefault(http.server.endpoint.url, TokenTexts())
         self._dialect = dialect
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
@@ -421,15 +394,6 @@ class TokenServer:
 
     def __repr__(self) -> str:
         return f"TokenServer({self.name!r})"
-
-    @property
-    def places(self) -> int:
-        """How many simultaneous calls it is allowed now."""
-        return self._tries.places
-
-    async def serves(self) -> str:
-        """The version of the weights that it serves now."""
-        return (await self._aside(self._dialect.facts))[0]
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._aside(lambda: self._dialect.render(messages))
@@ -463,7 +427,7 @@ class TokenServer:
 
             try:
                 stream = self._http.stream(self._dialect.path, body)
-                await self._http.hear(reading, stream, piece_of, self._timeout)
+                await self._http.read_reply(reading, stream, piece_of, self._timeout)
             except (AttemptError, asyncio.CancelledError) as failed:
                 if reading.begun:
                     note_spent(failed, self._usage(len(prefix), reading))
@@ -500,23 +464,18 @@ class TokenServer:
         return reply
 
     async def _decodes(self, ids: Sequence[int], reading: TokenReading) -> bool:
-        """Whether the ids are the text's, by the server's tokeniser or the texts known of them."""
+        """Whether the ids are the text's, by the server's tokeniser."""
         if not ids:
             return False
-        parts = (reading.parts or [])[: len(ids)]
-        if (decoded := self._texts.of(ids, parts)) is None:
-            try:
-                decoded = await self._aside(lambda: self._dialect.decode(ids))
-            except PolicyError as error:
-                if error.away:
-                    raise
-                return reading.locate_ends() is not None
-            self._texts.learn(ids, parts, decoded)
+        try:
+            decoded = await self._aside(lambda: self._dialect.decode(ids))
+        except PolicyError as error:
+            if error.away:
+                raise
+            return reading.locate_ends() is not None
         # A tokeniser may drop the space that its first token begins with.
-        plain, text = (
-            decoded if decoded.startswith(reading.text[:1]) else f" {decoded}",
-            reading.text,
-        )
+        text = reading.text
+        plain = decoded if decoded.startswith(text[:1]) else f" {decoded}"
         # A last token may have been cut inside, or be part of a character.
         return plain.startswith(text) if reading.ended else plain.rstrip(PART) == text.rstrip(PART)
 
@@ -548,7 +507,6 @@ class TokenServer:
 
 
 Kind = Literal["vllm", "sglang", "llama.cpp"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 MAKES: Mapping[Kind, Callable[[ModelServer, str], TokenDialect]] = {
     "vllm": VLLM,
     "sglang": SGLang,
@@ -586,7 +544,6 @@ async def kind_of(http: ModelServer) -> Kind | None:
 
 async def open_tokens(
     http: ModelServer,
-    kind: Kind | None,
     *,
     context_tokens: int,
     limiter: Limiter,
@@ -595,14 +552,14 @@ async def open_tokens(
     tell: Callable[[str], None] = lambda line: None,
     retry: Retry | None = None,
 ) -> TokenServer | None:
-    """The server as a policy of tokens; None if it is none and `kind` was not given.
+    """The server as a policy of tokens; None if it is none.
 
     `context_tokens` is used if the server does not state its own. Raises PolicyError if nobody
-    answers, or the server is not of the given kind.
+    answers.
     """
     url = http.server.endpoint.url
     try:
-        if (found := kind or await kind_of(http)) is None:
+        if (found := await kind_of(http)) is None:
             return None
         dialect = MAKES[found](http, http.server.model)
         try:
@@ -614,7 +571,7 @@ async def open_tokens(
         except UNREADABLE as error:
             raise http.server.unexpected_reply(error) from None
     except AttemptError as failed:
-        if kind is not None or failed.away:
+        if failed.away:
             raise PolicyError(str(failed), failed.remedy) from None
         tell(f"{url} is asked as a chat server, since it gives no token ids: {failed}")
         return None

@@ -91,8 +91,6 @@ class Researcher:
     """None: citations are not checked"""
     person: Person | None = None
     """who decides, if a run is to ask a person; None: plans are approved unseen"""
-    tracing: bool = False
-    """emit a trace for each question even if no OpenTelemetry variable asks for it"""
     saver: Any = None
     """LangGraph's checkpointer; None: runs that ask a person have one in memory, others none"""
 
@@ -116,7 +114,7 @@ class Researcher:
         def answer(listener: Listener) -> Awaitable[Trajectory]:
             return self._answer(ask, thread or new_thread(), listener, stop, person)
 
-        return await trace_run(answer, self.policy.name, ask.question, listener, self.tracing)
+        return await trace_run(answer, self.policy.name, ask.question, listener)
 
     async def _answer(
         self,

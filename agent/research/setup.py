@@ -10,7 +10,6 @@ folder or library as source, no index.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -48,7 +47,7 @@ class Stores:
     """runs, threads, bank, rubrics, indexes, pages and uploads"""
     weights_dir: Path
     embedder: str
-    """of the bank and of hybrid retrieval"""
+    """of the bank and of reranking"""
     bank_server: str | None = None
     """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
 
@@ -106,7 +105,6 @@ class Setup:
     checker: Literal["auto", "lexical"]
     checkpoints: str | None = field(repr=False)
     """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
-    tracing: bool
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
 
@@ -122,7 +120,7 @@ class Setup:
 
     def over_whole_sources(self) -> "Setup":
         """For those who compare answers or collect them: each question finds the same."""
-        return replace(self, sources=self.sources.whole())
+        return replace(self, sources=replace(self.sources, whole=True))
 
     @asynccontextmanager
     async def open_sources(
@@ -132,10 +130,8 @@ class Setup:
 
         `meaning` is filled by who opened it; None: with what is there.
         """
-        hybrid = self.sources.retrieval == "hybrid"
-        embedder = await self.stores.open_embedder(tell) if hybrid else None
         meaning = meaning or Meaning(await self.open_embedder(tell))
-        async with self.sources.open(self.stores.data_dir, embedder, tell, meaning) as tool:
+        async with self.sources.open(self.stores.data_dir, tell, meaning) as tool:
             yield tool
 
     async def open_embedder(self, tell: Tell = hush, *, fetch: bool = False) -> Embedder | None:
@@ -301,14 +297,13 @@ async def open_researcher(
             pages=setup.sources.open_pages(setup.stores.data_dir),
             beyond=setup.sources.beyond,
             verifier=AnswerVerifier.choose(model, setup.verify, setup.checker),
-            tracing=setup.tracing,
         )
 
 
 async def _read_in_time(ready: asyncio.Task[None], setup: Setup) -> None:
     """Raises SourceError where the sources take longer than a question may."""
     # Whole sources are read once for many questions, each of which has the seconds to itself.
-    most = None if setup.sources.patience == math.inf else setup.budgets.seconds
+    most = None if setup.sources.whole else setup.budgets.seconds
     try:
         await asyncio.wait_for(ready, most)
     except TimeoutError as cause:

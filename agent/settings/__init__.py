@@ -131,14 +131,13 @@ class Settings(BaseSettings):
     """form of the answer; `exact`: the last line is the bare answer"""
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
-    retrieval: Literal["auto", "lexical", "rerank", "hybrid"] = "auto"
-    """`lexical`: search by words; `rerank`: also order the results by meaning; `hybrid`: also
-    search by meaning, which embeds a source meanwhile; `auto`: rerank on an embedded model, else
-    lexical"""
+    retrieval: Literal["auto", "lexical", "rerank"] = "auto"
+    """`lexical`: search by words; `rerank`: also order the results by meaning; `auto`: rerank on an
+    embedded model, else lexical"""
     bank_server: str | None = None
     """a Chroma server that stores the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER
-    """the embedding model of the bank and of hybrid retrieval: a name that sentence-transformers
+    """the embedding model of the bank and of reranking: a name that sentence-transformers
     knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
     """check claims against their sources; `mark`: the report shows what fails; `repair`: it is also

@@ -71,7 +71,6 @@ def setup_of(settings: Settings) -> Setup:
         verify=settings.verify,
         checker=settings.checker,
         checkpoints=None,
-        tracing=False,
         choices=choices_of(settings),
     )
 
@@ -209,9 +208,7 @@ def stores_of(settings: Settings) -> Stores:
     return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
 
 
-def retrieval_of(
-    settings: Settings, model: PolicyChoice
-) -> Literal["auto", "lexical", "rerank", "hybrid"]:
+def retrieval_of(settings: Settings, model: PolicyChoice) -> Literal["auto", "lexical", "rerank"]:
     """How passages are ranked; in free decoding the model itself writes the queries."""
     if settings.retrieval == "auto" and decoding_of(settings, model) is Decoding.FREE:
         return "lexical"

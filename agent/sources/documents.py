@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import IO
 
 from rubricem.agent.sources.index import (
-    PATIENCE,
-    HybridIndex,
     IndexCache,
     Indexed,
     IndexSegment,
@@ -40,7 +38,7 @@ from rubricem.agent.sources.readers import READERS, Document, Section
 from rubricem.agent.sources.sandbox.pool import MEGABYTES, SECONDS, Job, Reply, readers
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
-from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of, one_line, storable
 
 GIT_SECONDS = 300.0
@@ -389,14 +387,12 @@ class Folder(Indexed):
         self,
         path: Path,
         cache_dir: Path,
-        embedder: Embedder | None = None,
         on_progress: OnProgress | None = None,
-        patience: float = PATIENCE,
         look_again: float = 5.0,
     ) -> None:
         """`look_again`: seconds for which the folder is assumed to be unchanged."""
         own = digest_of(str(path.resolve()), 16)
-        super().__init__(cache_dir / f"folder-{own}", embedder, on_progress, patience)
+        super().__init__(cache_dir / f"folder-{own}", on_progress)
         self._look_again = look_again
         self._root = path
         self._documents = DocumentCache(self._cache_dir / "documents")
@@ -407,7 +403,7 @@ class Folder(Indexed):
     def _is_stale(self) -> bool:
         return time.monotonic() - self._looked > self._look_again
 
-    def _open(self) -> LexicalIndex | HybridIndex:
+    def _open(self) -> LexicalIndex:
         if not self._root.is_dir():
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
         files, left = find_files(self._root)
@@ -418,7 +414,7 @@ class Folder(Indexed):
             self.problems = tuple(filter(None, (left, *said)))
             if not lexical.passages:
                 raise self._nothing(files)
-            self._index = self._with_vectors(lexical)
+            self._index = lexical
             self._files = files
         self._looked = time.monotonic()
         return self._index

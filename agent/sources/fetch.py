@@ -6,9 +6,8 @@ address may be read is decided by what its name resolves to, not by its text. Ea
 and checked anew, and the connection goes to the checked number, since a name may resolve
 differently the next time, with the host's own name in the request and in the TLS handshake. A host
 that the user allowed may be private; link-local and metadata addresses are reached only if the user
-named that exact address. Headers and chunks are bounded as well, since a reply may be announced for
-ever, or come in chunks of a byte. Bodies stay compressed for a reader with limits: a few kilobytes
-of gzip can hold gigabytes.
+named that exact address. Bodies stay compressed for a reader with limits: a few kilobytes of gzip
+can hold gigabytes.
 
 An opened page is cut into passages that can be cited, with its final address and the heading they
 are under. Pages read recently are cached on disk, so that asking again costs a site nothing: one
@@ -28,10 +27,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-import httpcore
-import httpx
+import httpx2
 
 from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.memory.errors import SourceError, StoreError
@@ -62,20 +60,20 @@ _METADATA = frozenset(map(ip_address, ("169.254.169.254", "168.63.129.16", "fd00
 class Target:
     """A page's address, and the checked numbers to connect to, in the order to try them."""
 
-    url: httpx.URL
+    url: httpx2.URL
     numbers: tuple[str, ...]
 
 
-def _parse(address: str) -> httpx.URL:
+def _parse(address: str) -> httpx2.URL:
     """The address in its normal form, without fragment.
 
     Raises SourceError unless it is an http or https address of a host, without a password.
     """
     try:
-        url = httpx.URL(address.strip()) if len(address) <= LONGEST else httpx.URL("")
+        url = httpx2.URL(address.strip()) if len(address) <= LONGEST else httpx2.URL("")
         host = url.host  # read only now: a name such as `xn--a` is none
-    except (httpx.InvalidURL, ValueError):
-        url, host = httpx.URL(""), ""
+    except (httpx2.InvalidURL, ValueError):
+        url, host = httpx2.URL(""), ""
     if url.scheme not in PORTS or not host or (url.port or 0) > _LAST_PORT:
         raise SourceError("That is not a web address.", "Give one that begins with https://.")
     if url.userinfo:
@@ -190,10 +188,6 @@ _HEADERS = {
 }
 
 
-MOST_HEAD = 1 << 18
-"""most bytes before a body"""
-MOST_AT_ONCE = 1 << 14
-"""bytes read at once"""
 LEAST_PIECE, FEW = 64, 10_000
 """least average size in bytes of a body's pieces, if there are more than a few"""
 
@@ -224,46 +218,6 @@ class Fetched:
     """gzip, deflate, or "" for none"""
 
 
-class _Wire(httpcore.AsyncNetworkBackend):
-    """The network of one hop, with a limit on the bytes read."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-        """bytes that may still be read"""
-        self._network = httpcore.AnyIOBackend()
-
-    async def connect_tcp(self, *given: Any, **named: Any) -> httpcore.AsyncNetworkStream:
-        return _Counted(await self._network.connect_tcp(*given, **named), self)
-
-
-class _Counted(httpcore.AsyncNetworkStream):
-    """One connection, read in pieces small enough not to hold up other tasks."""
-
-    def __init__(self, stream: httpcore.AsyncNetworkStream, wire: _Wire) -> None:
-        self._stream = stream
-        self._wire = wire
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        await asyncio.sleep(0)  # what has come already is read without a pause for others
-        content = await self._stream.read(min(max_bytes, MOST_AT_ONCE), timeout)
-        self._wire.left -= len(content)
-        if self._wire.left < 0:
-            raise SourceError("More was sent than belongs to a page.")
-        return content
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def start_tls(self, *given: Any, **named: Any) -> httpcore.AsyncNetworkStream:
-        return _Counted(await self._stream.start_tls(*given, **named), self._wire)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
-
-
 class Fetcher:
     """Fetches pages. Every failure is a SourceError of one sentence."""
 
@@ -271,7 +225,7 @@ class Fetcher:
         self,
         guard: AddressGuard,
         limits: FetchLimits | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
         verify: str | None = None,
     ) -> None:
         """`transport` replaces the network; `verify`: a file of additional authorities."""
@@ -289,11 +243,11 @@ class Fetcher:
             raise SourceError(
                 f"{_host(address)} did not send the page within {self.limits.seconds:g} s."
             ) from cause
-        except httpx.HTTPError as cause:
+        except httpx2.HTTPError as cause:
             raise SourceError(
                 f"{_host(address)} could not be read: {type(cause).__name__}."
             ) from cause
-        except (httpx.InvalidURL, UnicodeError) as cause:
+        except (httpx2.InvalidURL, UnicodeError) as cause:
             # Also httpx itself reads where a redirect leads.
             raise SourceError(
                 f"{_host(address)} redirects to what is not a web address."
@@ -309,13 +263,13 @@ class Fetcher:
         raise SourceError(f"{_host(address)} redirects without end.")
 
     @asynccontextmanager
-    async def _response(self, target: Target) -> AsyncIterator[httpx.Response]:
+    async def _response(self, target: Target) -> AsyncIterator[httpx2.Response]:
         """The response of the first number that accepts a connection."""
         # A client for each hop: a connection kept open belongs to the host that it was made for.
         # Not through a proxy of the environment: it would resolve the name by itself.
-        wire = _Wire(MOST_HEAD)
-        async with httpx.AsyncClient(
-            transport=self._transport or self._over(wire),
+        direct = httpx2.AsyncHTTPTransport(verify=self._trusted, trust_env=False)
+        async with httpx2.AsyncClient(
+            transport=self._transport or direct,
             headers=_HEADERS,
             timeout=self.limits.seconds / 2,
         ) as client:
@@ -323,31 +277,24 @@ class Fetcher:
                 last = number == target.numbers[-1]
                 try:
                     response = await client.send(_request(client, target, number), stream=True)
-                except (httpx.ConnectError, httpx.ConnectTimeout):
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
                     if last:
                         raise
                     continue
-                wire.left = self.limits.bytes + MOST_HEAD
                 try:
                     yield response
                 finally:
                     await response.aclose()
                 return
 
-    def _over(self, wire: _Wire) -> httpx.AsyncBaseTransport:
-        transport = httpx.AsyncHTTPTransport(verify=self._trusted, trust_env=False)
-        # It lets nobody choose the network; the pool that it makes itself has no connection yet.
-        transport._pool = httpcore.AsyncConnectionPool(self._trusted, network_backend=wire)
-        return transport
-
     @cached_property
     def _trusted(self) -> ssl.SSLContext:
-        context = httpx.create_ssl_context()
+        context = httpx2.create_ssl_context()
         if self._verify:
             context.load_verify_locations(self._verify)
         return context
 
-    async def _read(self, target: Target, response: httpx.Response) -> Fetched:
+    async def _read(self, target: Target, response: httpx2.Response) -> Fetched:
         if response.status_code >= 400:
             raise SourceError(f"{target.url.host} answered {response.status_code} for that page.")
         declared = response.headers.get("content-length", "")
@@ -371,7 +318,7 @@ class Fetcher:
         )
 
 
-def _request(client: httpx.AsyncClient, target: Target, number: str) -> httpx.Request:
+def _request(client: httpx2.AsyncClient, target: Target, number: str) -> httpx2.Request:
     url = target.url.copy_with(host=number)
     return client.build_request(
         "GET",

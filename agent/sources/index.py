@@ -1,4 +1,4 @@
-"""Search by words, and by meaning: the index of every source on this machine.
+"""Search by words: the index of every source on this machine.
 
 Passages and questions are reduced to the same kind of words: lower-cased stems, in the language of
 the passage. A question is stemmed in its own language and in English; if its language cannot be
@@ -11,19 +11,9 @@ how rare a word is, is counted over all segments at search time (BM25, Robertson
 A folder is written beside its place and renamed into it, so that a half-written one is never
 opened. A word is identified by 64 bits of its hash, so that opening reads no vocabulary; all arrays
 and passages are memory-mapped.
-
-Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et al.,
-SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched exactly, by
-a matrix-vector product. Embedding takes far longer than reading, so a thread does it while searches
-continue, by words and by what is embedded so far. Each vector is cached on disk by the hash of its
-passage, so that only new passages are embedded when an index changes, and an interrupted embedding
-continues where it stopped.
-
-Both are in this module, above 600 lines, since a source is searched by both at once.
 """
 
 import asyncio
-import atexit
 import hashlib
 import json
 import math
@@ -31,14 +21,13 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 from array import array
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import accumulate, chain, islice, repeat
+from itertools import accumulate, chain, repeat
 from operator import or_
 from pathlib import Path
 from types import MappingProxyType
@@ -62,7 +51,7 @@ from rubricem.memory.language import (
     stem,
 )
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
 OnProgress = Callable[[int, int, str], None]
@@ -162,8 +151,6 @@ See = Mapping[str, Sequence[str]]
 A key that ends with a dot applies only to names that continue after it.
 """
 _MOST_HOPS = 6
-_PAGE_AMONG = 1500
-"""Passages that share a word with a query, among which those of one page are looked up."""
 _NAMED = 3
 """The weight, in words, of an object's name that the query gives in full."""
 _LONGEST_HEADING = 6
@@ -289,12 +276,6 @@ class LexicalIndex:
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
         return without_near_duplicates(rows, limit)
-
-    def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
-        """Passages of the same page that share a word with the query, best first."""
-        rows = (self.passages[row] for row, _ in self.rank(query, _PAGE_AMONG))
-        page = passage.title, passage.location
-        return [*islice((other for other in rows if (other.title, other.location) == page), limit)]
 
     def _score(
         self,
@@ -607,206 +588,13 @@ def build_index(
     return LexicalIndex(IndexSegment(place))
 
 
-_RANK_OFFSET = 60
-_RANKED = 100
-"""Rows taken from each ranking."""
-_SHARD = 512
-"""Vectors written to disk at once."""
-_BATCH = 64
-"""Texts embedded at once; questions are embedded between batches."""
-EMBEDDING = "embedding passages"
-"""the name of this step in progress reports"""
-
-Vectors = NDArray[np.float32]
-HASH = np.dtype("S40")
-
-
-class HybridIndex:
-    """BM25 and cosine over the same passages."""
-
-    def __init__(
-        self, lexical: LexicalIndex, vectors: "Vectors | GrowingVectors", embedder: Embedder
-    ) -> None:
-        self._lexical = lexical
-        self._vectors = vectors
-        self._embedder = embedder
-
-    def search(self, query: str, limit: int) -> list[Passage]:
-        if not len(self._matrix()):
-            return self._lexical.search(query, limit)
-        return self.search_with(query, self._embedder.embed([query], query=True)[0], limit)
-
-    def search_with(self, query: str, vector: Vectors, limit: int) -> list[Passage]:
-        """Search with the question's unit vector (d,), already computed."""
-        wanted = max(_RANKED, limit)
-        # Half the time of `@` here: one pass in order, and no threads to wait for on a busy
-        # machine (100,000 x 384 on two cores: 7 ms against 16).
-        cosines = np.einsum("nd,d->n", self._matrix(), vector)
-        nearest = best(cosines, wanted)
-        fused = fuse(self._lexical.rank(query, wanted), nearest)
-        rows = (self._lexical.passages[row] for row, _ in fused)
-        return without_near_duplicates(rows, limit)
-
-    def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
-        return self._lexical.search_page(query, passage, limit)
-
-    def _matrix(self) -> Vectors:
-        """(n, d), or (0, 0) while nothing is embedded."""
-        if isinstance(self._vectors, GrowingVectors):
-            return self._vectors.so_far()
-        return self._vectors
-
-
-def fuse(*rankings: Ranking) -> Ranking:
-    """One ranking of all rows; a row gains 1 / (60 + rank) from each ranking that has it."""
-    scores: dict[int, float] = {}
-    for ranking in rankings:
-        for rank, (row, _) in enumerate(ranking, 1):
-            scores[row] = scores.get(row, 0.0) + 1 / (_RANK_OFFSET + rank)
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-
-
-class VectorStore:
-    """Vectors by the hash of their text, in shards that are written once and never changed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
-        """The hashes and vectors of each shard; a damaged shard is removed."""
-        for path in sorted(self._folder.glob("*.npz")):
-            try:
-                with np.load(path) as shard:
-                    yield shard["hashes"], shard["vectors"]
-            except (OSError, ValueError, KeyError):
-                path.unlink(missing_ok=True)
-
-    def keep(self, hashes: Sequence[bytes], vectors: Vectors) -> None:
-        name = hashlib.sha256(b"".join(hashes)).hexdigest()[:24]
-        with writable(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                np.savez(file, hashes=np.array(hashes, dtype=HASH), vectors=vectors)
-            os.replace(file.name, self._folder / f"{name}.npz")
-
-
-class GrowingVectors:
-    """The vectors of texts; missing ones are embedded, in a thread if that takes long.
-
-    A row that is not embedded yet is zero, so that no search ranks it by meaning.
-    """
-
-    def __init__(
-        self,
-        store: VectorStore,
-        texts: Sequence[str],
-        embedder: Embedder,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        self._store = store
-        self._embedder = embedder
-        self._on_progress = on_progress
-        digests = (hashlib.sha1(text.encode(), usedforsecurity=False) for text in texts)
-        hashes = [digest.hexdigest().encode() for digest in digests]
-        self._missing = dict(zip(hashes, texts, strict=True))
-        self._rows: dict[bytes, list[int]] = {}
-        for row, known in enumerate(hashes):
-            self._rows.setdefault(known, []).append(row)
-        self._matrix: Vectors = np.empty((0, 0), dtype=np.float32)
-        for found, vectors in store.shards():
-            self._put(found.tolist(), vectors)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run_to_failure, daemon=True)
-        self._failure: Exception | None = None
-
-    def so_far(self) -> Vectors:
-        """(n, d), row i for texts[i]; (0, 0) before the first. Raises what ended embedding."""
-        if self._failure is not None:
-            raise self._failure
-        return self._matrix
-
-    def start(self, patience: float) -> None:
-        """Embed in a thread, and wait this many seconds, which suffice for a small folder."""
-        if not self._missing:
-            return
-        # A thread that embeds while the interpreter ends would bring it down.
-        atexit.register(self.close)
-        self._thread.start()
-        self._thread.join(patience if patience < threading.TIMEOUT_MAX else None)
-        self.so_far()
-
-    def close(self) -> None:
-        """Stop embedding; what is embedded is kept, and the next run continues from there."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        atexit.unregister(self.close)
-
-    def run(self) -> Vectors:
-        """Embed what is missing, unless closed earlier."""
-        new, texts = list(self._missing), list(self._missing.values())
-        for start in range(0, len(new), _SHARD):
-            if self._stop.is_set():
-                break
-            if self._on_progress:
-                self._on_progress(start, len(new), EMBEDDING)
-            shard = slice(start, start + _SHARD)
-            self._run_shard(new[shard], texts[shard])
-        return self._matrix
-
-    def _run_shard(self, hashes: Sequence[bytes], texts: Sequence[str]) -> None:
-        done: list[Vectors] = []
-        try:
-            for start in range(0, len(texts), _BATCH):
-                if self._stop.is_set():
-                    break
-                done.append(self._embedder.embed(texts[start : start + _BATCH]))
-        finally:
-            if done:
-                vectors = np.concatenate(done)
-                self._store.keep(hashes[: len(vectors)], vectors)
-                self._put(hashes[: len(vectors)], vectors)
-
-    def _run_to_failure(self) -> None:
-        try:
-            self.run()
-        except Exception as failure:
-            self._failure = failure
-
-    def _put(self, hashes: Sequence[bytes], vectors: Vectors) -> None:
-        if not self._matrix.size:
-            count = sum(map(len, self._rows.values()))
-            self._matrix = np.zeros((count, vectors.shape[1]), dtype=np.float32)
-        for known, vector in zip(hashes, vectors, strict=True):
-            self._matrix[self._rows.get(known, [])] = vector
-            self._missing.pop(known, None)
-
-
-PATIENCE = 2.0
-"""Seconds for which the first search waits for embedding."""
-
-
 class Indexed:
     """A source that indexes its passages before it is searched; a `SearchTool` without a name."""
 
-    def __init__(
-        self,
-        cache_dir: Path,
-        embedder: Embedder | None = None,
-        on_progress: OnProgress | None = None,
-        patience: float = PATIENCE,
-    ) -> None:
-        """With an embedder, search is hybrid; without one, lexical.
-
-        The first search waits `patience` seconds for passages to be embedded; the rest is embedded
-        while searches continue. If it is infinite, everything is embedded first.
-        """
-        self._patience = patience
-        self._growing: GrowingVectors | None = None
+    def __init__(self, cache_dir: Path, on_progress: OnProgress | None = None) -> None:
         self._cache_dir = cache_dir
-        self._embedder = embedder
         self._on_progress = on_progress
-        self._index: LexicalIndex | HybridIndex | None = None
+        self._index: LexicalIndex | None = None
         self._opening = asyncio.Lock()
         self.problems: tuple[str, ...] = ()
         """what could not be read, or was guessed, as of the last search"""
@@ -815,17 +603,12 @@ class Indexed:
         index = await self._ready()
         return await asyncio.to_thread(index.search, read_query(query).text, limit)
 
-    async def search_page(self, query: str, passage: Passage, limit: int) -> list[Passage]:
-        """Other passages of the page that share a word with the query, best first."""
-        index = await self._ready()
-        return await asyncio.to_thread(index.search_page, read_query(query).text, passage, limit)
-
     async def prepare(self) -> tuple[str, ...]:
         """Bring the index up to date; returns `problems`."""
         await self._ready()
         return self.problems
 
-    async def _ready(self) -> LexicalIndex | HybridIndex:
+    async def _ready(self) -> LexicalIndex:
         async with self._opening:
             if self._index is None or self._is_stale():
                 self._index = await asyncio.to_thread(self._open)
@@ -834,25 +617,9 @@ class Indexed:
     def _is_stale(self) -> bool:
         return False
 
-    def _open(self) -> LexicalIndex | HybridIndex:
+    def _open(self) -> LexicalIndex:
         """The current index, built if there is none."""
         raise NotImplementedError
-
-    def _with_vectors(self, lexical: LexicalIndex) -> LexicalIndex | HybridIndex:
-        if self._embedder is None:
-            return lexical
-        name = re.sub(r"[^\w.-]", "_", self._embedder.name)
-        store = VectorStore(self._cache_dir / f"vectors-{name}")
-        texts = [matched_text(passage) for passage in lexical.passages]
-        self.close()
-        self._growing = GrowingVectors(store, texts, self._embedder, self._on_progress)
-        self._growing.start(self._patience)
-        return HybridIndex(lexical, self._growing, self._embedder)
-
-    def close(self) -> None:
-        """Stop background work; what it has done is kept."""
-        if self._growing is not None:
-            self._growing.close()
 
 
 class PassageCorpus(Indexed):
@@ -860,16 +627,12 @@ class PassageCorpus(Indexed):
 
     name = "passages"
 
-    def __init__(
-        self, passages: Sequence[Passage], cache_dir: Path, embedder: Embedder | None = None
-    ) -> None:
-        super().__init__(cache_dir, embedder, patience=math.inf)
+    def __init__(self, passages: Sequence[Passage], cache_dir: Path) -> None:
+        super().__init__(cache_dir)
         self._passages = passages
         told = "\n".join(json.dumps(asdict(passage)) for passage in passages)
         self.digest = digest_of(told)
 
-    def _open(self) -> LexicalIndex | HybridIndex:
-        lexical = open_index(self._cache_dir, self.name, self.digest)
-        if lexical is None:
-            lexical = build_index(self._passages, self._cache_dir, self.name, self.digest)
-        return self._with_vectors(lexical)
+    def _open(self) -> LexicalIndex:
+        known = open_index(self._cache_dir, self.name, self.digest)
+        return known or build_index(self._passages, self._cache_dir, self.name, self.digest)

@@ -15,7 +15,6 @@ bare `lru_cache` is that of functools. So passages of other libraries count less
 import asyncio
 import gc
 import json
-import math
 import os
 import platform
 import re
@@ -38,9 +37,7 @@ from numpy.typing import NDArray
 from rubricem.agent.sources.index import (
     INDEX_VERSION,
     NEW,
-    PATIENCE,
     WORDS_VERSION,
-    HybridIndex,
     Indexed,
     IndexSegment,
     LexicalIndex,
@@ -51,7 +48,7 @@ from rubricem.agent.sources.index import (
 from rubricem.agent.sources.python import LEFT_OUT, Documentation
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import folder_locked
-from rubricem.memory.schema import Embedder, Passage
+from rubricem.memory.schema import Passage
 from rubricem.memory.text import digest_of
 
 DOCS_VERSION = 6
@@ -246,16 +243,13 @@ class PythonDocs(Indexed):
     def __init__(
         self,
         cache_dir: Path,
-        embedder: Embedder | None = None,
         on_progress: OnProgress | None = None,
-        patience: float = PATIENCE,
+        whole: bool = False,
         path: Sequence[str] | None = None,
     ) -> None:
-        """With infinite patience everything is read before the first search.
-
-        Passages are embedded once all are read; until then they are found by words alone.
-        """
-        super().__init__(cache_dir, embedder, on_progress, patience)
+        """`whole`: everything is read before the first search."""
+        super().__init__(cache_dir, on_progress)
+        self._whole = whole
         self._path = path
         self._unread: list[Library] = []
         self._behind: subprocess.Popen[str] | None = None
@@ -291,10 +285,10 @@ class PythonDocs(Indexed):
     def _is_stale(self) -> bool:
         return bool(self._unread) and len(self._shelf.unread()) != len(self._unread)
 
-    def _open(self) -> LexicalIndex | HybridIndex:
+    def _open(self) -> LexicalIndex:
         with boundary(SourceError, READING):
             shelf = self._shelf
-            if self._patience == math.inf or not sys.executable:
+            if self._whole or not sys.executable:
                 shelf.read_all(self._on_progress)
             elif unread := shelf.unread():
                 if unread[0].name == STANDARD:
@@ -305,7 +299,7 @@ class PythonDocs(Indexed):
             self._unread = shelf.unread()
             index = shelf.index()
         self.problems = tuple(self._problems(index))
-        return index if self._unread else self._with_vectors(index)
+        return index
 
     def _problems(self, index: LexicalIndex) -> Iterator[str]:
         if index.notes:
@@ -348,7 +342,6 @@ class PythonDocs(Indexed):
 
     def close(self, wait: bool = False) -> None:
         """Stop background work, the process after its current library (`wait`: until then)."""
-        super().close()
         self._closed = True
         if self._behind is not None and self._behind.stdin:
             with suppress(OSError):

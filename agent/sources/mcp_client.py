@@ -24,11 +24,9 @@ import json
 import logging
 import os
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,28 +66,6 @@ async def _accept(name: str, result: Any) -> None:
     """Validate nothing: the result is taken as it is."""
 
 
-_PASSING = """
-import subprocess, sys
-most, most_marks = map(int, sys.argv[1:3])
-program = subprocess.Popen(sys.argv[3:], stdout=subprocess.PIPE)
-size = marks = 0
-while piece := program.stdout.read1(1 << 16):
-    for part in piece.splitlines(True):
-        size += len(part)
-        ends = part.count(b'"') - part.count(b'\\\\"')
-        marks += 4 * ends + sum(map(part.count, (b",", b"[", b"{")))
-        if size > most or marks > most_marks:
-            program.kill()
-            sys.exit(1)
-        if part.endswith(b"\\n"):
-            size = marks = 0
-    sys.stdout.buffer.write(piece)
-    sys.stdout.buffer.flush()
-sys.exit(program.wait())
-"""
-"""forwards a program's output, as long as no line exceeds what is read of one over HTTP"""
-
-
 @asynccontextmanager
 async def _program(server: ToolServer) -> AsyncIterator[Any]:
     from mcp import StdioServerParameters
@@ -98,10 +74,7 @@ async def _program(server: ToolServer) -> AsyncIterator[Any]:
     env = {key: value.get_secret_value() for key, value in server.env.items()}
     if shutil.which(server.command or "", path=env.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), server.command)
-    # The SDK joins a line anew with each piece of it, in the square of its length, and parses it on
-    # the event loop: none comes that far that is too large.
-    passed = ["-I", "-S", "-c", _PASSING, str(MOST_VALUE), str(MOST_MARKS), server.command or ""]
-    program = StdioServerParameters(command=sys.executable, args=[*passed, *server.args], env=env)
+    program = StdioServerParameters(command=server.command or "", args=[*server.args], env=env)
     # What a program writes beside the protocol would run across the terminal.
     with Path(os.devnull).open("w", encoding="utf-8") as log:
         async with stdio_client(program, errlog=log) as streams:
@@ -131,13 +104,8 @@ QUOTED = 300
 """characters of a server's own words"""
 MOST_PAGES = 20
 """of a list of tools"""
-MOST_BYTES = 16_000_000
-"""of a reply over HTTP"""
-MOST_WIRE = MOST_BYTES + (1 << 20)
-"""of one with its headers and chunk boundaries"""
-MOST_VALUE, MOST_MARKS = 4_000_000, 150_000
-"""bytes of a reply that is no stream, or of one event, and tokens of JSON in it (`ReplyLimits`):
-the SDK parses it in this process, at 28 us for an offered tool and 1.4 us for an empty list"""
+MOST_BYTES = 4_000_000
+"""of a reply over HTTP, which the SDK parses in this process"""
 
 
 class Connection:
@@ -421,6 +389,7 @@ class Pinned(httpx2.AsyncBaseTransport):
 
     def __init__(self, guard: AddressGuard) -> None:
         self._guard = guard
+        self._network = httpx2.AsyncHTTPTransport(trust_env=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         await request.aread()
@@ -433,25 +402,30 @@ class Pinned(httpx2.AsyncBaseTransport):
         return await self._send(request, target, last)
 
     async def _send(self, request: httpx2.Request, target: Target, number: str) -> httpx2.Response:
-        # Not above: the module takes half a second, and servers are also started as programs.
-        from rubricem.agent.models.openai_client import ReplyLimits, bound_reply
-
         reply = await self._network.handle_async_request(_to(request, target, number))
-        try:
-            return bound_reply(reply, ReplyLimits(MOST_BYTES, MOST_VALUE, MOST_MARKS))
-        except httpx2.DecodingError:
-            await reply.aclose()
-            raise
-
-    @cached_property
-    def _network(self) -> httpx2.AsyncBaseTransport:
-        from rubricem.agent.models.openai_client import network
-
-        return network(MOST_WIRE)
+        if isinstance(reply.stream, httpx2.AsyncByteStream):
+            reply.stream = _Bounded(reply.stream)
+        return reply
 
     async def aclose(self) -> None:
-        if "_network" in vars(self):
-            await self._network.aclose()
+        await self._network.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that breaks off where it becomes too large."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MOST_BYTES
+        async for piece in self._body:
+            if (left := left - len(piece)) < 0:
+                raise httpx2.ReadError("the reply is too large")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 def _to(request: httpx2.Request, target: Target, number: str) -> httpx2.Request:

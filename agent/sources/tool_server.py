@@ -11,7 +11,7 @@ import re
 from typing import Annotated, Self
 from urllib.parse import unquote_plus, urlsplit
 
-import httpx
+import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
@@ -50,8 +50,8 @@ class ToolServer(BaseModel):
             raise ValueError(f"{given[0]} does not go with {'url' if self.url else 'command'}")
         if self.url:
             try:
-                url = httpx.URL(self.url)
-            except httpx.InvalidURL as cause:
+                url = httpx2.URL(self.url)
+            except httpx2.InvalidURL as cause:
                 raise ValueError(f"the url is no address: {cause}") from cause
             if url.scheme not in ("http", "https") or not url.host or url.userinfo:
                 raise ValueError("the url must be an address such as http://localhost:8000/mcp")

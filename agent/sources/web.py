@@ -1,4 +1,4 @@
-"""Sources beyond this machine: the web through ddgs, SearXNG or a paid search, papers, Wikipedia.
+"""Sources beyond this machine: the web through ddgs, SearXNG or Tavily, papers, Wikipedia.
 
 `Web` uses ddgs, a package that queries several public engines, reads their pages and merges the
 results. Its client is synchronous, parses what strangers sent, and may wait for one engine after
@@ -7,11 +7,11 @@ another, each with its own time-out: it runs in a process that is ended after a 
 `SearXNG` uses an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
 Scholar Academic Graph API (paper/search). A paper's passage is its abstract, or the service's
 one-sentence summary if its abstract may not be shown; its place gives authors and year, its
-location is an address that can be opened: the open-access PDF, else the paper's page. Callers
-without a key share one allowance, so calls are made one at a time and wait when told to.
+location is an address that can be opened: the open-access PDF, else the paper's page. All callers
+share one allowance, so calls are made one at a time and wait when told to.
 
-`Tavily`, `Exa` and `Brave` need a key of the user's; `Wikipedia` needs none, and its passages are
-the beginnings of articles.
+`Tavily` needs a key of the user's; `Wikipedia` needs none, and its passages are the beginnings of
+articles.
 
 A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
 redirects are not followed, since the address was named by the user or by this program. Results
@@ -19,22 +19,20 @@ become passages: only those with web addresses, each page and each text once.
 """
 
 import asyncio
-import math
 import random
 import re
-import ssl
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
-from urllib.request import getproxies
+
+import httpx2
 
 from rubricem.agent.models.limits import (
     Endpoint,
     Retry,
-    connector,
     is_transient,
     parse_wait,
     shared_client,
@@ -48,9 +46,6 @@ from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage
 from rubricem.memory.text import one_line
 
-if TYPE_CHECKING:
-    import aiohttp
-
 LONGEST = 8000
 """characters kept of one result's text"""
 MOST_BYTES = 10_000_000
@@ -58,8 +53,6 @@ MOST_BYTES = 10_000_000
 QUOTED = 200
 """characters of a service's own words in an error"""
 SECONDS = SEARCH_SECONDS
-MET_SECONDS = 60.0
-"""for which a service that answered is not probed again"""
 _TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
 _LATER = "Search again later, or name another source."
 
@@ -181,41 +174,19 @@ class Service:
             raise self._garbled_reply()
         return reply
 
-    async def meet(self, path: str) -> None:
-        """Raises SourceError if nothing answers; concurrent callers share the result."""
-        held = await self._session()
-        if held.meeting is None and time.monotonic() > held.met + MET_SECONDS:
-            held.meeting = asyncio.create_task(self._meet(path, held))
-        if held.meeting is not None:
-            await asyncio.shield(held.meeting)
-
-    async def _meet(self, path: str, held: "_Met") -> None:
-        try:
-            await self.fetch(path)
-        except SearchRefused:
-            pass  # instances without this page still answer searches
-        finally:
-            held.meeting = None
-        held.met = time.monotonic()
-
-    async def _session(self) -> "_Met":
-        return await shared_client(f"search {self.url}", _Met)
-
     async def fetch(
         self,
         path: str,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Fetched:
-        import aiohttp
-
         try:
             async with asyncio.timeout(self.seconds):
                 return await self._read(path, params, body)
         except TimeoutError as cause:
             late = f"{self.name} did not answer within {self.seconds:g} s."
             raise SourceError(late, _LATER) from cause
-        except aiohttp.ClientError as cause:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as cause:
             raise SourceError(
                 f"{self.name} cannot be reached at {self.url}.",
                 "Look whether it runs and whether this machine is connected, or name another "
@@ -234,30 +205,18 @@ class Service:
     async def _read(
         self, path: str, params: Mapping[str, str] | None, body: Mapping[str, Any] | None
     ) -> Fetched:
-        # Packed alone as what is unpacked under limits.
-        own = {
-            "user-agent": "rubricem (research agent)",
-            "accept": "application/json",
-            "accept-encoding": "gzip",
-        }
-        http = (await self._session()).http
-        call = http.request(
-            "GET" if body is None else "POST",
-            self.url + path,
-            params=params,
-            json=body,
-            headers={"user-agent": "rubricem (research agent)", **own, **self.headers},
-            allow_redirects=False,
-        )
+        http = await shared_client(f"search {self.url}", _open_client, httpx2.AsyncClient.aclose)
+        method = "GET" if body is None else "POST"
+        call = http.stream(method, self.url + path, params=params, json=body, headers=self.headers)
         async with call as reply:
             packing = packing_of(reply.headers)
             content = bytearray()
-            async for piece in reply.content.iter_any():
+            async for piece in reply.aiter_raw():
                 content += piece
                 if len(content) > MOST_BYTES:
                     raise self._garbled_reply()
         read = Fetched(self.url, reply.headers.get("content-type", ""), bytes(content), packing)
-        if not 200 <= reply.status < 300:
+        if not reply.is_success:
             raise self._refusal(reply, await self._parse(read) or {})
         return read
 
@@ -267,9 +226,9 @@ class Service:
             "Correct its address, or name another source.",
         )
 
-    def _refusal(self, reply: "aiohttp.ClientResponse", told: Mapping[str, Any]) -> SearchRefused:
+    def _refusal(self, reply: httpx2.Response, told: Mapping[str, Any]) -> SearchRefused:
         """The error, with the service's own words if a field of a JSON reply has them."""
-        status = reply.status
+        status = reply.status_code
         own = told.get("error") or told.get("message")
         words = " ".join(own.rstrip(".").split())[:QUOTED] if isinstance(own, str) else ""
         said = f": {words}" if words else ""
@@ -277,38 +236,18 @@ class Service:
         return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
 
 
-class _Met:
-    """The connections to a service, and when it last answered."""
-
-    def __init__(self) -> None:
-        import aiohttp
-
-        self.met = -math.inf
-        self.meeting: asyncio.Task[None] | None = None
-        self.http = aiohttp.ClientSession(
-            connector=connector(MOST_WIRE, ssl=_ssl_context()),
-            # Searches of one program are nobody's session.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(),
-            # Looking for a proxy takes as long as the rest of a request.
-            trust_env=bool(getproxies()),
-        )
-
-    async def aclose(self) -> None:
-        await self.http.close()
-
-
-MOST_WIRE = MOST_BYTES + (1 << 20)
-"""bytes of a reply with its headers and chunk boundaries"""
-
-
-@cache
-def _ssl_context() -> ssl.SSLContext:
-    """Trusted certificates, read once: that takes 30 ms of CPU, otherwise for every service."""
-    from httpx import create_ssl_context
-
-    return create_ssl_context()
+def _open_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        headers={
+            "user-agent": "rubricem (research agent)",
+            "accept": "application/json",
+            # What arrives packed is unpacked under limits.
+            "accept-encoding": "gzip",
+        },
+        # Searches of one program are nobody's session.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        timeout=None,  # `Service` has its own
+    )
 
 
 class SearXNG:
@@ -349,7 +288,8 @@ class SearXNG:
 
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError if nothing answers, before a question is paid for."""
-        await self._service.meet("/healthz")
+        with suppress(SearchRefused):  # instances without this page still answer searches
+            await self._service.fetch("/healthz")
         return ()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
@@ -380,16 +320,9 @@ class Scholar:
 
     name = "scholar"
 
-    def __init__(
-        self, key: str | None = None, url: str = API, seconds: float = SECONDS, retry: Retry = RETRY
-    ) -> None:
-        headers = {"x-api-key": key} if key else {}
-        again = "Search again later." if key else "Set RUBRICEM_SCHOLAR_KEY to a free key."
-        refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", again)}
-        for status in (401, 403) if key else ():
-            refused = f"Semantic Scholar refused the key (HTTP {status})."
-            refusals[status] = (refused, "Correct RUBRICEM_SCHOLAR_KEY, or unset it.")
-        self._service = Service("Semantic Scholar", url, seconds, headers, refusals)
+    def __init__(self, url: str = API, seconds: float = SECONDS, retry: Retry = RETRY) -> None:
+        refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", _LATER)}
+        self._service = Service("Semantic Scholar", url, seconds, refusals=refusals)
         self._retry = retry
 
     async def prepare(self) -> tuple[str, ...]:
@@ -464,33 +397,26 @@ def _results(reply: Any, text: str, date: str) -> list[Passage]:
     ]
 
 
-class Keyed:
-    """A search that needs a key; its passages are the service's extracts of pages."""
+class Tavily:
+    """Tavily's Search API (POST /search): what it extracts from a page for the query."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    api: ClassVar[str]
-    header: ClassVar[str]
-    """for the key"""
-    most: ClassVar[int] = 20
-    """most results of one call"""
+    name = "tavily"
 
-    def __init__(self, key: str | None, url: str = "", seconds: float = SECONDS) -> None:
+    def __init__(
+        self, key: str | None, url: str = "https://api.tavily.com", seconds: float = SECONDS
+    ) -> None:
         """Raises SettingsError without a key."""
-        variable = f"RUBRICEM_{self.name.upper()}_KEY"
         if not key:
             raise SettingsError(
-                f"{self.title} is asked with a key, and none is set.",
-                f"Set {variable}, or {self.name}_key in rubricem.toml.",
+                "Tavily is asked with a key, and none is set.",
+                "Set RUBRICEM_TAVILY_KEY, or tavily_key in rubricem.toml.",
             )
-        carried = f"Bearer {key}" if self.header == "authorization" else key
         refusals = {
-            status: (f"{self.title} refused the key (HTTP {status}).", f"Correct {variable}.")
+            status: (f"Tavily refused the key (HTTP {status}).", "Correct RUBRICEM_TAVILY_KEY.")
             for status in (401, 403)
         }
-        self._service = Service(
-            self.title, url or self.api, seconds, {self.header: carried}, refusals
-        )
+        headers = {"authorization": f"Bearer {key}"}
+        self._service = Service("Tavily", url, seconds, headers, refusals)
 
     async def prepare(self) -> tuple[str, ...]:
         return ()
@@ -499,59 +425,9 @@ class Keyed:
         words = read_query(query).text
         if not words:
             return []
-        return citable_passages(await self._find_passages(words, min(limit, self.most)), limit)
-
-    async def _find_passages(self, words: str, most: int) -> list[Passage]:
-        raise NotImplementedError
-
-
-class Tavily(Keyed):
-    """Tavily's Search API (POST /search): what it extracts from a page for the query."""
-
-    name, title, header = "tavily", "Tavily", "authorization"
-    api = "https://api.tavily.com"
-
-    async def _find_passages(self, words: str, most: int) -> list[Passage]:
-        reply = await self._service.get("/search", body={"query": words, "max_results": most})
-        return _results(reply, "content", "published_date")
-
-
-class Exa(Keyed):
-    """Exa's search (POST /search), which finds by meaning: the beginning of a page's text."""
-
-    name, title, header = "exa", "Exa", "x-api-key"
-    api = "https://api.exa.ai"
-
-    async def _find_passages(self, words: str, most: int) -> list[Passage]:
-        contents = {"text": {"maxCharacters": LONGEST // 4}}
-        asked = {"query": words, "numResults": most, "contents": contents}
+        asked = {"query": words, "max_results": min(limit, 20)}
         reply = await self._service.get("/search", body=asked)
-        return _results(reply, "text", "publishedDate")
-
-
-class Brave(Keyed):
-    """Brave's Web Search API (GET /web/search): a page's description and further snippets."""
-
-    name, title, header = "brave", "Brave Search", "x-subscription-token"
-    api = "https://api.search.brave.com/res/v1"
-
-    async def _find_passages(self, words: str, most: int) -> list[Passage]:
-        asked = {"q": words[:400], "count": str(most), "text_decorations": "0"}
-        reply = await self._service.get("/web/search", asked)
-        found = []
-        for each in _objects_in(reply, "web", "results"):
-            more = each.get("extra_snippets")
-            texts = [each.get("description"), *(more if isinstance(more, list) else ())]
-            text = " ".join(text for text in texts if isinstance(text, str))
-            found.append(
-                row(
-                    each.get("title"),
-                    each.get("url"),
-                    text,
-                    _date_note(each.get("page_age")),
-                )
-            )
-        return found
+        return citable_passages(_results(reply, "content", "published_date"), limit)
 
 
 class Wikipedia:

@@ -44,7 +44,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import platformdirs
 
 from rubricem.agent.weights.catalogue import (
@@ -497,7 +497,7 @@ async def _look_up(repo: str, file: str | None = None, *, classifier: bool = Fal
 
 
 async def _all_files(
-    http: httpx.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
+    http: httpx2.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
 ) -> tuple[WeightFile, ...]:
     """The files to fetch, the weights first. `listed`: the hub's entry of each file."""
     wanted = filter(_WANTED.fullmatch, listed)
@@ -511,7 +511,9 @@ async def _all_files(
     return tuple([await _file(http, root, name, listed[name]) for name in names])
 
 
-async def _file(http: httpx.AsyncClient, root: str, name: str, entry: dict[str, Any]) -> WeightFile:
+async def _file(
+    http: httpx2.AsyncClient, root: str, name: str, entry: dict[str, Any]
+) -> WeightFile:
     if large := entry.get("lfs"):
         return WeightFile(name, int(large["size"]), str(large["sha256"]))
     content = bytearray()
@@ -541,7 +543,7 @@ def _choose(repo: str, paths: list[str], file: str | None) -> str:
 
 
 async def _size_and_hash(
-    http: httpx.AsyncClient, url: str, entry: dict[str, Any]
+    http: httpx2.AsyncClient, url: str, entry: dict[str, Any]
 ) -> tuple[int, str]:
     """Size and SHA-256 of a large file, from the listing, else from its headers."""
     large = entry.get("lfs") or {}
@@ -560,11 +562,11 @@ async def _size_and_hash(
     return int(size), sha256
 
 
-def _client() -> httpx.AsyncClient:
-    return httpx.AsyncClient(
+def _client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
         base_url=hub_url(),
         follow_redirects=True,
-        timeout=httpx.Timeout(30.0, connect=3.0),
+        timeout=httpx2.Timeout(30.0, connect=3.0),
         headers={"Accept-Encoding": "identity"},
     )
 
@@ -574,10 +576,10 @@ async def _hub_boundary(repo: str) -> AsyncIterator[None]:
     remedy = "Check the name and the network, or name a local .gguf file or a known model."
     try:
         yield
-    except httpx.HTTPStatusError as cause:
+    except httpx2.HTTPStatusError as cause:
         status = cause.response.status_code
         raise HubError(f"The hub answers {status} for {repo}.", remedy) from cause
-    except (httpx.HTTPError, httpx.InvalidURL) as cause:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as cause:
         message = f"The hub at {hub_url()} cannot be reached: {type(cause).__name__}."
         raise HubError(message, remedy) from cause
     except (ValueError, KeyError, TypeError) as cause:
@@ -647,19 +649,19 @@ class _Fetch:
                     while (start := part.stat().st_size) < file.size:
                         try:
                             await self._stream(http, file, before)
-                        except httpx.TransportError:
+                        except httpx2.TransportError:
                             if part.stat().st_size <= start:
                                 raise
                 before += file.size
 
-    async def _stream(self, http: httpx.AsyncClient, file: WeightFile, before: int) -> None:
+    async def _stream(self, http: httpx2.AsyncClient, file: WeightFile, before: int) -> None:
         part = self._into / file.path
         url = f"/{self._weights.repo}/resolve/{self._weights.revision}/{file.path}"
         done = part.stat().st_size
         headers = {"Range": f"bytes={done}-"} if done else {}
         async with http.stream("GET", url, headers=headers) as reply:
             reply.raise_for_status()
-            done = done if reply.status_code == httpx.codes.PARTIAL_CONTENT else 0
+            done = done if reply.status_code == httpx2.codes.PARTIAL_CONTENT else 0
             length = reply.headers.get("content-length")
             # A page that is not the file (a log-in page, say) is refused before it is written.
             if length is not None and done + int(length) != file.size:
@@ -674,7 +676,7 @@ class _Fetch:
                     stream.write(chunk)
                     self._on_progress(before + done, self._weights.size, "from the hub")
         if done != file.size:
-            raise httpx.ReadError(f"{done} of {file.size} bytes")
+            raise httpx2.ReadError(f"{done} of {file.size} bytes")
 
     async def _join(self, pieces: Pieces) -> None:
         """Join the pieces into the files, continuing after the last complete piece."""

@@ -55,7 +55,7 @@ from rubricem.agent.sources.readers import (
 )
 from rubricem.agent.sources.sandbox.web_text import passages_of
 from rubricem.agent.sources.sandbox.worker import Unread, decompress, prune
-from rubricem.agent.sources.web import Brave, Exa, SearXNG, Tavily, Wikipedia, row, same_page
+from rubricem.agent.sources.web import SearXNG, Tavily, Wikipedia, row, same_page
 from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
 from rubricem.agent.transcript.scaffold import ScaffoldDocument
@@ -345,7 +345,7 @@ def of_service(value: Any) -> None:
     web._paper_passage(value if isinstance(value, dict) else {"abstract": value, "year": value})
 
 
-SERVICES: Any = (SearXNG("http://a.test"), Tavily("k"), Exa("k"), Brave("k"), Wikipedia())
+SERVICES: Any = (SearXNG("http://a.test"), Tavily("k"), Wikipedia())
 
 
 def of_gguf(content: bytes) -> None:

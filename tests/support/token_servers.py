@@ -25,7 +25,7 @@ from typing import Any
 
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
 from rubricem.agent.models.openai_client import ModelServer
-from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
+from rubricem.agent.models.tokens import TokenServer, open_tokens
 from rubricem.memory.schema import Message
 from tests.conftest import ROOT
 from tests.support.scripted_server import Fault, LoopbackServer, Streaming
@@ -278,19 +278,18 @@ def http_to(base_url: str) -> ModelServer:
 @asynccontextmanager
 async def maybe_opened(
     server: RecordedServer,
-    kind: Kind | None = None,
     tell: Callable[[str], None] = lambda line: None,
     timeout: float = 5.0,
 ) -> AsyncIterator[TokenServer | None]:
     yield await open_tokens(
-        http_to(server.base_url), kind, context_tokens=2048, limiter=Limiter(8), price=None,
+        http_to(server.base_url), context_tokens=2048, limiter=Limiter(8), price=None,
         timeout=timeout, tell=tell, retry=QUICK,
     )  # fmt: skip
 
 
 @asynccontextmanager
-async def opened(server: RecordedServer, kind: Kind | None = None) -> AsyncIterator[TokenServer]:
-    async with maybe_opened(server, kind) as found:
+async def opened(server: RecordedServer) -> AsyncIterator[TokenServer]:
+    async with maybe_opened(server) as found:
         assert found is not None
         yield found
 

@@ -5,19 +5,10 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.limits import (
-    AT_ONCE,
-    MOST_HEADS,
-    AttemptError,
-    Endpoint,
-    Server,
-    connector,
-)
+from rubricem.agent.models.limits import AttemptError, Endpoint, Server
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.replies import Reading
 from tests.support.scripted_server import Answering, LoopbackServer, ScriptedServer
-from tests.support.sites import ANNOUNCED, for_ever
-from tests.support.sites import sending as announcing
 from tests.support.token_servers import http_to
 from tests.support.waiting import PATIENCE
 
@@ -63,7 +54,9 @@ async def sending(chunks: Sequence[bytes | None]) -> AsyncIterator[ModelServer]:
 async def heard(*chunks: bytes | None) -> list[Any]:
     values = Values()
     async with sending(chunks) as http:
-        await http.hear(values, http.stream("/chat/completions", {}), lambda event: event, PATIENCE)
+        await http.read_reply(
+            values, http.stream("/chat/completions", {}), lambda event: event, PATIENCE
+        )
     return values.taken
 
 
@@ -94,12 +87,6 @@ async def test_what_servers_send_is_read(sent: bytes, values: list[Any]):
     assert await heard(sent) == values
 
 
-async def test_what_comes_faster_than_it_is_read_comes_whole():
-    event = b'data: {"a": "' + b"x" * 50_000 + b'"}\n\n'
-    taken = await heard(event * 60, b"data: [DONE]\n\n")
-    assert [len(value["a"]) for value in taken] == [50_000] * 60
-
-
 async def test_what_is_no_json_is_told_unless_the_reply_is_there():
     broken = (b'data: {"a": 1}\n\ndata: {no\n\n',)
     assert await heard(*broken) == [{"a": 1}]
@@ -107,27 +94,8 @@ async def test_what_is_no_json_is_told_unless_the_reply_is_there():
     values.finish = None
     async with sending(broken) as http:
         with pytest.raises(AttemptError, match="not an OpenAI-compatible chat completion"):
-            await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
+            await http.read_reply(values, http.stream("/chat/completions", {}), dict, PATIENCE)
     assert values.taken == [{"a": 1}]
-
-
-async def test_a_reply_that_is_announced_for_ever_ends_with_its_first_announcements():
-    values = Values()
-    values.finish = None
-    with announcing(b"", for_ever(ANNOUNCED)) as address:
-        http = http_to(f"{address}/v1")
-        with pytest.raises(AttemptError, match="broke off"):
-            await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
-        with pytest.raises(AttemptError):
-            await http.models()
-
-
-async def test_of_what_the_loop_reads_at_once_few_announcements_are_parsed():
-    async with connector() as made:
-        wire: Any = made._factory()
-        wire.set_response_params()
-        wire.data_received(ANNOUNCED * 10)
-        assert MOST_HEADS < wire._heads <= 1000 * AT_ONCE / len(ANNOUNCED)  # of 10,000
 
 
 async def test_a_reader_that_fails_leaves_no_connection_open():
@@ -136,11 +104,11 @@ async def test_a_reader_that_fails_leaves_no_connection_open():
 
     async with sending([WHOLE, None]) as http:
         with pytest.raises(ZeroDivisionError):
-            response = await http.stream("/chat/completions", {})
+            events = await http.stream("/chat/completions", {})
             opened = asyncio.get_running_loop().create_future()
-            opened.set_result(response)
-            await http.hear(Values(), opened, fails, PATIENCE)
-        assert response.is_closed
+            opened.set_result(events)
+            await http.read_reply(Values(), opened, fails, PATIENCE)
+        assert events.response.is_closed
 
 
 async def test_calls_that_end_share_one_connection_whoever_makes_them():
@@ -149,46 +117,28 @@ async def test_calls_that_end_share_one_connection_whoever_makes_them():
         for _ in range(3):
             http = http_to(server.base_url)
             stream = http.stream("/chat/completions", body)
-            await http.hear(Values(), stream, lambda event: event, PATIENCE)
+            await http.read_reply(Values(), stream, lambda event: event, PATIENCE)
         assert (len(server.requests), server.connections) == (3, 1)
 
 
-class Leading(Answering):
-    """Answers with what it was sent; sets a cookie, and leads from one path to another."""
+class Echoing(Answering):
+    """Answers with what it was sent."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         body = self.read_json()
-        if self.path == "/old":
-            self.send(307, b"", {"Location": "/set"})
-            return
-        cookie = {"Set-Cookie": "place=7"} if self.path == "/set" else {}
-        names = ("Authorization", "Cookie", "Content-Length")
-        told = {name: self.headers.get(name) for name in names}
-        self.send_json(200, {"path": self.path, "body": body, **told}, cookie)
+        self.send_json(200, {"body": body, "key": self.headers.get("Authorization")})
 
 
-async def test_requests_that_are_alike_differ_in_body_key_and_the_cookies_that_came_meanwhile():
-    with LoopbackServer(Leading) as server:
+async def test_callers_that_share_a_client_send_their_own_keys():
+    with LoopbackServer(Echoing) as server:
         mine, yours = (
             ModelServer(Server(Endpoint.parse(server.root), "m", "KEY", key)) for key in ("a", "b")
         )
-        replies = [
-            await mine.beside("/plain", {"n": 1}),
-            await mine.beside("/plain", {"n": [1, 2], "text": "\u00fc"}),
-            await yours.beside("/plain", {"n": 3}),
-            await mine.beside("/old", {"n": 4}),
-            await mine.beside("/plain", {"n": 5}),
-        ]
-    assert [reply["body"]["n"] for reply in replies] == [1, [1, 2], 3, 4, 5]
-    assert replies[1]["body"]["text"] == "\u00fc"
-    assert [reply["Content-Length"] for reply in replies[:2]] == ["7", "23"]
-    assert [reply["Authorization"] for reply in replies] == [
-        "Bearer a", "Bearer a", "Bearer b", "Bearer a", "Bearer a"
-    ]  # fmt: skip
-    assert [reply["path"] for reply in replies] == ["/plain"] * 3 + ["/set", "/plain"]
-    assert [reply["Cookie"] for reply in replies] == [None, None, None, None, "place=7"]
+        replies = [await one.beside("/plain", {"n": "\u00fc"}) for one in (mine, yours, mine)]
+    assert [reply["key"] for reply in replies] == ["Bearer a", "Bearer b", "Bearer a"]
+    assert {reply["body"]["n"] for reply in replies} == {"\u00fc"}
 
 
 async def test_a_client_for_https_is_opened_with_certificates():

@@ -27,9 +27,6 @@ from tests.support.token_servers import (
     maybe_opened,
     opened,
     recorded,
-    spelled,
-    spelling,
-    spelling_routes,
     without,
 )
 from tests.support.waiting import PATIENCE
@@ -200,16 +197,6 @@ async def test_a_server_that_is_down_is_no_plain_server():
         await found(gone)
 
 
-async def test_a_kind_that_was_named_must_be_the_servers():
-    with RecordedServer(recorded("vllm")) as server:
-        with pytest.raises(PolicyError) as raised:
-            async with maybe_opened(server, "llama.cpp"):
-                pass
-        assert raised.value.remedy
-        async with maybe_opened(server, "vllm") as policy:
-            assert policy is not None
-
-
 async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
     import xllamacpp
 
@@ -220,7 +207,7 @@ async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
     real = await asyncio.to_thread(xllamacpp.Server, params)
     http = http_to(f"{real.listening_address}/v1")
     policy = await open_tokens(
-        http, None, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
+        http, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
     )
     assert policy is not None and policy.context_tokens == 512
     prefix = await policy.render(CHAT)
@@ -249,7 +236,7 @@ def choice(event: Json) -> Json:
 async def written_by(routes: dict[str, Any]) -> tuple[Completion, int, int]:
     """What a changed vLLM is made of; replies that were mismatched, and of unknown chance."""
     with RecordedServer(routes) as server:
-        async with opened(server, "vllm") as policy:
+        async with opened(server) as policy:
             return await policy.complete(PROMPT, SAMPLING), policy.mismatched, policy.unknown
 
 
@@ -312,25 +299,6 @@ async def test_ids_that_are_not_shown_to_be_the_texts_are_replaced_marked_and_co
     assert "a reply's ids are not its text's" in caplog.text
 
 
-async def test_what_ids_were_shown_to_write_is_not_decoded_again_and_a_lie_is_still_found():
-    said = iter(("ab", "ba b", "abc", "ab", "ab"))
-    with spelling(lambda prompt, asked: next(said)) as server:
-        decodes = []
-        async with opened(server, "vllm") as policy:
-            for lying in (0, 0, 0, 0, 1):
-                if lying:
-                    lies = spelling_routes(lambda prompt, asked: next(said), lie=1)
-                    server.routes["POST /v1/completions"] = lies["POST /v1/completions"]
-                await policy.complete(PROMPT, SAMPLING)
-                decodes.append([body["tokens"] for body in server.bodies("POST /detokenize")][1:])
-            assert policy.mismatched == 1
-    # "b", "a" and " " come to be known; "c" is new in the third, and "bc" no text of "ab".
-    assert decodes[0] == [spelled("ab")]
-    assert decodes[1] == decodes[0] + [spelled("ba b")] and decodes[2][2:] == [spelled("abc")]
-    assert decodes[3] == decodes[2]
-    assert decodes[4] == decodes[3] + [spelled("bc")]
-
-
 @pytest.mark.parametrize("left", [None, {"tokens": ["f"], "token_logprobs": [None]}])
 async def test_ids_without_logprobs_stand_without_and_are_counted(left: Json | None):
     def nothing(event: Json) -> None:
@@ -383,11 +351,11 @@ OTHER = "is not what its kind of server sends"
             "longer context",
         ),
         (Fault(400, "top_k is odd"), "rejected the request (400): top_k is odd", "Correct"),
-        (Events([{"object": "chat.completion.chunk"}]), OTHER, "--dialect openai"),
-        (Events([{"choices": [{"text": "a", "token_ids": ["7"]}]}]), OTHER, "--dialect openai"),
-        (Events([{"choices": [{"text": "a", "finish_reason": "abort"}]}]), OTHER, "--dialect"),
-        (Events([{"choices": [{"text": None}]}]), OTHER, "--dialect openai"),
-        (Events([["a"]]), OTHER, "--dialect openai"),
+        (Events([{"object": "chat.completion.chunk"}]), OTHER, "Update"),
+        (Events([{"choices": [{"text": "a", "token_ids": ["7"]}]}]), OTHER, "Update"),
+        (Events([{"choices": [{"text": "a", "finish_reason": "abort"}]}]), OTHER, "Update"),
+        (Events([{"choices": [{"text": None}]}]), OTHER, "Update"),
+        (Events([["a"]]), OTHER, "Update"),
     ],
 )
 async def test_a_refusal_is_told_in_the_servers_words_and_events_of_another_kind_as_such(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from rubricem.agent.sources.fetch import (
@@ -24,7 +24,6 @@ from rubricem.agent.sources.fetch import (
 )
 from rubricem.memory.errors import SourceError
 from tests.support.sites import (
-    ANNOUNCED,
     CHUNKED,
     CRUMBS,
     PageSite,
@@ -58,18 +57,18 @@ async def test_a_page_is_fetched_under_its_own_name():
 
 async def test_the_connection_goes_to_numbers_that_were_checked_whatever_comes_after():
     answers = iter([["2606:2800:21f::1", PUBLIC], ["127.0.0.1"]])
-    seen: list[httpx.Request] = []
+    seen: list[httpx2.Request] = []
 
     async def rebinding(host: str, port: int) -> Sequence[str]:
         return next(answers)
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
         if len(seen) == 1:
-            raise httpx.ConnectError("no route")
-        return httpx.Response(200, stream=httpx.ByteStream(b"public page"))
+            raise httpx2.ConnectError("no route")
+        return httpx2.Response(200, stream=httpx2.ByteStream(b"public page"))
 
-    fetcher = Fetcher(AddressGuard((), rebinding), SMALL, httpx.MockTransport(answer))
+    fetcher = Fetcher(AddressGuard((), rebinding), SMALL, httpx2.MockTransport(answer))
     page = await fetcher.fetch("https://site.test:8443/x")
     assert (page.address, page.content) == ("https://site.test:8443/x", b"public page")
     tried = ["https://[2606:2800:21f::1]:8443/x", f"https://{PUBLIC}:8443/x"]
@@ -114,9 +113,9 @@ def moved(where: str) -> Sent:
         (packed("br"), "packed as 'br'", 1, 99),
         (moved("file:///etc/passwd"), "not a web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
-        (moved("http://[::1"), "could not be read", 1, 0),
-        (moved("http://xn--a/"), r"site\.test redirects to what is not a web address", 1, 0),
-        (moved("data:text/html,x"), r"site\.test redirects to what is not a web address", 1, 0),
+        (moved("http://[::1"), "not a web address", 1, 0),
+        (moved("http://xn--a/"), r"host xn--a is not known", 1, 0),
+        (moved("data:text/html,x"), "not a web address", 1, 0),
         (moved("javascript:alert(1)"), "not a web address", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
         (moved("/a"), r"site\.test redirects without end", 6, 0),
@@ -141,11 +140,10 @@ async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
 @pytest.mark.parametrize(
     ("head", "piece", "said"),
     [
-        (b"", ANNOUNCED, "More was sent than belongs"),
         (CHUNKED, CRUMBS, "in too many pieces"),
         (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 1000, "could not be read"),
     ],
-    ids=["announced", "chunks of a byte", "headers"],
+    ids=["chunks of a byte", "headers"],
 )
 async def test_what_is_no_page_is_not_read_until_the_time_is_up(
     head: bytes, piece: bytes, said: str
@@ -298,7 +296,7 @@ async def test_a_host_that_the_user_allowed_may_be_private_at_its_port_but_no_me
 def test_two_spellings_of_one_address_are_one():
     assert normal("HTTPS://Site.Test:443?q=1#part") == "https://site.test/?q=1"
     assert normal("https://site.test/?q=1") == "https://site.test/?q=1"
-    assert normal("no address") == normal("https://xn--a/") == ""
+    assert normal("no address") == ""
 
 
 @pytest.mark.parametrize("path", ["/Mind%3F", "/a%23b", "/a%0Db", "/a%2Fb", "/%00?q=%3F", "/%zz"])

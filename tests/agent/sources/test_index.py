@@ -1,31 +1,21 @@
-import asyncio
-import threading
 import tracemalloc
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from rubricem.agent.sources.index import (
     MOST_WORDS,
-    GrowingVectors,
-    HybridIndex,
-    Indexed,
-    LexicalIndex,
     PassageCorpus,
-    VectorStore,
     best,
     build_index,
-    fuse,
     open_index,
     without_near_duplicates,
     words,
 )
 from rubricem.agent.sources.readers import split_passages
 from rubricem.agent.transcript.words import Query, narrow_query, read_query
-from rubricem.memory.errors import StoreError, WeightsError
+from rubricem.memory.errors import StoreError
 from rubricem.memory.language import stem
 from rubricem.memory.schema import Passage
 
@@ -34,124 +24,6 @@ PASSAGES = [
     Passage("Ships", "b.md", "", "A ship needs water."),
     Passage("Birds", "c.md", "", "A bird needs air."),
 ]
-
-
-class TopicEmbedder:
-    """One axis for each topic, whatever word names it; counts what it embeds."""
-
-    name = "topics/v1"
-    axes = (("automobile", "car"), ("ship", "boat"), ("bird", "sparrow"))
-
-    def __init__(self) -> None:
-        self.embedded: list[str] = []
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        self.embedded += texts
-        rows = [[float(any(w in t.lower() for w in axis)) for axis in self.axes] for t in texts]
-        return np.array(rows, dtype=np.float32)
-
-
-class Given(Indexed):
-    """A source of the passages above."""
-
-    def _open(self) -> LexicalIndex | HybridIndex:
-        return self._with_vectors(build_index(PASSAGES, self._cache_dir, "t", "a"))
-
-
-def test_fusion_by_hand() -> None:
-    fused = fuse([(7, 9.0), (8, 1.0)], [(8, 0.5)])
-    assert fused == [(8, 1 / 62 + 1 / 61), (7, 1 / 61)]
-
-
-async def test_meaning_finds_what_words_do_not_and_words_still_count(tmp_path: Path) -> None:
-    hybrid = Given(tmp_path, TopicEmbedder())
-    assert await Given(tmp_path).search("sparrow", 1) == []
-    assert await hybrid.search("sparrow", 1) == [PASSAGES[2]]
-    assert await hybrid.search("fuel", 1) == [PASSAGES[0]]
-
-
-def embedded(folder: Path, texts: list[str], embedder: TopicEmbedder) -> NDArray[np.float32]:
-    return GrowingVectors(VectorStore(folder), texts, embedder).run()
-
-
-def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
-    embedder = TopicEmbedder()
-    embedded(tmp_path, ["a car", "a boat"], embedder)
-    vectors = embedded(tmp_path, ["a bird", "a car", "a car"], embedder)
-    assert embedder.embedded == ["a car", "a boat", "a bird"]
-    np.testing.assert_array_equal(vectors, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
-
-
-def test_damaged_vectors_are_made_again_and_it_is_told_how_far_that_is(tmp_path: Path) -> None:
-    seen: list[tuple[int, int, str]] = []
-    embedded(tmp_path, ["a car"], TopicEmbedder())
-    next(tmp_path.glob("*.npz")).write_bytes(b"PK not an archive")
-    growing = GrowingVectors(
-        VectorStore(tmp_path), ["a car"], TopicEmbedder(), lambda *step: seen.append(step)
-    )
-    np.testing.assert_array_equal(growing.run(), [[1, 0, 0]])
-    assert seen == [(0, 1, "embedding passages")]
-
-
-class HeldEmbedder(TopicEmbedder):
-    """Embeds what is kept only once it may; fails at the second call where it is told to."""
-
-    def __init__(self, fails: bool = False) -> None:
-        super().__init__()
-        self.may = threading.Event()
-        self.fails = fails
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        if not query:
-            assert self.may.wait(30)
-            if self.fails and self.embedded:
-                raise WeightsError("The model broke.")
-        return super().embed(texts, query=query)
-
-
-async def test_a_folder_is_searched_at_once_while_its_passages_are_embedded(
-    tmp_path: Path,
-) -> None:
-    embedder = HeldEmbedder()
-    source = Given(tmp_path, embedder, patience=0)
-    assert await source.prepare() == ()
-    assert await source.search("fuel", 1) == [PASSAGES[0]], "by words"
-    assert await source.search("sparrow", 1) == []
-    embedder.may.set()
-    for _ in range(300):
-        if found := await source.search("sparrow", 1):
-            break
-        await asyncio.sleep(0.1)
-    assert found == [PASSAGES[2]], "by meaning"
-    source.close()
-
-
-async def test_an_embedding_that_broke_off_is_told_and_goes_on_where_it_stopped(
-    tmp_path: Path,
-) -> None:
-    texts = [f"car {i}" for i in range(100)]
-    broken = HeldEmbedder(fails=True)
-    broken.may.set()
-    growing = GrowingVectors(VectorStore(tmp_path), texts, broken)
-    with pytest.raises(WeightsError, match="The model broke"):
-        growing.start(patience=30)
-    growing.close()
-    whole = TopicEmbedder()
-    assert len(embedded(tmp_path, texts, whole)) == 100
-    assert broken.embedded and broken.embedded + whole.embedded == texts
-
-
-def test_an_embedding_that_is_closed_embeds_no_more_and_keeps_what_it_has(tmp_path: Path) -> None:
-    texts = [f"car {i}" for i in range(200)]
-    held = HeldEmbedder()
-    growing = GrowingVectors(VectorStore(tmp_path), texts, held)
-    growing.start(patience=0)
-    threading.Timer(0.2, held.may.set).start()
-    growing.close()
-    assert 0 < len(held.embedded) < 200
-    whole = TopicEmbedder()
-    embedded(tmp_path, texts, whole)
-    assert held.embedded + whole.embedded == texts
 
 
 LIBRARY = [

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import math
 import os
 import resource
 import subprocess
@@ -145,7 +144,7 @@ async def test_what_a_search_names_is_read_first_and_the_rest_behind(
     cache: Path, path: list[str]
 ) -> None:
     told: list[str] = []
-    source = PythonDocs(cache, None, lambda done, of, doing: told.append(doing), path=path)
+    source = PythonDocs(cache, lambda done, of, doing: told.append(doing), path=path)
     with folder_locked(Shelf(cache, path).place(Library.standard()).parent):
         # Nobody else reads meanwhile.
         (problem,) = await source.prepare()
@@ -163,19 +162,17 @@ async def test_what_a_search_names_is_read_first_and_the_rest_behind(
     assert not {"reading palered", f"reading {STANDARD}"} & set(told)
 
 
-async def test_with_endless_patience_all_is_read_before_the_first_search(
-    cache: Path, path: list[str]
-) -> None:
-    source = PythonDocs(cache, path=path, patience=math.inf)
+async def test_all_is_read_before_the_first_search(cache: Path, path: list[str]) -> None:
+    source = PythonDocs(cache, path=path, whole=True)
     found = {passage.place for passage in await source.search("How do kites fly?", 50)}
     assert {f"{name}.fly" for name in COLOURS} <= found
 
 
-@pytest.mark.parametrize("patience", [0.1, math.inf])
+@pytest.mark.parametrize("whole", [False, True])
 async def test_a_disk_that_takes_nothing_ends_a_search_in_a_sentence(
-    cache: Path, path: list[str], patience: float
+    cache: Path, path: list[str], whole: bool
 ) -> None:
-    source = PythonDocs(cache, path=path, patience=patience)
+    source = PythonDocs(cache, path=path, whole=whole)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60, hard))
     try:
@@ -195,7 +192,7 @@ def test_a_library_is_named_by_its_modules_and_by_itself(tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_whole_environment_is_read_once(tmp_path: Path) -> None:
-    source = PythonDocs(tmp_path, patience=math.inf)
+    source = PythonDocs(tmp_path, whole=True)
     (found,) = await source.search("What does numpy.argsort return?", 1)
     assert found.place == "numpy.argsort"
     assert Shelf(tmp_path).unread() == []

@@ -30,9 +30,7 @@ from rubricem.agent.sources.mcp_client import (
     AGAIN,
     MOST_CHARACTERS,
     MOST_JSON,
-    MOST_MARKS,
     MOST_ROWS,
-    MOST_VALUE,
     Connection,
     Equipped,
     Pinned,
@@ -46,9 +44,9 @@ from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
-from tests.support.sites import ANNOUNCED, ToolSite, for_ever, sending
+from tests.support.sites import ToolSite, sending
 from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
-from tests.support.waiting import PATIENCE, descendants, imported_in, name_of
+from tests.support.waiting import descendants, imported_in, name_of
 
 PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
 
@@ -90,17 +88,6 @@ import json, sys
 print(json.dumps({"jsonrpc": "2.0", "id": 0, "result": %s}), flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.mark.parametrize("result", ["'word ' * 6_000_000", "[[]] * 200_000"])
-async def test_a_program_that_says_too_much_is_ended_and_holds_nobody_up(result: str) -> None:
-    loud = ToolServer(
-        command=sys.executable, args=("-c", FAR_TOO_MUCH % result), tools=("page",), seconds=60
-    )
-    begun = time.process_time()
-    with pytest.raises(SourceError, match="could not answer when it was connected to"):
-        await Connection("loud", loud).offers()
-    assert time.process_time() - begun < 5
 
 
 async def test_the_sdk_is_imported_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,49 +148,20 @@ async def test_headers_of_the_settings_are_sent_and_hosts_keep_their_name() -> N
     assert heard[0]["host"] == host.removeprefix("http://")
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "said"),
-    [
-        ([], b"x" * 1_000_000, "the reply is too large"),
-        ([(b"content-encoding", b"gzip")], b"x", "the reply is packed"),
-    ],
-)
-async def test_a_reply_without_end_and_one_that_is_packed_are_not_read(
-    headers: list[tuple[bytes, bytes]], body: bytes, said: str
-) -> None:
+async def test_a_reply_without_end_is_not_read() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         assert dict(scope["headers"])[b"accept-encoding"] == b"identity"
         kind = (b"content-type", b"application/json")
-        await send({"type": "http.response.start", "status": 200, "headers": [kind, *headers]})
+        await send({"type": "http.response.start", "status": 200, "headers": [kind]})
         for _ in range(40):
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
 
     with serving_http(app, lifespan="off") as address:
-        guard = AddressGuard.of(address)
-        async with httpx2.AsyncClient(transport=Pinned(guard)) as client:
-            with pytest.raises(httpx2.RequestError, match=said):
-                await client.get(f"{address}/mcp")
-
-
-PIECE = b'{"type": "text", "text": "x"},'
-VALUES = {
-    "many objects": b"[" + PIECE * (MOST_MARKS // 30),
-    "many lists": b"[" + b"[]," * (MOST_MARKS // 2),
-    "many bytes": b'"' + b"x" * MOST_VALUE,
-    "an event of many": b"data: [" + PIECE * (MOST_MARKS // 30),
-}
-
-
-@pytest.mark.parametrize(("name", "value"), VALUES.items(), ids=VALUES)
-async def test_a_reply_that_takes_long_to_parse_is_not_parsed(name: str, value: bytes) -> None:
-    kind = b"text/event-stream" if "event" in name else b"application/json"
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n\r\n"
-    with sending(head % kind, lambda: iter([value])) as address:
         async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
             with pytest.raises(httpx2.ReadError, match="too large"):
-                await client.post(address)
+                await client.get(f"{address}/mcp")
 
 
 async def test_a_result_is_not_held_against_the_pattern_of_a_servers_own_schema() -> None:
@@ -216,23 +174,6 @@ async def test_a_result_is_not_held_against_the_pattern_of_a_servers_own_schema(
         async with equipped(far=far) as (tools, problems):
             found, _ = await tools.call("far.find", "{}")
     assert (problems, found[0].text) == ((), text)
-
-
-async def test_events_by_themselves_small_are_heard_however_many() -> None:
-    event = b'data: {"jsonrpc": "2.0", "method": "ping"}\n\n'
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-    with sending(head, lambda: iter([event * 9000])) as address:
-        async with httpx2.AsyncClient(transport=Pinned(AddressGuard.of(address))) as client:
-            heard = await client.post(address)
-    assert heard.content == event * 9000
-
-
-async def test_a_server_that_announces_its_reply_for_ever_is_left_before_the_time_is_up() -> None:
-    with sending(b"", for_ever(ANNOUNCED)) as address:
-        wiki = ToolServer(url=address, tools=("page",), seconds=PATIENCE)
-        async with equipped(wiki=wiki) as (tools, problems):
-            assert tools.offers == {}
-    assert [said for said in problems if "could not answer when" in said] == [*problems]
 
 
 async def test_what_a_server_says_beside_the_protocol_is_not_logged(
