@@ -32,7 +32,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from rubricem.agent.learning.scoring import resolve_judge
 from rubricem.agent.models.opening import OpenPolicy, embedder_in, in_tokens
@@ -130,7 +130,7 @@ def _not_refreshed(reason: str, table: str = "[rounds]") -> PolicyError:
 @cache
 def _ssl_context() -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 20 ms of CPU."""
-    return httpx.create_ssl_context(trust_env=False)
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 class SamplingServer:
@@ -234,14 +234,14 @@ class SamplingServer:
     async def _post(self, path: str, body: Any) -> None:
         await self._call("POST", path, json=body)
 
-    async def _call(self, method: str, path: str, **body: Any) -> httpx.Response:
+    async def _call(self, method: str, path: str, **body: Any) -> httpx2.Response:
         try:
-            async with httpx.AsyncClient(
+            async with httpx2.AsyncClient(
                 base_url=self.root, headers=self._headers, timeout=LOADED_IN, trust_env=False,
                 verify=_ssl_context(),
             ) as client:  # fmt: skip
                 reply = await client.request(method, path, **body)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _not_refreshed(f"{self.root} did not answer ({type(error).__name__})") from error
         if reply.is_error:
             said = one_line(reply.text, 200)
