@@ -1,9 +1,8 @@
 """Rubrics that compose like the layers of a network: small nested scores, each of them readable.
 
 The contract is that of OpenEnv's rubrics (RFC 004): subclass `Rubric`, write `forward(action,
-observation) -> float`, and put children in attributes or containers. Asynchronous and synchronous
-scores mix freely: calling a rubric gives a number that may also be awaited, or a coroutine if
-something had to be awaited.
+observation) -> float`, async or not, and put children in attributes or containers. Calling a rubric
+gives a number that may also be awaited, or a coroutine if a part of it is async.
 """
 
 from rubricem.judge.rubrics.core import (

@@ -4,9 +4,9 @@
         def forward(self, action, observation) -> float:
             return 1.0 if len(action) < 80 else 0.0
 
-`forward` may be async, or return anything awaitable. A call runs the pre-hooks, `forward` and the
-hooks, in that order for every rubric, and stores the score in `last_score`. A rubric assigned to an
-attribute is a child under that name until something else is assigned.
+`forward` may be async. A call runs the pre-hooks, `forward` and the hooks, in that order for every
+rubric, and stores the score in `last_score`. A rubric assigned to an attribute is a child under
+that name until something else is assigned.
 
 Rubrics are made of rubrics: in sequence, behind a threshold, in a weighted sum, or merely held. A
 `Gate` inside a `WeightedSum` takes away its own share alone; to stop everything it must come first:
@@ -14,13 +14,10 @@ Rubrics are made of rubrics: in sequence, behind a threshold, in a weighted sum,
 depends on it.
 
 The score of a `TrajectoryRubric` comes at the end of an episode, and is shared among its steps. An
-episode ends with an observation whose `done` is true. The step after that begins the next one. The
-trajectory is kept in memory as it was given: tensors on a GPU stay there.
+episode ends with an observation whose `done` is true. The step after that begins the next one.
 
-Code waits only if something has to be awaited. `Steps` is a generator that yields each awaitable
-and is sent its result. `run` takes it to its end at once if it yields nothing; otherwise it stops
-at the first one and returns a coroutine for the rest. Nothing is started twice, and nothing is left
-unawaited: a generator that is dropped closes what it was about to await.
+Scoring is one coroutine. OpenEnv's contract also has a synchronous use: calling a rubric
+gives the number at once where nothing in it is async (`waits`), else the coroutine.
 """
 
 import asyncio
@@ -40,7 +37,6 @@ from collections.abc import (
 from typing import Any, ClassVar, Self, SupportsFloat, TypeVar
 
 T = TypeVar("T")
-Steps = Generator[Awaitable[Any], Any, float]
 
 
 class Score(float):
@@ -49,29 +45,6 @@ class Score(float):
     def __await__(self) -> Generator[None, None, float]:
         return float(self)
         yield  # what makes this a generator, as awaiting asks for one
-
-
-Result = Score | Coroutine[Any, Any, Score]
-
-
-def run(steps: Steps) -> Result:
-    """The score, or a coroutine for it from the first awaitable on."""
-    try:
-        first = next(steps)
-    except StopIteration as end:
-        return Score(end.value)
-    return _rest(steps, first)
-
-
-def resolve(value: Any) -> Generator[Awaitable[Any], Any, Any]:
-    """The value itself, or its result after awaiting it."""
-    if isinstance(value, Score) or not inspect.isawaitable(value):
-        return value
-    try:
-        return (yield value)
-    except GeneratorExit:
-        discard(value)
-        raise
 
 
 async def together(waiting: Iterable[Awaitable[T]]) -> list[T]:
@@ -86,27 +59,8 @@ async def together(waiting: Iterable[Awaitable[T]]) -> list[T]:
         raise
 
 
-def discard(value: object) -> None:
-    """Close a coroutine that was never started, and any that it holds."""
-    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
-        value.close()
-
-
-async def _rest(steps: Steps, waiting: Awaitable[Any]) -> Score:
-    try:
-        while True:
-            try:
-                outcome = await waiting
-            except BaseException as error:
-                waiting = steps.throw(error)
-            else:
-                waiting = steps.send(outcome)
-    except StopIteration as end:
-        return Score(end.value)
-
-
 PreHook = Callable[["Rubric", Any, Any], Any]
-"""(rubric, action, observation); its result is awaited if necessary, and ignored"""
+"""(rubric, action, observation); awaited if it is async, and its result ignored"""
 Hook = Callable[["Rubric", Any, Any, float], Any]
 """(rubric, action, observation, score)"""
 
@@ -136,24 +90,44 @@ class Rubric(ABC):
     def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
         """The score of an action, given what was observed after it."""
 
-    def __call__(self, action: Any, observation: Any) -> Result:
-        """The score; a coroutine for it if forward, a child or a hook has to be awaited.
+    def __call__(self, action: Any, observation: Any) -> Score | Coroutine[Any, Any, Score]:
+        """The score; a coroutine for it if the rubric `waits`.
 
         What forward or a hook raises is raised, and `last_score` stays as it was.
         """
-        return run(self._steps(action, observation))
+        scoring = self._call(action, observation)
+        if self.waits:
+            return scoring
+        try:
+            scoring.send(None)
+        except StopIteration as end:
+            return Score(end.value)
+        scoring.close()
+        raise TypeError(f"{type(self).__name__} awaits: make its forward async")
 
-    def _steps(self, action: Any, observation: Any) -> Steps:
+    async def _call(self, action: Any, observation: Any) -> Score:
+        """The score. Raises what forward or a hook raises; `last_score` then stays as it was."""
         for before in tuple(self._pre_hooks):
-            yield from resolve(before(self, action, observation))
-        given = yield from resolve(self.forward(action, observation))
+            await _resolve(before(self, action, observation))
+        given = await _resolve(self.forward(action, observation))
         if not isinstance(given, SupportsFloat):
             kind = type(given).__name__
             raise TypeError(f"{type(self).__name__}.forward must return a number, not {kind}")
         score = self.last_score = float(given)
         for after in tuple(self._hooks):
-            yield from resolve(after(self, action, observation, score))
-        return score
+            await _resolve(after(self, action, observation, score))
+        return Score(score)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it, a hook or a rubric below it is async."""
+        own = (self._own_work, *self._pre_hooks, *self._hooks)
+        return any(map(inspect.iscoroutinefunction, own)) or any(c.waits for c in self.children())
+
+    @property
+    def _own_work(self) -> Callable[..., Any] | None:
+        """What a rubric does itself, beside calling its children."""
+        return self.forward
 
     def register_forward_pre_hook(self, hook: PreHook) -> None:
         """Call it before each forward, after those registered earlier."""
@@ -245,7 +219,19 @@ SUM_TOLERANCE = 1e-6
 """how far from 1 the sum of the weights may be"""
 
 
-class _Row(Rubric):
+async def _resolve(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+class _Container(Rubric):
+    """A rubric that awaits its children alone."""
+
+    @property
+    def _own_work(self) -> None:
+        return None
+
+
+class _Row(_Container):
     """Children in order, called rubric_0, rubric_1, ..."""
 
     def __init__(self, rubrics: Iterable[Rubric] = ()) -> None:
@@ -283,13 +269,10 @@ class Sequential(_Row):
     def __init__(self, *rubrics: Rubric) -> None:
         super().__init__(rubrics)
 
-    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
-        return run(self._in_turn(action, observation))
-
-    def _in_turn(self, action: Any, observation: Any) -> Steps:
+    async def forward(self, action: Any, observation: Any) -> float:
         score = 1.0
         for rubric in self._row:
-            score = float((yield from resolve(rubric(action, observation))))
+            score = float(await rubric(action, observation))
             if score == 0.0:
                 return 0.0
             if math.isnan(score):
@@ -297,7 +280,7 @@ class Sequential(_Row):
         return score
 
 
-class Gate(Rubric):
+class Gate(_Container):
     """Its child's score if that reaches the threshold, else 0.0; NaN stays NaN."""
 
     _state_names = ("threshold",)
@@ -308,11 +291,8 @@ class Gate(Rubric):
         self.rubric = rubric
         self.threshold = threshold
 
-    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
-        return run(self._let_through(action, observation))
-
-    def _let_through(self, action: Any, observation: Any) -> Steps:
-        score = float((yield from resolve(self.rubric(action, observation))))
+    async def forward(self, action: Any, observation: Any) -> float:
+        score = float(await self.rubric(action, observation))
         return 0.0 if score < self.threshold else score
 
 
@@ -338,22 +318,11 @@ class WeightedSum(_Row):
     def weights(self, weights: Sequence[float]) -> None:
         self._weights = _check_weights(weights, len(self))
 
-    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
-        return run(self._weigh(action, observation))
-
-    def _weigh(self, action: Any, observation: Any) -> Steps:
-        weights, given = _check_weights(self._weights, len(self)), []
-        try:
-            for rubric in self._row:
-                given.append(rubric(action, observation))
-            waiting = [one for one in given if not isinstance(one, Score)]
-            scores = iter((yield from resolve(together(waiting))) if waiting else ())
-        except BaseException:
-            for one in given:
-                discard(one)
-            raise
-        total = (one if isinstance(one, Score) else next(scores) for one in given)
-        return math.fsum(w * s for w, s in zip(weights, total, strict=True))
+    async def forward(self, action: Any, observation: Any) -> float:
+        weights = _check_weights(self._weights, len(self))
+        scoring = (rubric._call(action, observation) for rubric in self._row)
+        scores = await together(scoring) if self.waits else [await one for one in scoring]
+        return math.fsum(w * s for w, s in zip(weights, scores, strict=True))
 
 
 class RubricList(_Row):
@@ -366,11 +335,11 @@ class RubricList(_Row):
         for rubric in rubrics:
             self._add(rubric)
 
-    def forward(self, action: Any, observation: Any) -> float:
+    async def forward(self, action: Any, observation: Any) -> float:
         raise NotImplementedError("a RubricList gives no score; call one of its rubrics")
 
 
-class RubricDict(Rubric):
+class RubricDict(_Container):
     """Rubrics to choose from by name. Any text is a name, also that of a method, or with dots."""
 
     def __init__(self, rubrics: Mapping[str, Rubric] | None = None) -> None:
@@ -408,7 +377,7 @@ class RubricDict(Rubric):
         for name, rubric in rubrics.items():
             self[name] = rubric
 
-    def forward(self, action: Any, observation: Any) -> float:
+    async def forward(self, action: Any, observation: Any) -> float:
         raise NotImplementedError("a RubricDict gives no score; call one of its rubrics")
 
 
@@ -440,6 +409,10 @@ class TrajectoryRubric(Rubric):
     @abstractmethod
     def compute_step_rewards(self) -> list[float]:
         """One reward for each step of the trajectory."""
+
+    @property
+    def _own_work(self) -> Callable[..., Any]:
+        return self.score_trajectory
 
     @property
     def trajectory(self) -> list[Step]:

@@ -4,8 +4,7 @@ Requires the extra `openenv`. A bridged rubric lists its children under their na
 latest scores, and passes on resets and state. Hooks stay on the side on which they were registered.
 """
 
-import inspect
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,19 +12,16 @@ from rubricem.judge.rubrics.core import Rubric
 from rubricem.memory.errors import import_extra
 
 
-def to_openenv(rubric: Rubric, *, waits: bool | None = None) -> Any:
+def to_openenv(rubric: Rubric) -> Any:
     """The rubric as one of `openenv`'s.
 
-    There a rubric is either always awaitable or never. None: it is awaitable if it, or one below
-    it, has an async forward. Raises SettingsError if the package is not installed.
+    There a rubric is either always awaitable or never. Raises SettingsError if the package is not
+    installed.
     """
     if isinstance(rubric, FromOpenEnv):
         return rubric.theirs
     plain, waiting = _outward_classes()
-    if waits is None:
-        every = (rubric, *rubric.rubrics())
-        waits = any(inspect.iscoroutinefunction(one.forward) for one in every)
-    return (waiting if waits else plain)(rubric)
+    return (waiting if rubric.waits else plain)(rubric)
 
 
 def from_openenv(theirs: Any) -> Rubric:
@@ -52,6 +48,11 @@ class FromOpenEnv(Rubric):
     @last_score.setter
     def last_score(self, score: float | None) -> None:
         self.__dict__["last_score"] = score
+
+    @property
+    def _own_work(self) -> Callable[..., Any] | None:
+        # Containers of theirs find out in the call; what they hold is among the children.
+        return None if self._children else self.theirs.forward
 
     def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
         given: float | Awaitable[float] = self.theirs(action, observation)

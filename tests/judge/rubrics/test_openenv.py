@@ -11,7 +11,7 @@ from rubricem.judge.rubrics import Gate, Rubric, Sequential, WeightedSum
 from rubricem.judge.rubrics.openenv import _outward_classes, from_openenv, to_openenv
 from rubricem.memory.errors import SettingsError, install_of
 from tests.judge.rubrics.upstream import TESTS, chosen, main, renamed
-from tests.support.values import Called, Fixed, Slow
+from tests.support.values import Fixed, Slow
 
 needs_openenv = pytest.mark.skipif(
     importlib.util.find_spec("openenv") is None, reason="the extra openenv is not installed"
@@ -51,9 +51,6 @@ def test_ours_is_scored_inside_theirs_and_shows_its_parts():
 async def test_ours_that_waits_is_waited_for_inside_theirs():
     outer = theirs().Sequential(to_openenv(Fixed(1.0)), to_openenv(Sequential(Slow(0.5))))
     assert await outer("a", "o") == 0.5
-    late = to_openenv(Called(lambda a, o: Slow(0.25)(a, o)), waits=True)
-    assert await late("a", "o") == 0.25
-    assert late.last_score == 0.25
 
 
 @needs_openenv
