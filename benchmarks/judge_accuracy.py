@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import get_args
 
 from benchmarks.report import Value, emit
-from rubricem.agent.cli.judge import run_judge
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.evaluation.report import PairReport, pair_shares
-from rubricem.judge.evaluation.run import ComparerKind
+from rubricem.judge.evaluation.run import ComparerKind, comparer_of, evaluate
 
 ROOT = Path(__file__).parent
 DATA = ROOT / "data" / "llmbar_natural" / "pairs.jsonl"
@@ -42,9 +41,12 @@ async def measure(
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
     choice, seed = model_of(settings), settings.seed
-    report = await run_judge(choice, DATA, kind, "both", limit, seed, out, _tell)
-    assert isinstance(report, PairReport)
-    return report
+    async with choice.open_judge() as model:
+        comparer = comparer_of(kind, model, choice.chain)
+        return await evaluate(
+            comparer, DATA, judge=f"{kind}, {comparer.name}", verdicts=out, limit=limit, seed=seed,
+            at_once=choice.at_once, tell=_tell,
+        )  # fmt: skip
 
 
 def values_of(kind: ComparerKind, report: PairReport) -> dict[str, Value]:

@@ -8,9 +8,9 @@ by the rest of each.
 Code finds the sentence nearest to a criterion for a judge: a hint where to look, not evidence.
 
 A stage that the policy left out scores 0 and counts as missing. A stage that was cut off from
-outside, has no criteria, is not what a branch is about, or on which the judge failed is unscored,
-which is not 0. A judge of whole answers reads the answer alone; the other stages then have no
-criteria and are left out of every sum.
+outside, has no criteria, or on which the judge failed is unscored, which is not 0. A judge of whole
+answers reads the answer alone; the other stages then have no criteria and are left out of every
+sum.
 """
 
 import re
@@ -23,7 +23,6 @@ from rubricem.memory import text as texts
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.language import language_with, sentences, words_in
 from rubricem.memory.schema import (
-    ANOTHER_STAGE,
     NO_CRITERIA,
     NO_USAGE,
     Author,
@@ -61,11 +60,6 @@ def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
     ]
 
 
-def own_segments(trajectory: Trajectory) -> tuple[Segment, ...]:
-    """The kept segments of a run, without those that a branch shares with its group."""
-    return tuple([s for s in trajectory.segments if s.kept][trajectory.shared :])
-
-
 def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None = None) -> str:
     """The text of a stage, with each tool output cut to `tool_characters`; None: uncut."""
     return "".join(
@@ -75,11 +69,10 @@ def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None
 
 
 def is_written(trajectory: Trajectory, stage: Stage) -> bool:
-    """Whether the policy wrote anything in the stage; in a branch, after the branching point."""
-    own = trajectory.model_copy(update={"segments": own_segments(trajectory)})
+    """Whether the policy wrote anything in the stage."""
     return any(
         segment.author is Author.POLICY and segment.text.strip()
-        for segment in stage_segments(own, stage)
+        for segment in stage_segments(trajectory, stage)
     )
 
 
@@ -128,39 +121,23 @@ def fit_stages(
     return [(stage, cut(text, int(len(text) * scale))) for stage, text in texts]
 
 
-_PIECE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(<])|\n+")
 TAG = re.compile(r"</?[a-z_]+(?:\s[^<>]*)?>")
-WORD = re.compile(r"[^\W_]+")
-_COMMON_WORDS = (
-    "a an and are as at be by for from has have how in is it its not of on or that the their this "
-    "to was were what when which with agent answer question says stage"
-)
-_COMMON = frozenset(_COMMON_WORDS.split())
-MOST_CHARACTERS = 300
-
-
-def key_words(text: str) -> frozenset[str]:
-    """Content words, case-folded and without a plural s."""
-    words = (word.casefold() for word in WORD.findall(text))
-    return frozenset(w.removesuffix("s") if len(w) > 3 else w for w in words if w not in _COMMON)
+SPAN_CHARACTERS = 300
 
 
 def closest_span(criterion: str, text: str) -> str:
-    """The sentence or cited claim closest to a criterion, the shorter of equals; "" if none.
+    """The sentence that shares most words with a criterion, the shorter of equals; "" if none.
 
-    Words and sentences are split by the language of the criterion, or else of the text.
+    Words are split by the language of the criterion, or else of the text.
     """
-    said = TAG.sub("\n", text)
+    said = TAG.sub("\n\n", text)
     language = language_with(criterion, said)
-    english = language in ("", "en")
-    read = key_words if english else partial(words_in, language=language)
-    words, best, rank = read(criterion), "", (0, 0)
-    for piece in _PIECE.split(said) if english else sentences(said.replace("\n", "\n\n")):
-        plain = piece.strip()
-        shared = len(words & read(plain))
-        if shared and (shared, -len(plain)) > rank:
-            best, rank = plain, (shared, -len(plain))
-    return best[:MOST_CHARACTERS]
+    words, best, rank = words_in(criterion, language), "", (0, 0)
+    for sentence in sentences(said.replace("\n", "\n\n")):
+        shared = len(words & words_in(sentence, language))
+        if shared and (shared, -len(sentence)) > rank:
+            best, rank = sentence, (shared, -len(sentence))
+    return best[:SPAN_CHARACTERS]
 
 
 NOTHING = "(nothing beyond what is shared)"
@@ -209,14 +186,11 @@ def _render_segments(trajectory: Trajectory, segments: Sequence[Segment], charac
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
     """The score of a stage that needs no judge; None if it has to be judged.
 
-    The stage is unscored if it was cut off, left out if a branch is not about it, and 0 if the
-    policy ended without it.
+    The stage is unscored if it was cut off, and 0 if the policy ended without it.
     """
     if reason := cut_off(trajectory, stage):
         return StageScore(stage=stage, unscored_reason=reason)
     if not is_written(trajectory, stage):
-        if trajectory.shared:
-            return StageScore(stage=stage, unscored_reason=ANOTHER_STAGE)
         said = "The policy ended without this stage."
         return StageScore(stage=stage, score=0.0, missing=True, justification=said)
     return None
@@ -248,15 +222,15 @@ def answer_judgement(
     )
 
 
-FAILED = "the judge failed"
-"""how `unscored_reason` begins for a stage on which the judge failed"""
+def failed_score(fault: str, stage: Stage = Stage.ANSWER) -> StageScore:
+    """The judge failed on the stage: it is unscored, with the fault."""
+    return StageScore(stage=stage, failed=True, unscored_reason=f"the judge failed: {fault}")
 
 
 def failure_notes(judgements: Iterable[Judgement]) -> list[str]:
     """A sentence for each trajectory on which the judge failed."""
-    reasons = ((j.trajectory_id, [s.unscored_reason for s in j.stages]) for j in judgements)
-    failed = ((name, [r for r in said if r.startswith(FAILED)]) for name, said in reasons)
-    return [f"{name}: {said[0]}" for name, said in failed if said]
+    first = ((j.trajectory_id, next((s for s in j.stages if s.failed), None)) for j in judgements)
+    return [f"{name}: {score.unscored_reason}" for name, score in first if score]
 
 
 async def outcome(work: Awaitable[Done]) -> Done | JudgeError | PolicyError:
@@ -272,6 +246,7 @@ prompt = partial(texts.prompt, "judge")
 
 
 def instruct(name: str, asked: str) -> list[Message]:
+    """The prompt of that name, then what is asked."""
     return [Message("system", prompt(name)), Message("user", asked)]
 
 
@@ -296,8 +271,3 @@ async def fit_messages(
             "Raise context_tokens, or judge with a server's model.",
         ),
     )
-
-
-def expected_value(chances: Sequence[float]) -> float:
-    """The expected value of 0, 1, 2, ... under these probabilities."""
-    return sum(value * chance for value, chance in enumerate(chances))

@@ -2,8 +2,7 @@
 
 Pure functions from one `RubricBuffer` to the next. The number of criteria stays bounded, because
 pruning follows every scoring of a group, even if too few rollouts were scored to compare them
-(RubricEM, arXiv:2605.10899, appendix C). Rubrics are also changed by hand: made persistent,
-retired, or imported. Every change is recorded in the buffer's history.
+(RubricEM, arXiv:2605.10899, appendix C). Every change is recorded in the buffer's history.
 
 Rubrics can be read from these foreign files, and from our own exports:
 
@@ -26,7 +25,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import StoreError
 from rubricem.memory.schema import ChangeKind, Criterion, RubricBuffer, Stage
 
 CAPS: Mapping[Stage, int] = {
@@ -91,26 +90,6 @@ def prune(buffer: RubricBuffer, points: Points, step: int) -> RubricBuffer:
     return buffer.apply_changes(step, changes)
 
 
-BY_HAND = "by hand"
-
-
-def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
-    """Make the criterion of this key, or of a unique prefix of its key, persistent.
-
-    A retired one comes back. Raises SettingsError unless there is exactly one.
-    """
-    stage, criterion = _one(buffer, key, "active", "retired", wanted="could be pinned")
-    kept = criterion.model_copy(update={"persistent": True})
-    return buffer.apply_changes(_step(buffer), [(stage, "pinned", kept, BY_HAND)])
-
-
-def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
-    """Remove the criterion of this key from those in force, even a persistent one."""
-    stage, criterion = _one(buffer, key, "persistent", "active", wanted="is in force")
-    why = f"{BY_HAND}: {reason}" if reason else BY_HAND
-    return buffer.apply_changes(_step(buffer), [(stage, "retired", criterion, why)])
-
-
 def bring_in(
     buffer: RubricBuffer, criteria: Mapping[Stage, Sequence[Criterion]], reason: str
 ) -> RubricBuffer:
@@ -118,23 +97,8 @@ def bring_in(
     return add(buffer, criteria, _step(buffer), reason)
 
 
-def _one(buffer: RubricBuffer, key: str, *shelves: str, wanted: str) -> tuple[Stage, Criterion]:
-    found = [
-        (stage, criterion)
-        for shelf in shelves
-        for stage, criteria in getattr(buffer, shelf).items()
-        for criterion in criteria
-        if criterion.key.startswith(key)
-    ]
-    if len(found) != 1 or not key:
-        many = f"{len(found)} criteria of this question" if found else "No criterion that"
-        told = f"{many} {'begin' if found else wanted + ' begins'} with {key!r}."
-        raise SettingsError(told, "Give a key from: rubricem judge rubrics show")
-    return found[0]
-
-
 def _step(buffer: RubricBuffer) -> int:
-    """Changes by hand count to the preceding step."""
+    """What is imported counts to the preceding step."""
     return max((change.step for change in buffer.history), default=0)
 
 
@@ -163,7 +127,7 @@ class FoundRubrics:
                 missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
                 raise StoreError(
                     f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
-                    "Known are DR Tulu's and HealthBench's rows, and what rubrics export writes.",
+                    "Known are DR Tulu's and HealthBench's rows, and our own exports.",
                 ) from error
 
 

@@ -5,7 +5,6 @@ A judge of whole runs has a name: that of its kind, of an extension from an inst
 and are closed by the caller that opened them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -23,7 +22,6 @@ from rubricem.judge.pairwise import (
     ChatComparer,
     ChoiceComparer,
     Comparer,
-    Order,
     PairwiseJudge,
 )
 from rubricem.judge.reflection import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
@@ -33,61 +31,39 @@ from rubricem.judge.relative import (
     ChoiceAttemptReader,
     RelativeJudge,
 )
-from rubricem.judge.stage import TEMPERATURE, RepeatedScorer, StageJudge
+from rubricem.judge.stage import StageJudge
 from rubricem.judge.stage_readers import ChatProposer, ChatScorer, ChoiceScorer, LineProposer
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.parts import own_part, parts_of
 from rubricem.memory.schema import ChatModel, GroupJudge, LocalModel
 
 JudgeModel = ChatModel | LocalModel
-Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
+Kind = Literal["stage", "relative", "pairwise", "checklist"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 NONE = "none"
 """instead of a judge's name: nothing is judged"""
+RETIRED = {"relative-stages": "Use relative, or the stage judge, which scores each stage."}
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which judge, and how it works; what a kind cannot do is refused when it is built."""
+    """Which judge, and what it is told besides the runs."""
 
     kind: Kind = "stage"
     rubric: str = ""
     """standards of a relative judge instead of the default ones"""
-    both_orders: bool = False
-    """a relative judge is shown each group twice"""
-    repeat: int = 1
-    """scorings of each run by a stage judge on a server"""
-    persistent: bool = False
-    """a stage judge makes persistent criteria of the answer for a question that has none, before it
-        contrasts its first group"""
-    graded: bool = False
-    """a local model is asked for points rather than Yes or No"""
-    flip: bool = False
-    """a pairwise judge is shown each pair once, in an order drawn from the seed"""
     seed: int = 0
+    """of the order in which a relative judge is shown a group"""
     chain: ChainForm | None = None
     """the form in which a local model was trained to compare pairs; None: it was not"""
 
     def check(self) -> None:
-        """Raises SettingsError if something is set that belongs to another kind."""
-        default = Wanted()
-        for kind, does in _DOES.items():
-            for name in does - _DOES[self.kind]:
-                if getattr(self, name) != getattr(default, name):
-                    raise SettingsError(
-                        f"--{name.replace('_', '-')} is nothing that a {self.kind} judge does.",
-                        f"Use it with --judge {kind}, or leave it out.",
-                    )
-
-
-_DOES: Mapping[Kind, frozenset[str]] = {
-    "stage": frozenset({"repeat", "graded", "persistent"}),
-    "relative": frozenset({"rubric", "both_orders"}),
-    "relative-stages": frozenset({"rubric", "both_orders"}),
-    "pairwise": frozenset({"flip"}),
-    "checklist": frozenset(),
-}
-"""the fields of `Wanted` that each kind uses, besides the seed"""
+        """Raises SettingsError for standards of a judge that has none."""
+        if self.rubric and self.kind != "relative":
+            raise SettingsError(
+                f"--rubric is nothing that a {self.kind} judge reads.",
+                "Use it with --judge relative, or leave it out.",
+            )
 
 
 def build_judge(
@@ -122,6 +98,8 @@ def identify_judge(name: str) -> str:
     if name in parts_of("judges"):
         dist = parts_of("judges")[name].dist
         return f"{name} {dist.name} {dist.version}" if dist else name
+    if name in RETIRED:
+        raise SettingsError(f"There is no judge {name!r} any more.", RETIRED[name])
     if name not in (*KINDS, NONE):
         raise SettingsError(
             f"There is no judge {name!r}.",
@@ -133,16 +111,11 @@ def identify_judge(name: str) -> str:
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     """Raises SettingsError for what the kind, or the model, cannot do."""
     wanted.check()
-    if wanted.kind in ("relative", "relative-stages"):
-        reader, passes = attempt_reader(model, wanted.rubric), 2 if wanted.both_orders else 1
-        by_stage = wanted.kind == "relative-stages"
-        return RelativeJudge(reader, passes, wanted.seed, by_stage=by_stage)
+    if wanted.kind == "relative":
+        return RelativeJudge(attempt_reader(model, wanted.rubric), wanted.seed)
     if wanted.kind == "pairwise":
-        order: Order = "flip" if wanted.flip else "both"
-        return PairwiseJudge(pair_comparer(model, wanted.chain), order, wanted.seed)
-    if wanted.kind == "checklist":
-        return checklist_judge(model)
-    return stage_judge(model, wanted.repeat, graded=wanted.graded, persistent=wanted.persistent)
+        return PairwiseJudge(pair_comparer(model, wanted.chain))
+    return checklist_judge(model) if wanted.kind == "checklist" else stage_judge(model)
 
 
 def pair_comparer(model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
@@ -162,29 +135,10 @@ def checklist_judge(model: JudgeModel) -> ChecklistJudge:
     return ChecklistJudge(ChatChecklistMaker(model), ChatItemChecker(model))
 
 
-def stage_judge(
-    model: JudgeModel, repeat: int = 1, *, graded: bool = False, persistent: bool = False
-) -> StageJudge:
-    """`repeat`, `graded` and `persistent` as `Wanted` has them. Raises SettingsError for what the
-    model cannot do.
-    """
+def stage_judge(model: JudgeModel) -> StageJudge:
     if isinstance(model, LocalModel):
-        if repeat > 1:
-            raise SettingsError(
-                "Probabilities are the same at every reading: repeating tells nothing.",
-                "Leave out --repeat, or judge with a server's model.",
-            )
-        scorer = ChoiceScorer(model, graded=graded)
-        return StageJudge(LineProposer(model), scorer, persistent=persistent)
-    if graded:
-        raise SettingsError(
-            "Graded points are read from the probabilities of the embedded model.",
-            "Leave out --graded: a server's model writes points as it is.",
-        )
-    one = ChatScorer(model)
-    several = (ChatScorer(model, seed=n, temperature=TEMPERATURE) for n in range(repeat))
-    scores = one if repeat == 1 else RepeatedScorer(list(several))
-    return StageJudge(ChatProposer(model), scores, persistent=persistent)
+        return StageJudge(LineProposer(model), ChoiceScorer(model))
+    return StageJudge(ChatProposer(model), ChatScorer(model))
 
 
 def attempt_reader(model: JudgeModel, rubric: str = "") -> AttemptReader:

@@ -11,58 +11,44 @@ Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 The items are the answer criteria of the question's buffer: imported ones, those of other judges, or
 else a checklist made from the question, which then is persistent in the buffer; so whatever scored
 an answer can be looked up there. A model that has seen one good answer writes criteria that fit it,
-while the request alone leaves it guessing (RuscaRL, appendix E.3): the answer is written if need
-be.
+while the request alone leaves it guessing (RuscaRL, appendix E.3): so it writes an answer first.
 
-Each answer is checked by itself. On a chat server one call checks many items, and only those
-without a usable verdict are asked for again. On a local model an item is met if "Yes" is likelier
-than "No": request and answer are one prefix that stays in the model's cache, and each item is one
-short read after it, with the sentence of the answer that shares most words with it.
-
-It is one module, as interface, judge, makers and checkers change together.
+Each answer is checked by itself. On a chat server one call checks up to `BATCH` items. On a local
+model an item is met if "Yes" is likelier than "No": each item is one short question after request
+and answer, with the sentence of the answer that shares most words with it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from rubricem.judge.base import (
     CHARACTERS,
-    FAILED,
     QUESTION_CHARACTERS,
     answer_judgement,
     answer_text,
     closest_span,
+    failed_score,
     failure_notes,
-    fit_messages,
     instruct,
-    no_score,
+    outcome,
     unread,
 )
 from rubricem.judge.buffers import add, bring_in
+from rubricem.judge.readers import ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposer
-from rubricem.memory.asking import (
-    TRIES,
-    ask_json,
-    ask_until,
-    chance_of_yes,
-    first_fault,
-    parse_reply,
-    unbounded_schema,
-    usage_of_error,
-)
+from rubricem.memory.asking import TRIES, Bill, ask_json, ask_until, usage_of_error
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -72,9 +58,7 @@ from rubricem.memory.schema import (
     Criterion,
     GroupJudgement,
     Judgement,
-    Message,
     RubricBuffer,
-    Sampling,
     Stage,
     StageScore,
     Trajectory,
@@ -203,9 +187,7 @@ class Made:
 class ChecklistMaker(Protocol):
     """Writes checklists. Raises JudgeError or PolicyError when it has none to give."""
 
-    async def make(self, question: str, answer: str = "") -> Made:
-        """A checklist from a request and a good answer to it; "" where there is none yet."""
-        ...
+    async def make(self, question: str) -> Made: ...
 
 
 class MadeItem(BaseModel):
@@ -243,19 +225,16 @@ class ChatChecklistMaker:
     def __init__(self, model: ChatModel) -> None:
         self._model = model
 
-    async def make(self, question: str, answer: str = "") -> Made:
-        request, used = cut(question, QUESTION_CHARACTERS), NO_USAGE
-        if not answer.strip():
-            answer, used = await self._write_answer(request)
-        shown = fence({"request": request, "a good reply": cut(answer, CHARACTERS)})
-        messages = instruct("checklist_make", shown)
-        try:
-            made, usage = await ask_json(self._model, messages, MadeChecklist)
-        except RubricemError as error:
-            error.usage = used + usage_of_error(error)
-            raise
+    async def make(self, question: str) -> Made:
+        request = cut(question, QUESTION_CHARACTERS)
+        with Bill() as bill:
+            answer, bill.usage = await self._write_answer(request)
+            shown = fence({"request": request, "a good reply": cut(answer, CHARACTERS)})
+            messages = instruct("checklist_make", shown)
+            made, used = await ask_json(self._model, messages, MadeChecklist)
+            bill.usage += used
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
-        return Made(tuple(items), used + usage)
+        return Made(tuple(items), bill.usage)
 
     async def _write_answer(self, request: str) -> tuple[str, Usage]:
         messages = instruct("checklist_answer", fence({"request": request}))
@@ -269,7 +248,7 @@ class ChatChecklistMaker:
         if answer is None:
             raise JudgeError(
                 f"{self._model.name} wrote no answer in {TRIES} tries",
-                "Give a reference answer, or use a stronger judge model.",
+                "Use a stronger judge model.",
                 used,
             )
         return answer, used
@@ -281,13 +260,7 @@ class ProposedChecklist:
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
 
-    async def make(self, question: str, answer: str = "") -> Made:
-        """From the request alone. Raises JudgeError for an answer, which would go unread."""
-        if answer.strip():
-            raise JudgeError(
-                "This model writes criteria from the question alone.",
-                "Leave the answer out, or use a server's model.",
-            )
+    async def make(self, question: str) -> Made:
         proposed = await self._proposer.from_question(question, stages=(Stage.ANSWER,))
         items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
         if not items:
@@ -342,7 +315,7 @@ class ChecklistJudge:
     ) -> Judgement:
         answer, usage = unread(trajectory, Stage.ANSWER), NO_USAGE
         if answer is None and fault:
-            answer = no_score(f"{FAILED}: {fault}")
+            answer = failed_score(fault)
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
             items = [item_of(criterion) for criterion in criteria]
@@ -368,7 +341,7 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
     """What a checked list makes of the answer."""
     score = checklist_score(checked.findings)
     if score is None:
-        return no_score(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
+        return failed_score(checked.fault or "no item has a verdict")
     pairs = zip(checked.findings, criteria, strict=True)
     found = checked.findings
     met = sum(f.item.points for f in found if f.met)
@@ -398,7 +371,7 @@ def _truth(value: object) -> object:
 
 
 class GivenMark(BaseModel):
-    number: int
+    id: int = Field(alias="number")
     explanation: str = ""
     criteria_met: Annotated[bool, BeforeValidator(_truth)] = Field(
         validation_alias=AliasChoices("criteria_met", "criteria met", "met")
@@ -411,12 +384,6 @@ class GivenMarks(BaseModel):
     verdicts: list[GivenMark]
 
 
-class AnyMarks(BaseModel):
-    """The reply as it is read: each entry is then looked at by itself."""
-
-    verdicts: list[Any]
-
-
 class ChatItemChecker:
     """An `ItemChecker` over a chat server."""
 
@@ -425,92 +392,35 @@ class ChatItemChecker:
         self.name = model.name
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
-        numbered = list(enumerate(items, start=1))
         shown = fence(
             {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, CHARACTERS)}
         )
-        batches = await asyncio.gather(
-            *(
-                self._batch(shown, dict(numbered[at : at + BATCH]))
-                for at in range(0, len(numbered), BATCH)
-            )
+        batches = [items[at : at + BATCH] for at in range(0, len(items), BATCH)]
+        asked = (outcome(self._batch(shown, batch)) for batch in batches)
+        findings, faults, used = list[ItemFinding](), list[str](), NO_USAGE
+        for batch, found in zip(batches, await asyncio.gather(*asked), strict=True):
+            if isinstance(found, Checked):
+                findings += found.findings
+                used += found.usage
+            else:
+                findings += [ItemFinding(item=item, met=None) for item in batch]
+                faults.append(found.told())
+                used += usage_of_error(found)
+        return Checked(tuple(findings), "".join(faults[:1]), used)
+
+    async def _batch(self, shown: str, items: Sequence[ChecklistItem]) -> Checked:
+        numbered = enumerate((" ".join(item.criterion.split()) for item in items), start=1)
+        listed = "\n".join(f"{number}. {criterion}" for number, criterion in numbered)
+        messages = instruct("checklist_check", f"{shown}\n\nItems:\n{without_markers(listed)}")
+        names = [str(number) for number in range(1, len(items) + 1)]
+        marks, used = await ask_entries(self._model, messages, GivenMarks, names)
+        findings = (
+            ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
+            for item, mark in zip(items, marks, strict=True)
         )
-        given = {number: mark for marks, _, _ in batches for number, mark in marks.items()}
-        read = [(item, given.get(number)) for number, item in numbered]
-        return Checked(
-            findings=tuple(
-                ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
-                if mark
-                else ItemFinding(item=item, met=None)
-                for item, mark in read
-            ),
-            fault=next((fault for _, fault, _ in batches if fault), ""),
-            usage=sum((used for _, _, used in batches), NO_USAGE),
-        )
-
-    async def _batch(
-        self, shown: str, items: Mapping[int, ChecklistItem]
-    ) -> tuple[dict[int, GivenMark], str, Usage]:
-        """Ask until each item has a verdict, or the tries are used up, or the server is down."""
-        given, missing = dict[int, GivenMark](), dict(items)
-
-        def take(reply: Completion) -> bool:
-            new, fault = _marks(reply, missing)
-            given.update(new)
-            for number in new:
-                del missing[number]
-            if fault:
-                raise ValueError(fault)
-            return True
-
-        try:
-            _, fault, used = await ask_until(
-                self._model,
-                _messages(shown, missing, ""),
-                take,
-                lambda _, fault: _messages(shown, missing, fault),
-                sampling=Sampling(temperature=0.0, json_schema=unbounded_schema(GivenMarks)),
-            )
-        except RubricemError as error:
-            fault, used = error.told(), usage_of_error(error)
-        return given, fault, used
+        return Checked(tuple(findings), usage=used)
 
 
-def _messages(shown: str, items: Mapping[int, ChecklistItem], fault: str) -> list[Message]:
-    listed = "\n".join(f"{n}. {' '.join(item.criterion.split())}" for n, item in items.items())
-    again = (
-        f"\n\nAn earlier reply could not be used ({fault}). These items are left." if fault else ""
-    )
-    asked = f"{shown}\n\nItems:\n{without_markers(listed)}{again}"
-    return instruct("checklist_check", asked)
-
-
-def _marks(
-    reply: Completion, items: Mapping[int, ChecklistItem]
-) -> tuple[dict[int, GivenMark], str]:
-    """The usable verdicts on the items, and what is wrong with the rest, or ""."""
-    try:
-        entries = parse_reply(reply, AnyMarks).verdicts
-    except ValueError as error:
-        return {}, str(error)
-    given, fault, torn = dict[int, GivenMark](), "", set[int]()
-    for entry in entries:
-        try:
-            mark = GivenMark.model_validate(entry)
-        except ValidationError as error:
-            fault = fault or first_fault(error)
-            continue
-        before = given.setdefault(mark.number, mark)
-        if before.criteria_met != mark.criteria_met:
-            torn.add(mark.number)
-    usable = {n: mark for n, mark in given.items() if n in items and n not in torn}
-    missing = [str(n) for n in items if n not in usable]
-    lacking = f"it has no single usable verdict for {', '.join(missing)}"
-    return usable, "; ".join(filter(None, (lacking, fault))) if missing else ""
-
-
-ITEM_TOKENS = 400
-"""left free for the longest item and the answer"""
 ITEM_CHARACTERS = 600
 QUESTION_SHARE = 4
 """the request gets one part in so many"""
@@ -520,46 +430,36 @@ class ChoiceItemChecker:
     """An `ItemChecker` over a `ChoiceReader`."""
 
     def __init__(self, reader: ChoiceReader) -> None:
-        self._reader = reader
+        self._series = ChoiceSeries(reader)
         self.name = reader.name
-        # Items of two answers in turns would have each prefix read again for every item.
-        self._place = asyncio.Lock()
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
-        findings, used, fault, characters = list[ItemFinding](), NO_USAGE, "", 0
-        messages_of = partial(_choice_messages, question, answer, "")
-        async with self._place:
-            for item in items:
-                try:
-                    if not characters:
-                        fitted = await fit_messages(self._reader, messages_of, ITEM_TOKENS)
-                        characters = fitted[0]
-                    finding, usage = await self._read(question, answer, item, characters)
-                except RubricemError as error:
-                    fault = fault or error.told()
-                    finding, usage = ItemFinding(item=item, met=None), usage_of_error(error)
-                findings.append(finding)
-                used += usage
-        return Checked(tuple(findings), fault, used)
-
-    async def _read(
-        self, question: str, answer: str, item: ChecklistItem, characters: int
-    ) -> tuple[ItemFinding, Usage]:
-        span = closest_span(item.criterion, answer)
-        closest = f'"{span}"' if span else "(no sentence speaks of it)"
-        asked = without_markers(
-            f"Statement: {cut(item.criterion, ITEM_CHARACTERS)}\n"
-            f"The closest sentence of the reply: {closest}\n"
-            "Does the statement hold of the reply? Yes or No?"
+        spans = [closest_span(item.criterion, answer) for item in items]
+        asked = [_item_question(item, span) for item, span in zip(items, spans, strict=True)]
+        read = await outcome(
+            self._series.yes("checklist_choice", partial(_render_reply, question, answer), asked)
         )
-        messages = _choice_messages(question, answer, asked, characters)
-        yes, used = await chance_of_yes(self._reader, messages)
-        met = None if yes == 0.5 else yes > 0.5
-        return ItemFinding(item=item, met=met, explanation=span, by="code"), used
+        if isinstance(read, RubricemError):
+            unparsed = tuple(ItemFinding(item=item, met=None) for item in items)
+            return Checked(unparsed, read.told(), usage_of_error(read))
+        findings = (
+            ItemFinding(
+                item=item, met=None if yes == 0.5 else yes > 0.5, explanation=span, by="code"
+            )
+            for item, span, yes in zip(items, spans, read[0], strict=True)
+        )
+        return Checked(tuple(findings), usage=read[1])
 
 
-def _choice_messages(question: str, answer: str, asked: str, characters: int) -> list[Message]:
+def _item_question(item: ChecklistItem, span: str) -> str:
+    closest = f'"{span}"' if span else "(no sentence speaks of it)"
+    return without_markers(
+        f"Statement: {cut(item.criterion, ITEM_CHARACTERS)}\n"
+        f"The closest sentence of the reply: {closest}\n"
+        "Does the statement hold of the reply? Yes or No?"
+    )
+
+
+def _render_reply(question: str, answer: str, characters: int) -> str:
     request = cut(question, characters // QUESTION_SHARE)
-    reply = cut(answer, max(characters - len(request), 1))
-    text = f"{fence({'request': request, 'reply': reply})}\n\n{asked}"
-    return instruct("checklist_choice", text)
+    return fence({"request": request, "reply": cut(answer, max(characters - len(request), 1))})

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rubricem.judge.base import FAILED, failure_notes, stage_text, unread
+from rubricem.judge.base import failed_score, failure_notes, stage_text, unread
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import note_usage, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
@@ -155,8 +155,7 @@ class ComposedJudge:
                 view = StageView(trajectory, stage, asking.ask_judge, asking.facts)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
-            reason = f"{FAILED}: {error.told()}"
-            return StageScore(stage=stage, unscored_reason=reason)
+            return failed_score(error.told(), stage)
         return _compose_score(reward, rubric, asking.replied)
 
     async def _ask(
@@ -213,7 +212,6 @@ def _compose_score(reward: float, rubric: Rubric, judged: StageScore) -> StageSc
     least = min(judged.score or 0.0, 0.0)
     found: dict[str, Any] = {
         "score": None,
-        "spread": None,
         "justification": describe(rubric),
         "components": components(rubric),
     }

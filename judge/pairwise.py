@@ -1,8 +1,8 @@
-"""The pairwise judge: which of two replies is better, shown in both orders or in a drawn one.
+"""The pairwise judge: which of two replies is better, shown in both orders.
 
-Judges prefer positions as well as replies. So by default each pair is read twice, once in either
-order, and the consistency of the readings is reported; or once, in an order drawn from a seed. A
-reading that names no winner is unknown: neither a win nor a loss.
+Judges prefer positions as well as replies. So each pair is read twice, once in either order, and
+the consistency of the readings is reported: one order, even a drawn one, leaves the preference for
+a place in the score. A reading that names no winner is unknown: neither a win nor a loss.
 
 In a group of runs an answer's score is the share of its comparisons that it won. Each reading of a
 pair counts once, so a pair whose orders contradict each other gives both answers one win of two; if
@@ -18,20 +18,16 @@ A chat server's model, and a local one that was trained to, write a chain of rub
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
 inside `<answer>`. Only the verdict is required; the other parts are read if present. One parser
-serves training and evaluation; the published code has two rules, which differ
-(`judge/evaluation/report`). Of the forms `full` is this one, `no-types` leaves out the kind and
+serves training and evaluation. Of the forms `full` is this one, `no-types` leaves out the kind and
 always writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A
 judge is trained to write one of them, and is asked for the one it was trained on.
 
 From a local model that was not trained, the probabilities of A and of B as its next token are read.
 A small model may prefer a position to any reply, so that one order says little: replies are ranked
 by the mean of the two probabilities over both orders, `Comparison.first_share`.
-
-It is one module since chain, comparers and judge share their vocabulary.
 """
 
 import asyncio
-import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,16 +37,17 @@ from typing import Literal, Protocol
 
 from rubricem.judge.base import (
     CHARACTERS,
-    FAILED,
     QUESTION_CHARACTERS,
     answer_judgement,
     answer_text,
+    failed_score,
     fit_messages,
     instruct,
     no_score,
     unread,
 )
-from rubricem.memory.asking import TRIES, ask_until, correction, read_usage, usage_of_error
+from rubricem.judge.readers import ChoiceSeries
+from rubricem.memory.asking import TRIES, ask_until, correction, usage_of_error
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -183,10 +180,6 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).strip("\"'“”… ")
 
 
-Order = Literal["both", "flip"]
-"""`both`: two readings, one in either order; `flip`: one, in an order drawn from the seed"""
-
-
 @dataclass(frozen=True, slots=True)
 class Preference:
     """What one reading of two replies says: A is the one that was shown first."""
@@ -275,21 +268,17 @@ class PairwiseJudge:
     It uses no rubrics.
     """
 
-    def __init__(self, comparer: Comparer, order: Order = "both", seed: int = 0) -> None:
+    def __init__(self, comparer: Comparer) -> None:
         self._comparer = comparer
         self.name = comparer.name
-        self._order = order
-        self._seed = seed
 
     async def compare(self, question: str, first: str, second: str) -> Comparison:
         """Which reply to the question is better. Raises nothing that the judge's model causes."""
-        # Drawn for each pair by itself, so that it does not depend on what else is judged.
-        drawn = random.Random(f"{self._seed}\0{question}\0{first}\0{second}").random() < 0.5
-        orders = [False, True] if self._order == "both" else [drawn]
-        shown = {False: (first, second), True: (second, first)}
-        asked = (ask_preference(self._comparer, question, *shown[o]) for o in orders)
-        read = await asyncio.gather(*asked)
-        return Comparison(tuple(PairReading(o, said) for o, said in zip(orders, read, strict=True)))
+        given, swapped = await asyncio.gather(
+            ask_preference(self._comparer, question, first, second),
+            ask_preference(self._comparer, question, second, first),
+        )
+        return Comparison((PairReading(False, given), PairReading(True, swapped)))
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -327,15 +316,11 @@ class PairwiseJudge:
 
 
 def consistency(comparisons: Sequence[Comparison]) -> str:
-    """How far readings of pairs, in whichever orders, hang on what was shown first."""
+    """How far readings of pairs hang on what was shown first."""
     readings = [reading for comparison in comparisons for reading in comparison.readings]
     decided = [r for r in readings if r.first_wins is not None]
     shown_first_won = sum(r.preference.winner == "A" for r in decided)
-    both = [
-        {r.first_wins for r in c.readings}
-        for c in comparisons
-        if len(c.readings) > 1 and all(r.first_wins is not None for r in c.readings)
-    ]
+    both = [won for c in comparisons if None not in (won := {r.first_wins for r in c.readings})]
     return (
         f"{sum(len(won) == 1 for won in both)} of {len(both)} pairs had the same winner in both "
         f"orders; what was shown first won {shown_first_won} of {len(decided)} readings; "
@@ -370,8 +355,9 @@ class PairTally:
             )
             share = self.won / self.read
             return StageScore(stage=Stage.ANSWER, score=share, justification=why)
-        fault = self.faults[0] if self.faults else ""
-        return no_score(f"{FAILED}: {fault}" if fault else "no other answer to compare")
+        if self.faults:
+            return failed_score(self.faults[0])
+        return no_score("no other answer to compare")
 
 
 def _tallies(
@@ -503,7 +489,6 @@ def verdict_end(text: str) -> int | None:
 
 
 OPTIONS = ("A", "B")
-SPARE_TOKENS = 16
 ASK = "Which reply is better, A or B?"
 
 
@@ -511,19 +496,19 @@ class ChoiceComparer:
     """A `Comparer` over a `ChoiceReader`."""
 
     def __init__(self, reader: ChoiceReader) -> None:
-        self._reader = reader
+        self._series = ChoiceSeries(reader)
         self.name = reader.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
-        def messages_of(characters: int) -> list[Message]:
-            asked = f"{render_pair(question, first, second, characters)}\n\n{ASK}"
-            return instruct("pairwise_choice", asked)
-
-        _, prefix = await fit_messages(self._reader, messages_of, SPARE_TOKENS)
-        share, _ = await self._reader.weigh(prefix, OPTIONS)
+        [(share, _)], usage = await self._series.weigh(
+            "pairwise_choice",
+            lambda characters: render_pair(question, first, second, characters),
+            [ASK],
+            OPTIONS,
+        )
         reason = f"The model gives what it was shown first a probability of {share:.2f}."
         winner: Side | None = None if share == 0.5 else "A" if share > 0.5 else "B"
-        return Preference(winner, reason, first_share=share, usage=read_usage(prefix))
+        return Preference(winner, reason, first_share=share, usage=usage)
 
 
 CHAIN_TOKENS = 2048

@@ -9,20 +9,20 @@ that was cut off by a limit, or on which the judge failed, is unscored, which is
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import ascii_uppercase
 from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from rubricem.judge.base import CHARACTERS, FAILED, fit_messages, instruct, render_run, render_stage
-from rubricem.memory.asking import ask_json, chance_of_yes
+from rubricem.judge.base import CHARACTERS, instruct, render_run, render_stage
+from rubricem.judge.readers import ChoiceSeries, ask_entries
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.runs import BEST, Rating
 from rubricem.memory.schema import (
     ChatModel,
     ChoiceReader,
     Judgement,
-    Message,
     ReflectionCandidate,
     ReflectionScore,
     Stage,
@@ -111,7 +111,7 @@ class ReflectionJudge:
                 known = Known(trajectory, judgement, rating)
                 scores += await self._reader.read(known, readable, seed)
             except (JudgeError, PolicyError) as error:
-                failure = f"{FAILED}: {error}"
+                failure = f"the judge failed: {error}"
         given = iter(scores)
         return tuple(_with_score(c, given, failure) for c in candidates)
 
@@ -156,53 +156,44 @@ class ChatReflectionReader:
         # A, B, ... Z, A1, B1, ...
         turns = (divmod(place, len(ascii_uppercase)) for place in range(len(order)))
         names = [f"{ascii_uppercase[letter]}{turn or ''}" for turn, letter in turns]
-
-        def check(reply: GivenReviews) -> None:
-            if sorted(review.id for review in reply.reviews) != sorted(names):
-                raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
-
         parts = [material(known, CHARACTERS)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = instruct("reflection", "\n\n".join(parts))
-        reply, _ = await ask_json(self._model, messages, GivenReviews, check=check)
-        by_name = {given.id: given for given in reply.reviews}
-        shown_as = {i: name for name, i in zip(names, order, strict=True)}
-        return [by_name[shown_as[i]].score(c) for i, c in enumerate(candidates)]
+        given, _ = await ask_entries(self._model, messages, GivenReviews, names)
+        scores = {i: one.score(candidates[i]) for i, one in zip(order, given, strict=True)}
+        return [scores[i] for i in range(len(candidates))]
 
 
 class ChoiceReflectionReader:
     """A `CandidateReader` over probabilities: one yes/no read for each of three statements.
 
-    Question, answer and scores are one prefix for all candidates, which stays in the model's cache.
-    No more of the run is shown: after the whole of it the 0.5B ranked the one good review last of
-    three.
+    No more of the run is shown than question, answer and scores: after the whole of it the 0.5B
+    ranked the one good review last of three.
     """
 
     minimum = READ_MINIMUM
 
     def __init__(self, reader: ChoiceReader) -> None:
-        self._reader = reader
+        self._series = ChoiceSeries(reader)
 
     async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
-        longest = max((review(c) for c in candidates), key=len)
-        before, found = await self._fit(known, longest), []
-        for candidate in candidates:
-            text, parts = f"{before}\n\n{review(candidate)}", {}
-            for name, statement in STATEMENTS.items():
-                yes, _ = await chance_of_yes(self._reader, _messages(text, statement))
-                parts[name] = min(yes, 1.0)
-            found.append(ReflectionScore.model_validate(parts))
-        return found
-
-    async def _fit(self, known: Known, longest: str) -> str:
-
-        def messages_of(characters: int) -> list[Message]:
-            text = short_material(known, characters)
-            return _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
-
-        what = "the reflection and the scores alone fill"
-        characters, _ = await fit_messages(self._reader, messages_of, 8, what)
-        return short_material(known, characters)
+        questions = [
+            f"{review(candidate)}\n\nStatement: {statement}\n"
+            "Does this hold of the review? Yes or No?"
+            for candidate in candidates
+            for statement in STATEMENTS.values()
+        ]
+        read, _ = await self._series.yes(
+            "reflection_choice",
+            partial(short_material, known),
+            questions,
+            "the reflection and the scores alone fill",
+        )
+        chances = iter(read)
+        return [
+            ReflectionScore.model_validate({name: next(chances) for name in STATEMENTS})
+            for _ in candidates
+        ]
 
 
 def material(known: Known, characters: int) -> str:
@@ -246,11 +237,6 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
     """A candidate as shown to a judge."""
     text = without_markers(f"{candidate.rubrics}\n\nTakeaways:\n{candidate.takeaways}")
     return fence({f"review {name}".strip(): text})
-
-
-def _messages(text: str, statement: str) -> list[Message]:
-    asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
-    return instruct("reflection_choice", asked)
 
 
 def _with_score(

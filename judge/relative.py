@@ -1,60 +1,50 @@
 """The relative judge: all attempts of a group in one call, each scored against the others.
 
 The attempts share one prompt: what they have in common is sent once, and each is shown under a
-number, shuffled by a recorded seed; scores are returned by that number. A second pass shows them in
-the opposite order, and the score is the mean of both. The idea is that of RULER (OpenPipe, 2025). A
-model scores by writing JSON, or by its probabilities. If the judge fails, the group is unscored
-with the reason, never 0.
+number, in an order shuffled by a recorded seed; scores are returned by that number. This is RULER
+(OpenPipe, 2025). Each group is shown once, as there: a second showing in the opposite order would
+double the price of a judge whose scores only rank. A model scores by writing JSON, or by its
+probabilities. If the judge fails, the group is unscored with the reason, never 0.
 
 Attempts are our runs, or conversations of any agent in the form of OpenAI's interface, with their
-system prompt and tool definitions.
-
-In place of other judges, its lists of scores become judgements of stages. A list holds the scores
-of a group's attempts relative to one another, for one stage. Either there is one list for whole
-runs, which stands for the answer, and whose score training spreads over the other stages; or each
-stage has its own list, made in a call of its own from what the runs wrote and read in that stage.
-It is one module, above 600 lines, since showing, reading and scaling belong to one judge.
+system prompt and tool definitions. The score of a run stands for its answer; training spreads it
+over the other stages.
 """
 
-import asyncio
 import json
 import math
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
-from statistics import fmean, pstdev
 from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from rubricem.judge.base import (
     CHARACTERS,
-    FAILED,
     LEAST_TOOL_CHARACTERS,
     NOTHING,
     QUESTION_CHARACTERS,
     GroupText,
+    answer_judgement,
     cut_off,
-    expected_value,
+    failed_score,
     group_text,
-    instruct,
     is_written,
+    no_score,
     outcome,
     prompt,
-    stage_segments,
-    unread,
 )
-from rubricem.memory.asking import Bill, ask_json, usage_of_error, weigh_options
-from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.judge.readers import ChoiceSeries, ask_entries
+from rubricem.memory.asking import usage_of_error
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
-    NO_CRITERIA,
     NO_USAGE,
     ChatModel,
     ChoiceReader,
     GroupJudgement,
-    Judgement,
     Message,
     RubricBuffer,
     Stage,
@@ -63,7 +53,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, digest_of, fence, fill, fit
+from rubricem.memory.text import cut, digest_of, fence, fill
 
 LARGE = 8
 """attempts beyond which judges are known to lose the overview"""
@@ -115,84 +105,46 @@ class RelativeScores:
 
 Conversation = Sequence[Mapping[str, Any]]
 """messages in the form of OpenAI's interface: role, content, tool_calls"""
-Pass = tuple[tuple[int, ...], Read]
-_TASK = (
-    "The attempts show one stage alone of work on the task below: its {stage}. Hold them to what "
-    "that stage is for.\n\n{question}"
-)
 
 
 class RelativeJudge:
-    """Judges groups as the stage judge does, with one reader; it uses no buffer.
+    """Judges groups as the stage judge does, with one reader; it uses no buffer."""
 
-    `passes`: 2 also shows each group in the opposite order. `by_stage`: each stage has a list of
-    its own; otherwise one list is for whole runs, and stands for the answer.
-    """
-
-    def __init__(
-        self, reader: AttemptReader, passes: int = 1, seed: int = 0, *, by_stage: bool = False
-    ) -> None:
-        if passes not in (1, 2):
-            raise ValueError("a group is read once, or twice in opposite orders")
+    def __init__(self, reader: AttemptReader, seed: int = 0) -> None:
         self._reader = reader
         self.name = reader.name
-        self._passes = passes
         self._seed = seed
-        self._by_stage = by_stage
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
     ) -> GroupJudgement:
         """One judgement for each trajectory; the seed of its order is in the version.
 
-        A judge that fails leaves the stage of its list unscored. The usage is the group's, since
-        one call is about all runs.
+        A judge that fails leaves answers unscored. The usage is the group's, since one call is
+        about all runs.
         """
-        seed, runs = self._seed + step, group.trajectories
-        if self._by_stage:
-            found = await asyncio.gather(*(self._of_stage(group, stage, seed) for stage in Stage))
-        else:
-            found = [await self.scores(group, seed)]
-        # A stage that no list stands for has no criteria.
-        lists = {s: [StageScore(stage=s, unscored_reason=NO_CRITERIA)] * len(runs) for s in Stage}
-        lists |= {one.scores[0].stage: list(one.scores) for one in found if one.scores}
-        listed = zip(
-            (f"{stage}: " for stage in Stage) if self._by_stage else [""], found, strict=True
-        )
-        notes = [f"{before}{note}" for before, one in listed for note in one.notes]
+        seed = self._seed + step
+        found = await self.scores(group, seed)
+        version = f"{self._reader.rubric_version} seed {seed}"
         return GroupJudgement(
             judgements=tuple(
-                Judgement(
-                    trajectory_id=run.id,
-                    judge=self.name,
-                    rubric_version=f"{self._reader.rubric_version} seed {seed}",
-                    stages=tuple(lists[stage][place] for stage in Stage),
-                )
-                for place, run in enumerate(runs)
+                answer_judgement(run, self.name, score, version)
+                for run, score in zip(group.trajectories, found.scores, strict=True)
             ),
             buffer=buffer,
-            notes=tuple(notes),
-            usage=sum((one.usage for one in found), NO_USAGE),
+            notes=found.notes,
+            usage=found.usage,
         )
 
     async def scores(self, group: TrajectoryGroup, seed: int = 0) -> RelativeScores:
         """A score of each trajectory's answer; raises nothing if the judge fails."""
         runs = group.trajectories
-        return await self._of_runs(group.question, runs, unreadable(runs), seed, Stage.ANSWER)
 
-    async def _of_runs(
-        self,
-        question: str,
-        runs: Sequence[Trajectory],
-        reasons: Sequence[str],
-        seed: int,
-        stage: Stage,
-    ) -> RelativeScores:
         def text(places: Sequence[int]) -> GroupText:
             return group_text([runs[place] for place in places], self._reader.characters)
 
         said = [run.transcript() for run in runs]
-        return await self._scores_of(question, said, reasons, text, seed, stage)
+        return await self._scores_of(group.question, said, unreadable(runs), text, seed)
 
     async def scores_of_messages(
         self,
@@ -216,7 +168,7 @@ class RelativeJudge:
             return conversations_text(shown, tools, self._reader.characters)
 
         task = task_of(conversations[0]) if conversations else ""
-        return await self._scores_of(task, said, reasons, text, seed, Stage.ANSWER)
+        return await self._scores_of(task, said, reasons, text, seed)
 
     async def _scores_of(
         self,
@@ -225,65 +177,34 @@ class RelativeJudge:
         reasons: Sequence[str],
         text: Callable[[Sequence[int]], GroupText],
         seed: int,
-        stage: Stage,
     ) -> RelativeScores:
         """`said`: of each attempt all of it. `reasons`: why one is not to be read, or "". `text`:
         how the attempts at some places are shown together.
         """
-        reasons = list(reasons)
-        places = [i for i, reason in enumerate(reasons) if not reason]
-        if not places:
-            return _scores(stage, reasons, [], [], NO_USAGE)
+        scores = [no_score(reason) for reason in reasons]
         together: dict[str, list[int]] = {}
-        for place in places:
-            together.setdefault(said[place], []).append(place)
+        for place, reason in enumerate(reasons):
+            if not reason:
+                together.setdefault(said[place], []).append(place)
+        if not together:
+            return RelativeScores(tuple(scores))
         # Those that say the same are shown once, and its score is everyone's.
         twins = list(together.values())
-        read, faults, usage = await self._read(question, text([same[0] for same in twins]), seed)
-        given = [
-            {place: s for i, s in zip(order, one.scores, strict=True) for place in twins[i]}
-            for order, one in read
-        ]
-        for place in places:
-            reasons[place] = "" if given else f"{FAILED}: {faults[0]}"
-        if given and len(twins) == 1:
-            faults = [IDENTICAL if len(places) > 1 else ALONE, *faults]
-        elif given and len(twins) > LARGE:
-            faults = [MANY.format(shown=len(twins)), *faults]
-        return _scores(stage, reasons, given, faults, usage)
-
-    async def _of_stage(self, group: TrajectoryGroup, stage: Stage, seed: int) -> RelativeScores:
-        """The runs' text in the stage, read as if it were everything they wrote.
-
-        Runs that need no judge are not compared with.
-        """
-        known = [unread(trajectory, stage) for trajectory in group.trajectories]
-        alone = [
-            t.model_copy(update={"segments": tuple(stage_segments(t, stage))})
-            for t, score in zip(group.trajectories, known, strict=True)
-            if score is None
-        ]
-        question = _TASK.format(stage=stage.value, question=group.question)
-        read = await self._of_runs(question, alone, [""] * len(alone), seed, stage)
-        given = iter(read.scores)
-        return replace(read, scores=tuple(score or next(given) for score in known))
-
-    async def _read(
-        self, question: str, text: GroupText, seed: int
-    ) -> tuple[list[Pass], list[str], Usage]:
-        """The passes that worked, the faults of those that did not, and the cost of all."""
-        orders = orders_of(len(text.attempts), seed, self._passes)
-        shown = (GroupText(text.shared, tuple(text.attempts[i] for i in o)) for o in orders)
-        tasks = [self._reader.read(question, each, seed) for each in shown]
-        passes, faults, usage = list[Pass](), list[str](), NO_USAGE
-        for order, found in zip(orders, await asyncio.gather(*map(outcome, tasks)), strict=True):
-            if isinstance(found, Read):
-                passes.append((order, found))
-                usage += found.usage
-            else:
-                faults.append(found.told())
-                usage += usage_of_error(found)
-        return passes, faults, usage
+        order = random.Random(seed).sample(range(len(twins)), len(twins))
+        read = await outcome(self._reader.read(question, text([twins[i][0] for i in order]), seed))
+        if not isinstance(read, Read):
+            for place in (place for same in twins for place in same):
+                scores[place] = failed_score(read.told())
+            return RelativeScores(tuple(scores), (read.told(),), usage_of_error(read))
+        for i, (score, why) in zip(order, read.scores, strict=True):
+            for place in twins[i]:
+                scores[place] = StageScore(stage=Stage.ANSWER, score=score, justification=why)
+        notes = []
+        if len(twins) == 1:
+            notes.append(IDENTICAL if len(twins[0]) > 1 else ALONE)
+        elif len(twins) > LARGE:
+            notes.append(MANY.format(shown=len(twins)))
+        return RelativeScores(tuple(scores), tuple(notes), read.usage)
 
 
 def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
@@ -295,38 +216,6 @@ def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
     if not any(is_written(trajectory, stage) for trajectory in trajectories for stage in Stage):
         return ["nothing was written"] * len(trajectories)
     return [cut_off(trajectory, Stage.ANSWER) for trajectory in trajectories]
-
-
-def _scores(
-    stage: Stage,
-    reasons: Sequence[str],
-    passes: Sequence[Mapping[int, tuple[float, str]]],
-    notes: Sequence[str],
-    usage: Usage,
-) -> RelativeScores:
-    """`passes`: the scores of each that counts, by index, in the order shown."""
-    given = [[one[place] for one in passes if place in one] for place in range(len(reasons))]
-    gaps = [abs(found[0][0] - found[1][0]) for found in given if len(found) == 2]
-    scores = []
-    for found, reason in zip(given, reasons, strict=True):
-        numbers = [score for score, _ in found]
-        scores.append(
-            StageScore(
-                stage=stage,
-                score=fmean(numbers) if numbers else None,
-                justification=found[0][1] if found else "",
-                unscored_reason="" if numbers else reason,
-                spread=pstdev(numbers) if len(numbers) > 1 else None,
-            )
-        )
-    moved = [f"The order shown moved scores by {fmean(gaps):.2f}."] if gaps else []
-    return RelativeScores(tuple(scores), (*notes, *moved), usage)
-
-
-def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
-    """A shuffled order, and its opposite for a second pass; a single attempt has one order."""
-    order = tuple(random.Random(seed).sample(range(count), count))
-    return [order, order[::-1]][: passes if count > 1 else 1]
 
 
 def check_conversations(conversations: Sequence[Conversation]) -> None:
@@ -491,18 +380,6 @@ class GivenScores(BaseModel):
     scores: list[GivenScore]
 
 
-def id_fault(given: Sequence[str], wanted: Sequence[str]) -> str:
-    """What is wrong with the ids of a reply, or ""."""
-    if sorted(given) == sorted(wanted):
-        return ""
-    missing = [name for name in wanted if name not in given]
-    twice = sorted({name for name in given if given.count(name) > 1})
-    foreign = sorted(set(given) - set(wanted))
-    parts = {"missing": missing, "more than once": twice, "unknown": foreign}
-    told = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
-    return f"it needs exactly {len(wanted)} entries, one for each id, and has {len(given)} ({told})"
-
-
 def _read_form(text: str) -> Raw:
     if match := _FRACTION.fullmatch(text):
         value, scale = map(float, match.groups())
@@ -525,89 +402,70 @@ def _finite(value: float) -> float:
 
 DIGITS = tuple("0123456789")
 CHARACTERS_A_TOKEN = 3
-ASKED_TOKENS = 200
-"""reserved for the question about one attempt"""
 
 
 class ChatAttemptReader:
     """An `AttemptReader` over a chat server: one call for the whole group."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        rubric: str = "",
-    ) -> None:
+    characters = CHARACTERS
+
+    def __init__(self, model: ChatModel, rubric: str = "") -> None:
         self._model = model
         self.name = model.name
         self._rubric = rubric.strip() or prompt("relative_rubric")
-        self.characters = CHARACTERS
-
-    @property
-    def rubric_version(self) -> str:
-        return version_of(self._rubric)
+        self.rubric_version = version_of(self._rubric)
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
         names = [str(number) for number in range(1, len(text.attempts) + 1)]
-
-        def check(reply: GivenScores) -> None:
-            if fault := id_fault([given.id for given in reply.scores], names):
-                raise ValueError(fault)
-            in_unit_range([given.score for given in reply.scores])
-
         system = fill(prompt("relative"), {"rubric": self._rubric})
         messages = [Message("system", system), Message("user", render_attempts(question, text))]
-        reply, usage = await ask_json(self._model, messages, GivenScores, check=check, seed=seed)
-        ordered = sorted(reply.scores, key=lambda given: int(given.id))
-        values = in_unit_range([given.score for given in ordered])
-        said = (given.explanation for given in ordered)
+        given, usage = await ask_entries(
+            self._model,
+            messages,
+            GivenScores,
+            names,
+            check=lambda entries: in_unit_range([entry.score for entry in entries]),
+            seed=seed,
+        )
+        values = in_unit_range([entry.score for entry in given])
+        said = (entry.explanation for entry in given)
         return Read(tuple(zip(values, said, strict=True)), usage)
 
 
 class ChoiceAttemptReader:
     """An `AttemptReader` over probabilities: the expected grade of each attempt, 0 to 9, over 9.
 
-    All attempts are one prefix that stays in the model's cache. It explains nothing.
+    It explains nothing.
     """
 
     def __init__(self, reader: ChoiceReader) -> None:
-        self._reader = reader
+        self._series = ChoiceSeries(reader)
         self.name = reader.name
         self.characters = reader.context_tokens * CHARACTERS_A_TOKEN
-
-    @property
-    def rubric_version(self) -> str:
-        return version_of(prompt("relative_choice"))
+        self.rubric_version = version_of(prompt("relative_choice"))
 
     async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        before = await self._fit(question, text)
-        scores = list[tuple[float, str]]()
-        with Bill() as bill:
-            for number in range(1, len(text.attempts) + 1):
-                asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
-                messages = instruct("relative_choice", asked)
-                chances, used = await weigh_options(self._reader, messages, DIGITS)
-                scores.append((expected_value(chances) / (len(DIGITS) - 1), ""))
-                bill.usage += used
-        return Read(tuple(scores), bill.usage)
+        parts = len(text.attempts) + bool(text.shared)
 
-    async def _fit(self, question: str, whole: GroupText) -> str:
-        """All attempts, cut equally until they leave room. Raises JudgeError if they never do."""
+        def shown(characters: int) -> str:
+            each = characters // parts
+            attempts = tuple(cut(attempt, each) for attempt in text.attempts)
+            return render_attempts(question, GroupText(cut(text.shared, each), attempts))
 
-        def text(longest: int) -> str:
-            attempts = tuple(cut(attempt, longest) for attempt in whole.attempts)
-            return render_attempts(question, GroupText(cut(whole.shared, longest), attempts))
-
-        longest, _ = await fit(
-            lambda longest: self._reader.render(instruct("relative_choice", text(longest))),
-            self._reader.context_tokens - ASKED_TOKENS,
-            max(map(len, (whole.shared, *whole.attempts))),
-            JudgeError(
-                "this many attempts do not fit into the judge's context",
-                "Raise context_tokens, judge smaller groups, or judge with a server's model.",
-            ),
-            least=60,
+        numbers = range(1, len(text.attempts) + 1)
+        grades, usage = await self._series.weigh(
+            "relative_choice",
+            shown,
+            [f"The grade of attempt {number}, from 0 to 9?" for number in numbers],
+            DIGITS,
+            "this many attempts fill",
         )
-        return text(longest)
+        return Read(tuple((expected_value(g) / (len(DIGITS) - 1), "") for g in grades), usage)
+
+
+def expected_value(chances: Sequence[float]) -> float:
+    """The expected value of 0, 1, 2, ... under these probabilities."""
+    return sum(value * chance for value, chance in enumerate(chances))
 
 
 def version_of(rubric: str) -> str:

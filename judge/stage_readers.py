@@ -1,28 +1,23 @@
 """How a model proposes criteria for a group and scores a trajectory: one call, or short reads.
 
-A server is asked for JSON. From the embedded model scores are read as probabilities: the text that
-it writes is worth little, but its probability of "Yes" ranks answers (0.5B: 8 to 9 of 10 hand-made
-pairs in order). The question and the trajectory are one prefix that stays in its cache; each
-criterion is one short read after it, together with the sentence of the stage that shares most words
-with it. The points are twice the probability of "Yes", or on request the expected value over the
-tokens 0, 1 and 2, which put 9 of the pairs in order with the 1.5B where Yes put 9 to 10. The model
-gives no reasons: the justification is that sentence, labelled as code's.
+A server is asked for JSON. From the embedded model scores are read as probabilities: the question
+and the trajectory are one prefix, and each criterion is one short question after it, together with
+the sentence of the stage that shares most words with it. The points are twice the probability of
+"Yes". The model gives no reasons: the justification is that sentence, labelled as code's.
 
-Code detects some ways in which a run may court its judge: copying, padding and pleading. A judge on
-a server is told these as facts beside the text, since a long text hides them well; they change no
-score by themselves, and an honest run has none.
+Code measures what a judge may overlook in a long text: how much of a stage is copied from tool
+output, and how much it says twice. A judge on a server is told these as facts beside the text; they
+change no score by themselves.
 
 Nor does a small model write reliable JSON or weigh a whole group at once. Its criteria are a few
 short lines, requested stage by stage with excerpts of a few runs side by side, one sentence after
 another behind the words GOOD and FLAW. A grammar makes each begin with a verb that fits the stage;
-sentences that break off, or say nothing that could be checked, are dropped.
+sentences that break off, or share no word with the question, are dropped.
 """
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -30,29 +25,26 @@ from pydantic import BaseModel, Field
 from rubricem.judge.base import (
     CHARACTERS,
     TAG,
-    WORD,
     closest_span,
-    expected_value,
-    fit_messages,
     instruct,
     is_written,
-    key_words,
     prompt,
     render_run,
     render_stage,
     stage_segments,
     stage_text,
 )
+from rubricem.judge.readers import ChoiceSeries, ask_entries
 from rubricem.judge.stage import Proposed, Scored, Standard
-from rubricem.memory.asking import Bill, ask_json, chance_of_yes, check_numbers, weigh_options
+from rubricem.memory.asking import Bill, ask_json
 from rubricem.memory.errors import JudgeError
+from rubricem.memory.language import apart, language_of, sentences, words_in
 from rubricem.memory.schema import (
     Author,
     ChatModel,
     ChoiceReader,
     Criterion,
     Message,
-    Passage,
     RubricBuffer,
     Sampling,
     Segment,
@@ -61,7 +53,6 @@ from rubricem.memory.schema import (
     Trajectory,
     Verdict,
 )
-from rubricem.memory.screening import pleading
 from rubricem.memory.text import cut, fence, seed_of, without_markers
 
 
@@ -127,16 +118,10 @@ class ChatProposer:
         return await self._propose("contrast", asked, persistent=False)
 
     async def from_question(
-        self,
-        question: str,
-        found: Sequence[Passage] = (),
-        stages: Sequence[Stage] = tuple(Stage),
+        self, question: str, stages: Sequence[Stage] = tuple(Stage)
     ) -> Proposed:
         """One call, which brings those of the other stages as well."""
-        asked = [fence({"question": question})]
-        if found:
-            asked.append(f"What a search found:\n{render_passages(found, CHARACTERS)}")
-        return await self._propose("question", asked, persistent=True)
+        return await self._propose("question", [fence({"question": question})], persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
         messages = instruct(name, "\n\n".join(asked))
@@ -144,16 +129,8 @@ class ChatProposer:
         return Proposed(proposal.criteria(persistent=persistent), usage)
 
 
-def render_passages(passages: Sequence[Passage], characters: int) -> str:
-    """Passages under their titles, in so many characters and their fences."""
-    each = characters // max(len(passages), 1)
-    return "\n".join(
-        fence({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
-    )
-
-
 class GivenVerdict(BaseModel):
-    number: int
+    id: int = Field(alias="number")
     justification: str = Field(min_length=1)
     points: int = Field(ge=0, le=2)
 
@@ -165,19 +142,11 @@ class GivenVerdicts(BaseModel):
 
 
 class ChatScorer:
-    """A `Scorer` over a chat server. Scorings that are to differ get other seeds, and warmth."""
+    """A `Scorer` over a chat server."""
 
-    def __init__(
-        self,
-        model: ChatModel,
-        *,
-        seed: int = 0,
-        temperature: float = 0.0,
-    ) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
-        self._seed = seed
-        self._temperature = temperature
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         count = sum(len(criteria) for criteria in standard.values())
@@ -190,15 +159,10 @@ class ChatScorer:
                 f"Criteria:\n{_number_criteria(standard)}",
             )
         )
-        reply, usage = await ask_json(
-            self._model,
-            instruct("score", asked),
-            GivenVerdicts,
-            check=lambda reply: check_numbers((v.number for v in reply.verdicts), count),
-            seed=self._seed,
-            temperature=self._temperature,
-        )
-        given = iter(sorted(reply.verdicts, key=lambda v: v.number))
+        names = [str(number) for number in range(1, count + 1)]
+        messages = instruct("score", asked)
+        entries, usage = await ask_entries(self._model, messages, GivenVerdicts, names)
+        given = iter(entries)
         verdicts = {
             stage: tuple(
                 Verdict(criterion=criterion, points=one.points, justification=one.justification)
@@ -228,9 +192,7 @@ COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
 """of a stage's words from which it is told"""
 LEAST_SENTENCE = 5
 """words of a sentence that counts as said twice"""
-_SPACED = {code: " " for code in range(128) if not chr(code).isalnum()}
-"""what parts the words of a text in ASCII"""
-_SENTENCE, _ENDS = re.compile(r"[.!?\n](?:\s+|(?<=\n))"), " \t\r.!?"
+_WORD = re.compile(r"[^\W_]+")
 
 
 def observations(trajectory: Trajectory) -> list[str]:
@@ -240,10 +202,8 @@ def observations(trajectory: Trajectory) -> list[str]:
 
 def copied_share(text: str, sources: str) -> float:
     """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
-    words = _words(text)
-    if _landmarks(sources).isdisjoint(_runs(words, COPIED_WORDS // 2)):
-        return 0.0
-    known, copied = frozenset(_runs(_words(sources), COPIED_WORDS)), set[int]()
+    words, copied = _words(text), set[int]()
+    known = frozenset(_runs(_words(sources), COPIED_WORDS))
     for at, run in enumerate(_runs(words, COPIED_WORDS)):
         if run in known:
             copied.update(range(at, at + COPIED_WORDS))
@@ -252,10 +212,11 @@ def copied_share(text: str, sources: str) -> float:
 
 def repeated_share(text: str) -> float:
     """Share of a text's words in sentences that it has said before; 0 to 1."""
-    sentences = Counter(s.strip(_ENDS) for s in _SENTENCE.split(TAG.sub("\n", text.casefold())))
+    plain = TAG.sub("\n\n", text).replace("\n", "\n\n")
+    said = Counter(sentence.casefold().rstrip(" .!?") for sentence in sentences(plain))
     repeated = sum(
         words * (times - 1)
-        for sentence, times in sentences.items()
+        for sentence, times in said.items()
         if times > 1 and (words := len(_words(sentence))) >= LEAST_SENTENCE
     )
     total = len(_words(text))
@@ -264,8 +225,6 @@ def repeated_share(text: str) -> float:
 
 def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
     text = "\n".join(s.text for s in _by(trajectory, stage, Author.POLICY))
-    if pleading(text):
-        yield f"{stage}: it speaks to its judge, which is no part of the work"
     if len(_words(text)) < LOOKED_AT:
         return
     found = "\n".join(s.text for one in Stage for s in _by(trajectory, one, Author.TOOL))
@@ -279,32 +238,15 @@ def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segmen
     return (s for s in stage_segments(trajectory, stage) if s.author is author)
 
 
-@lru_cache(maxsize=8)
-def _words(text: str) -> tuple[str, ...]:
-    """Kept, as the stages of a trajectory are held against the same sources in turn."""
-    folded = text.casefold()
-    plain = TAG.sub(" ", folded) if "<" in folded else folded
-    # In a third of the time, where the words are those of `WORD` all the same.
-    return tuple(plain.translate(_SPACED).split() if plain.isascii() else WORD.findall(plain))
-
-
-@lru_cache(maxsize=1)
-def _landmarks(sources: str) -> frozenset[tuple[str, ...]]:
-    """Every sixth run of six words: whatever is copied in runs of twelve has one of them in it.
-
-    An honest text has none, and is spared the set of all runs.
-    """
-    apart = [iter(_words(sources))] * (COPIED_WORDS // 2)
-    return frozenset(zip(*apart, strict=False))
+def _words(text: str) -> list[str]:
+    """In scripts without spaces, each character."""
+    return _WORD.findall(apart(TAG.sub(" ", text.casefold())))
 
 
 def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
     return zip(*(words[i:] for i in range(length)), strict=False)
 
 
-POINTS = ("0", "1", "2")
-ITEM_TOKENS = 400
-"""left free for the longest criterion and the answer"""
 STATEMENT_CHARACTERS = 600
 TASKS = {
     Stage.PLAN: "understanding the question and laying out the work",
@@ -315,74 +257,41 @@ TASKS = {
 
 
 class ChoiceScorer:
-    """A `Scorer` over a `ChoiceReader`.
+    """A `Scorer` over a `ChoiceReader`."""
 
-    `graded` asks for points instead of Yes or No, and takes their expected value.
-    """
-
-    def __init__(self, reader: ChoiceReader, *, graded: bool = False) -> None:
-        self._reader = reader
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._series = ChoiceSeries(reader)
         self.name = reader.name
-        self._graded = graded
-        # Items of two trajectories in turns would have each prefix read again for every item.
-        self._place = asyncio.Lock()
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
-        async with self._place:
-            before = await self._before(trajectory)
-            with Bill() as bill:
-                verdicts = {
-                    stage: tuple(
-                        [await self._verdict(before, trajectory, stage, c, bill) for c in criteria]
-                    )
-                    for stage, criteria in standard.items()
-                }
-        return Scored(verdicts, bill.usage)
-
-    async def _verdict(
-        self, before: str, trajectory: Trajectory, stage: Stage, criterion: Criterion, bill: Bill
-    ) -> Verdict:
-        statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
-        span = closest_span(statement, stage_text(trajectory, stage))
-        seen = _describe_evidence(trajectory, stage, span)
-        text = f"{before}\n\n{criterion_question(stage, statement, seen, graded=self._graded)}"
-        if self._graded:
-            messages = instruct("choice_points", text)
-            chances, used = await weigh_options(self._reader, messages, POINTS)
-            points = expected_value(chances)
-        else:
-            yes, used = await chance_of_yes(self._reader, instruct("choice", text))
-            points = 2 * yes
-        bill.usage += used
-        return Verdict(
-            criterion=criterion, points=min(points, 2.0), justification=span, justified_by="code"
+        listed = [(stage, c) for stage, criteria in standard.items() for c in criteria]
+        spans = [closest_span(_statement(c), stage_text(trajectory, stage)) for stage, c in listed]
+        questions = [
+            criterion_question(stage, _statement(c), _describe_evidence(trajectory, stage, span))
+            for (stage, c), span in zip(listed, spans, strict=True)
+        ]
+        question = fence({"question": trajectory.question})
+        chances, usage = await self._series.yes(
+            "choice", lambda most: f"{question}\n{render_run(trajectory, most)}", questions
         )
-
-    async def _before(self, trajectory: Trajectory) -> str:
-        """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
-
-        Raises JudgeError where not even the question fits.
-        """
-
-        def text(characters: int) -> str:
-            return (
-                f"{fence({'question': trajectory.question})}\n{render_run(trajectory, characters)}"
+        read = iter(zip(spans, chances, strict=True))
+        verdicts = {
+            stage: tuple(
+                Verdict(criterion=c, points=2 * yes, justification=span, justified_by="code")
+                for c, (span, yes) in zip(criteria, read, strict=False)
             )
-
-        characters, _ = await fit_messages(
-            self._reader, lambda most: instruct("choice", text(most)), ITEM_TOKENS
-        )
-        return text(characters)
+            for stage, criteria in standard.items()
+        }
+        return Scored(verdicts, usage)
 
 
-def criterion_question(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> str:
+def _statement(criterion: Criterion) -> str:
+    return cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
+
+
+def criterion_question(stage: Stage, statement: str, seen: str) -> str:
     """The short question that follows the trajectory; `seen`: what code found in the stage."""
-    form = (
-        "How far does the statement hold of what the agent wrote in the "
-        f"{stage} stage? 0 for not, 1 for partly, 2 for fully."
-        if graded
-        else f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
-    )
+    form = f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
     return without_markers(
         f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n{seen}\n{form}"
     )
@@ -403,10 +312,8 @@ def cites_of(text: str, known: Collection[str]) -> str:
 def _describe_evidence(trajectory: Trajectory, stage: Stage, span: str) -> str:
     """The sentence that comes closest, and what an answer cites.
 
-    With the sentence the 0.5B put all of ten hand-made pairs in order, by 0.10 of probability on
-    average; without it nine, by 0.03. Whether an answer cites anything the 1.5B did not see by
-    itself. Told, it gave criteria that ask for citations 0.4 to 0.8 points less where the citations
-    had been taken out, in six of six hand-written runs; other criteria moved by 0.01 to 0.08.
+    With the sentence the 0.5B put all of ten hand-made pairs in order, without it nine. Whether an
+    answer cites anything the 1.5B did not see by itself.
     """
     closest = f'"{span}"' if span else "(no sentence speaks of it)"
     said = f"The closest sentence there: {closest}"
@@ -470,11 +377,8 @@ EXAMPLES = {
     ),
 }
 """one for each of `KINDS`; every line has the question's own names in it, which a model copies"""
-EXAMPLE_NAMES = key_words("os.replace os.rename atomic platforms overwrites target copied")
+EXAMPLE_NAMES = words_in("os.replace os.rename atomic platforms overwrites target copied", "en")
 _END = re.compile(r"[.!?](?=\s)|\n")
-_UNCHECKABLE = re.compile(
-    r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)|weak(?:er|est))\b", re.I
-)
 
 
 class LineProposer:
@@ -503,14 +407,9 @@ class LineProposer:
         return await self._all(buffer.question, material, persistent=False, step=step)
 
     async def from_question(
-        self,
-        question: str,
-        found: Sequence[Passage] = (),
-        stages: Sequence[Stage] = tuple(Stage),
+        self, question: str, stages: Sequence[Stage] = tuple(Stage)
     ) -> Proposed:
-        most = min(LINE_CHARACTERS, self._model.context_tokens * 3 // 2)
-        before = f"{render_passages(found, most)}\n\n" if found else ""
-        material = dict.fromkeys(stages, f"{before}{FROM_QUESTION}")
+        material = dict.fromkeys(stages, FROM_QUESTION)
         return await self._all(question, material, persistent=True, step=0)
 
     async def _all(
@@ -562,16 +461,15 @@ def grammar(stage: Stage) -> str:
 def criteria_of(
     lines: Sequence[Line], question: str, material: str, *, persistent: bool
 ) -> tuple[Criterion, ...]:
-    """The lines that say something checkable about the question, each once."""
-    asked, found = key_words(question), dict[str, Criterion]()
-    foreign = EXAMPLE_NAMES - asked - key_words(material)
+    """The lines about the question, each once: one that shares no word with it speaks of any."""
+    language = language_of(question)
+    asked, found = words_in(question, language), dict[str, Criterion]()
+    foreign = EXAMPLE_NAMES - asked - words_in(material, language)
     for kind, line in lines:
         words = line.split()
-        if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
-            continue
-        # A line that shares nothing with the question speaks of any; some copy the example.
-        content = key_words(" ".join(words[1:]))
-        if content == asked or not content & asked or content & foreign:
+        content = words_in(" ".join(words[1:]), language)
+        copied = content == asked or content & foreign
+        if copied or not content & asked or not LEAST_WORDS <= len(words) <= MOST_WORDS:
             continue
         criterion = Criterion(
             title=" ".join(words[:TITLE_WORDS]),

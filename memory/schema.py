@@ -603,12 +603,12 @@ class StageScore(Value):
     """at least 0, except on a checklist on which more points were lost than won"""
     unscored_reason: str = ""
     """also set beside a score that a gate gave where the judge had nothing to score"""
+    failed: bool = False
+    """the judge failed, and the reason says how"""
     justification: str = ""
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False
     """the policy ended without this stage: a score of 0 that counts in the baseline"""
-    spread: float | None = None
-    """population standard deviation of the score over repeated scorings; None if scored once"""
     components: dict[str, float] = Field(default_factory=dict)
     """the score of each part of a composed rubric, by dotted name; unknown ones are left out"""
 

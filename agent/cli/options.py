@@ -164,34 +164,16 @@ _JUDGING = (
         metavar="FILE",
         help="Standards of a relative judge, in place of the default ones.",
     ),
-    click.option("--both-orders", is_flag=True, help="Show a relative judge each group twice."),
-    click.option(
-        "--repeat",
-        type=click.IntRange(1, 100),
-        default=1,
-        help="Score each run this often; the mean counts, the spread is shown.",
-    ),
-    click.option(
-        "--persistent",
-        is_flag=True,
-        help="First make criteria of the answer that are never pruned.",
-    ),
-    click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice."),
-    click.option(
-        "--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No."
-    ),
     click.option(
         "--gated",
         is_flag=True,
         help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
     ),
 )
-JUDGE_FLAGS = ("rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated")
-"""how a judge works, whatever its kind; flags that do not apply to a kind are refused"""
 
 
 def judge_flags(command: Command) -> Command:
-    """The flags of `JUDGE_FLAGS`."""
+    """`--rubric` and `--gated`."""
     for flag in reversed(_JUDGING):
         command = flag(command)
     return command

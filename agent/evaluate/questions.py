@@ -34,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 from rubricem.agent.transcript.question import check_question
 from rubricem.judge.buffers import json_rows
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.judge.evaluation.data import HealthBenchRow, conversation_text
+from rubricem.judge.evaluation.data import LabelledTurn, conversation_text
 from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Passage, Value
@@ -251,20 +251,22 @@ class SimpleQARow(AskedRow):
         return EvalQuestion(id="", question=self.problem, answers=(self.answer,), type=kind)
 
 
-class HealthRow(HealthBenchRow):
-    """A row of HealthBench as a question; the theme among its tags is its type."""
+class HealthRow(AskedRow):
+    """A row of HealthBench; the theme among its tags is its type."""
+
+    prompt: list[LabelledTurn]
+    rubrics: list[ChecklistItem] = Field(min_length=1)
+    prompt_id: str = ""
+    example_tags: list[str] = []
 
     def to_question(self) -> EvalQuestion:
         themes = [tag for tag in self.example_tags if tag.startswith("theme:")]
         return EvalQuestion(
-            id=self.prompt_id or "",
+            id=self.prompt_id,
             question=conversation_text(self.prompt),
             rubric=tuple(self.rubrics),
             type=themes[0].removeprefix("theme:") if themes else "",
         )
-
-    def passages(self) -> list[Passage]:
-        return []
 
 
 class WeighedCriterion(BaseModel):

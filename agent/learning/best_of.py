@@ -1,6 +1,6 @@
 """`ask --best-of N`: runs the question N times and has a relative judge pick one answer.
 
-Each run has its own seed and thread. The group is judged in both orders; the judgement is stored
+Each run has its own seed and thread. The judgement is stored
 beside each run. If the judge gives no score, the first run that did not fail is taken, and a
 sentence says so: an answer never depends on the judge.
 """
@@ -109,7 +109,7 @@ async def _judge(
 ) -> tuple[Judgement, ...]:
     question = runs[0].question
     group = TrajectoryGroup(question=question, trajectories=tuple(runs))
-    wanted = Wanted(kind="relative", both_orders=True, seed=setup.template.seed)
+    wanted = Wanted(kind="relative", seed=setup.template.seed)
     async with open_group_judge(setup.model, wanted, shared=own) as judge:
         result = await judge.judge(group, RubricBuffer(question=question))
     for run, judgement in zip(runs, result.judgements, strict=True):

@@ -13,7 +13,7 @@ the folder holds a collected run.
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,16 +108,12 @@ def _whole(document: ScaffoldDocument, tag: str) -> bool:
     )
 
 
-def resolve_judge(kind: Kind, judging: Mapping[str, Any], data_dir: Path, seed: int) -> Wanted:
-    """The judge of a kind, by the options of `judging`; a file of standards is read and kept."""
-    told = dict(judging)
-    rubric = told.pop("rubric")
-    standards = keep_standards(Path(rubric), data_dir) if rubric else ""
-    return Wanted(kind, rubric=standards, seed=seed, **told)
+def resolve_judge(kind: Kind, rubric: Path | None, data_dir: Path, seed: int) -> Wanted:
+    """The judge of a kind; a file of standards is read, and a copy kept under its version."""
+    return Wanted(kind, _keep_standards(rubric, data_dir) if rubric else "", seed)
 
 
-def keep_standards(path: Path, data_dir: Path) -> str:
-    """The text of a file of standards, of which a copy is kept under the name it is judged by."""
+def _keep_standards(path: Path, data_dir: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -37,7 +37,7 @@ from rubricem.agent.reports.report import (
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import OPEN_PAGE
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.judge.evaluation.report import CriteriaReport, ListedReport, Report, shares_of
+from rubricem.judge.evaluation.report import PairReport, shares_of
 from rubricem.memory.schema import (
     NO_USAGE,
     Judgement,
@@ -449,8 +449,7 @@ def print_judgement(
     console = print_heading(question, [facts], JUDGEMENT_WIDTH, console)
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
     for score in judgement.stages:
-        spread = "" if score.spread is None else f" ±{score.spread:.2f}"
-        mean = "unscored" if score.score is None else f"{score.score:.2f}{spread}"
+        mean = "unscored" if score.score is None else f"{score.score:.2f}"
         missing = " (missing)" if score.missing and score.score is not None else ""
         for i, cells in enumerate(_rows(score)):
             shown = (score.stage.value, mean + missing) if i == 0 else ("", "")
@@ -478,53 +477,20 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def print_judge_eval(report: Report, console: Console | None = None) -> None:
-    """Print a line of facts, the shares, what the set's own rules give, and the cost."""
-    if isinstance(report, CriteriaReport):
-        size = f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
-    elif isinstance(report, ListedReport):
-        size = f"{report.answers} answers, {report.unscored} of them without a score"
-    else:
-        size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
+def print_judge_eval(report: PairReport, console: Console | None = None) -> None:
+    """Print a line of facts, the shares, and the cost."""
+    size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
     console = print_heading(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
     shares = (
         (name, share.value, f"{share.low:.3f} - {share.high:.3f}", share.n)
         for name, share in shares_of(report)
     )
     console.print(_table("measure, share, 95% interval, of", shares))
-    for table in _of_the_set(report):
-        console.print(table)
     usage = report.usage
     tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
     price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
     cost = f"{usage.calls} calls, {tokens}, {price}" if usage.calls else "no calls"
     console.print(Text(cost, style="dim"))
-
-
-def _of_the_set(report: Report) -> Iterator[Table]:
-    """Print what the set's own rules give."""
-    if isinstance(report, CriteriaReport):
-        found = {"all": report.agreement, **report.subsets}.items()
-        yield _table(
-            "criteria, F1 met, F1 not met, balanced F1, labels",
-            ((name, a.met.f1, a.not_met.f1, a.balanced_f1, a.labels) for name, a in found),
-        )
-    elif isinstance(report, ListedReport):
-        overall = {"overall": report.overall} if report.overall else {}
-        tags = {**overall, **report.tags}.items()
-        yield _table(
-            "HealthBench, score, error, answers",
-            ((name, tag.mean, tag.error, tag.answers) for name, tag in tags),
-        )
-    else:
-        if scores := report.rewardbench:
-            sections = [*scores.sections.items(), ("overall", scores.overall)]
-            missing = f"{len(scores.missing)} of its subsets are not here" if scores.missing else ""
-            yield _table("RewardBench, score", sections, missing)
-        if bench := report.rm_bench:
-            domains = [(n, d.hard, d.normal, d.easy, d.mean) for n, d in bench.domains.items()]
-            total = ("total", bench.hard, bench.normal, bench.easy, bench.total)
-            yield _table("RM-Bench, hard, normal, easy, mean", [*domains, total])
 
 
 def _table(columns: str, rows: Iterable[Sequence[str | float | None]], caption: str = "") -> Table:

@@ -193,7 +193,7 @@ class JudgingJobs:
 
 def _stage(score: StageScore) -> dict[str, Any]:
     """`score` is None if it is unscored, and `reason` says why."""
-    told = {"stage", "score", "missing", "spread", "components"}
+    told = {"stage", "score", "missing", "components"}
     return score.model_dump(mode="json", include=told) | {
         "reason": score.unscored_reason if score.score is None else score.justification,
         "criteria": [_criterion(verdict) for verdict in score.verdicts],

@@ -1,4 +1,4 @@
-"""Asks a judge about labelled pairs, in one order or both, or about labelled answers item by item.
+"""Asks a judge about labelled pairs, each in both orders.
 
 For judges that score single answers, the higher score wins a pair. Each answer becomes a run of its
 own that holds only the answer. The judge's confidence in the first (`first_share`) is then 0.5 plus
@@ -12,7 +12,7 @@ judge: verdicts of two would be counted as one.
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -25,26 +25,21 @@ from rubricem.judge.build import (
     pair_comparer,
     stage_judge,
 )
-from rubricem.judge.checklist import ChecklistItem, ItemChecker
 from rubricem.judge.evaluation.data import (
-    MIRRORED,
     LabelledComparison,
-    LabelledCriterion,
-    LabelledMark,
     LabelledPair,
-    ListedAnswer,
     Winner,
-    conversation_text,
-    read_comparisons,
-    read_marks,
+    read_labelled,
+    read_rows,
+    validate_row,
 )
+from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side, ask_preference
 from rubricem.judge.relative import AttemptReader
 from rubricem.judge.rubrics.core import together
-from rubricem.memory.errors import SettingsError
+from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import (
-    NO_USAGE,
     AnswerFormat,
     Author,
     Decoding,
@@ -58,6 +53,11 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
+
+ComparerKind = Literal["stage", "relative", "pairwise", "checklist"]
+Item = TypeVar("Item")
+Task = tuple[LabelledPair, bool]
+"""a pair, and whether its second answer is shown first"""
 
 
 class GroupComparer:
@@ -76,8 +76,7 @@ class GroupComparer:
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         runs = answers_alone(question, first, second)
-        group = TrajectoryGroup(question=question, trajectories=runs)
-        judged = await self._judge_group(group)
+        judged = await self._judge_group(TrajectoryGroup(question=question, trajectories=runs))
         usage = sum((j.usage for j in judged.judgements), judged.usage)
         answers = [s for j in judged.judgements for s in j.stages if s.stage is Stage.ANSWER]
         scores = [answer.score for answer in answers if answer.score is not None]
@@ -143,140 +142,6 @@ def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:
     )
 
 
-Item = TypeVar("Item")
-Outcome = TypeVar("Outcome")
-Told = TypeVar("Told", LabelledComparison, LabelledMark)
-Orders = Literal["both", "one"]
-"""`both`: each pair twice; `one`: each once, in an order drawn from the seed"""
-Task = tuple[LabelledPair, bool]
-"""a pair, and whether its second answer is shown first"""
-
-
-def tasks_of(
-    pairs: Iterable[LabelledPair],
-    orders: Orders,
-    seed: int,
-    done: Iterable[LabelledComparison] = (),
-) -> list[Task]:
-    """What has still to be shown. A drawn order hangs on the seed and the pair alone."""
-    known = {(c.pair, c.swapped) for c in done}
-    shown = [
-        (pair, swapped)
-        for pair in pairs
-        for swapped in (
-            (False, True)
-            if orders == "both"
-            else (random.Random(f"{seed}\0{pair.id}").random() < 0.5,)
-        )
-    ]
-    return [(pair, swapped) for pair, swapped in shown if (pair.id, swapped) not in known]
-
-
-async def compare_all(
-    comparer: Comparer,
-    tasks: Sequence[Task],
-    at_once: int,
-    on_done: Callable[[LabelledComparison], None],
-) -> list[LabelledComparison]:
-    """One comparison for each task, in their order; `on_done` is told each as it comes.
-
-    A judge that fails is a comparison without a winner; what else is raised ends all.
-    """
-    return await _each(tasks, lambda task: compare_pair(comparer, *task), at_once, on_done)
-
-
-async def _each(
-    items: Sequence[Item],
-    work: Callable[[Item], Awaitable[Outcome]],
-    at_once: int,
-    on_done: Callable[[Outcome], None],
-) -> list[Outcome]:
-    """What comes of each item, in their order, with so many worked on at once."""
-    places = asyncio.Semaphore(at_once)
-
-    async def one(item: Item) -> Outcome:
-        async with places:
-            outcome = await work(item)
-        on_done(outcome)
-        return outcome
-
-    return await together(map(one, items))
-
-
-async def compare_pair(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
-    """The verdict on one pair in one order, told in the pair's own numbering."""
-    texts = (pair.second, pair.first) if swapped else (pair.first, pair.second)
-    said = await ask_preference(comparer, pair.prompt, *texts)
-    winner, share = winner_of(said), said.first_share
-    return LabelledComparison(
-        pair=pair.id,
-        judge=comparer.name,
-        swapped=swapped,
-        winner=MIRRORED.get(winner, winner) if swapped else winner,
-        share=1 - share if swapped and share is not None else share,
-        reason=said.reason,
-        text=said.text,
-        usage=said.usage,
-    )
-
-
-def winner_of(preference: Preference) -> Winner | None:
-    """Who won of the two as shown; a reading that is exactly undecided is a tie."""
-    if preference.winner is not None:
-        return "first" if preference.winner == "A" else "second"
-    return "tie" if preference.first_share == 0.5 else None
-
-
-def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
-    """At most so many, drawn evenly from all, in the data's order."""
-    if limit is None or limit >= len(listed):
-        return list(listed)
-    return [listed[i] for i in sorted(random.Random(seed).sample(range(len(listed)), limit))]
-
-
-Checkable = LabelledCriterion | ListedAnswer
-
-
-def items_of(answer: Checkable) -> Iterator[tuple[str, ChecklistItem]]:
-    """What is to be marked of it, each with the id of its mark."""
-    if isinstance(answer, LabelledCriterion):
-        yield answer.id, ChecklistItem(criterion=answer.criterion, points=1)
-        return
-    for number, item in enumerate(answer.items, start=1):
-        yield f"{answer.id}/{number}", item
-
-
-async def mark_all(
-    checker: ItemChecker,
-    answers: Sequence[Checkable],
-    at_once: int,
-    on_done: Callable[[Sequence[LabelledMark]], None],
-) -> list[LabelledMark]:
-    """The marks of each answer, in order; `on_done` is told those of one as they come."""
-    found = await _each(answers, lambda answer: _marks(checker, answer), at_once, on_done)
-    return [mark for marks in found for mark in marks]
-
-
-async def _marks(checker: ItemChecker, answer: Checkable) -> list[LabelledMark]:
-    """One mark an item; the first carries what all of them cost."""
-    named = list(items_of(answer))
-    question = conversation_text(answer.conversation)
-    checked = await checker.check(question, answer.completion, [item for _, item in named])
-    return [
-        LabelledMark(
-            item=name,
-            judge=checker.name,
-            met=finding.met,
-            reason=finding.explanation or (checked.fault if finding.met is None else ""),
-            usage=NO_USAGE if place else checked.usage,
-        )
-        for place, ((name, _), finding) in enumerate(zip(named, checked.findings, strict=True))
-    ]
-
-
-ComparerKind = Literal["stage", "relative", "pairwise", "checklist"]
-
-
 def comparer_of(kind: ComparerKind, model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
     """A comparer that shows answers in the order that it is told them.
 
@@ -291,6 +156,79 @@ def comparer_of(kind: ComparerKind, model: JudgeModel, chain: ChainForm | None =
     return RelativeComparer(attempt_reader(model))
 
 
+def is_swapped(pair: LabelledPair, seed: int) -> bool:
+    """Whether the pair is shown with its second answer first, where it is shown once."""
+    return random.Random(f"{seed}\0{pair.id}").random() < 0.5
+
+
+def tasks_of(pairs: Iterable[LabelledPair], done: Iterable[LabelledComparison] = ()) -> list[Task]:
+    """What has still to be shown: each pair in both orders."""
+    known = {comparison.key for comparison in done}
+    shown = ((pair, swapped) for pair in pairs for swapped in (False, True))
+    return [(pair, swapped) for pair, swapped in shown if (pair.id, swapped) not in known]
+
+
+async def compare_all(
+    comparer: Comparer,
+    tasks: Sequence[Task],
+    at_once: int,
+    on_done: Callable[[LabelledComparison], object],
+) -> list[LabelledComparison]:
+    """One comparison for each task, in their order; `on_done` is told each as it comes.
+
+    A judge that fails is a comparison without a winner; what else is raised ends all.
+    """
+    places = asyncio.Semaphore(at_once)
+
+    async def one(task: Task) -> LabelledComparison:
+        async with places:
+            found = await compare_pair(comparer, *task)
+        on_done(found)
+        return found
+
+    return await together(map(one, tasks))
+
+
+async def compare_pair(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
+    """The verdict on one pair in one order, told in the pair's own numbering."""
+    texts = (pair.second, pair.first) if swapped else (pair.first, pair.second)
+    said = await ask_preference(comparer, pair.prompt, *texts)
+    share = said.first_share
+    winner: Winner | None = "tie" if share == 0.5 else None
+    if said.winner is not None:
+        winner = "first" if (said.winner == "A") != swapped else "second"
+    return LabelledComparison(
+        pair=pair.id,
+        judge=comparer.name,
+        swapped=swapped,
+        winner=winner,
+        share=1 - share if swapped and share is not None else share,
+        reason=said.reason,
+        text=said.text,
+        usage=said.usage,
+    )
+
+
+def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
+    """At most so many, drawn evenly from all, in the data's order."""
+    if limit is None or limit >= len(listed):
+        return list(listed)
+    return [listed[i] for i in sorted(random.Random(seed).sample(range(len(listed)), limit))]
+
+
+def read_verdicts(path: Path, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
+    """The verdicts on these pairs in a file: of two on the same order, the later one."""
+    rows = enumerate(read_rows(path), start=1)
+    read = (validate_row(LabelledComparison, row, path, place) for place, row in rows)
+    found = {verdict.key: verdict for verdict in read}
+    if strange := sorted({name for name, _ in found} - {pair.id for pair in pairs}):
+        raise SettingsError(
+            f"{path} was not recorded on this data: it speaks of {strange[0]!r}.",
+            "Name the data it was recorded on, or another file of verdicts.",
+        )
+    return list(found.values())
+
+
 class VerdictFile:
     """The verdicts of one judge; None for a path keeps nothing."""
 
@@ -298,15 +236,20 @@ class VerdictFile:
         self._path = path
         self.judge = judge
 
-    def comparisons(self, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
+    def read(self, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
         """What was kept before. Raises SettingsError for a file of another judge or data."""
-        return self._read_verdicts(lambda path: read_comparisons(path, pairs))
+        if self._path is None or not self._whole_lines(self._path):
+            return []
+        kept = read_verdicts(self._path, pairs)
+        if others := sorted({verdict.judge for verdict in kept} - {self.judge}):
+            raise SettingsError(
+                f"{self._path} holds verdicts of {others[0] or 'an unnamed judge'}, "
+                f"not of {self.judge}.",
+                "Name another file; to measure what it holds, leave out --judge.",
+            )
+        return kept
 
-    def marks(self, items: Iterable[str]) -> list[LabelledMark]:
-        """Likewise for marks of the items with these ids."""
-        return self._read_verdicts(lambda path: read_marks(path, items))
-
-    def add(self, verdict: LabelledComparison | LabelledMark) -> None:
+    def add(self, verdict: LabelledComparison) -> None:
         """Write one down, under the judge's name."""
         if self._path is not None:
             named = verdict.model_copy(update={"judge": self.judge})
@@ -326,14 +269,46 @@ class VerdictFile:
                 path.write_bytes(whole)
         return bool(whole.strip())
 
-    def _read_verdicts(self, read: Callable[[Path], list[Told]]) -> list[Told]:
-        if self._path is None or not self._whole_lines(self._path):
-            return []
-        kept = read(self._path)
-        if others := sorted({verdict.judge for verdict in kept} - {self.judge}):
-            raise SettingsError(
-                f"{self._path} holds verdicts of {others[0] or 'an unnamed judge'}, "
-                f"not of {self.judge}.",
-                "Name another file by --out; to count what it holds, use --recorded.",
-            )
-        return kept
+
+def report_verdicts(path: Path, verdicts: Path) -> PairReport:
+    """What a file of verdicts on this data says; no model is asked."""
+    pairs = read_labelled(path)
+    found = read_verdicts(verdicts, pairs)
+    judge = next(filter(None, (verdict.judge for verdict in found)), verdicts.stem)
+    return PairReport.of(path.name, judge, pairs, found)
+
+
+async def evaluate(
+    comparer: Comparer,
+    path: Path,
+    *,
+    judge: str,
+    verdicts: Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    at_once: int = 1,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> PairReport:
+    """What a judge says of this data now; verdicts in the file are not asked for again.
+
+    `judge`: its name in the file and the report. `limit`: so many pairs, drawn by the seed. `tell`
+    is told how many verdicts there are, of how many. Raises JudgeError where not one verdict could
+    be had.
+    """
+    everything = await asyncio.to_thread(read_labelled, path)
+    pairs, file = sample(everything, limit, seed), VerdictFile(verdicts, judge)
+    names = {pair.id for pair in pairs}
+    found = [verdict for verdict in file.read(everything) if verdict.pair in names]
+    tasks = tasks_of(pairs, found)
+    done, total = len(found), len(found) + len(tasks)
+
+    def keep(verdict: LabelledComparison) -> None:
+        nonlocal done
+        done += 1
+        file.add(verdict)
+        tell(done, total)
+
+    found += await compare_all(comparer, tasks, at_once, keep)
+    if found and all(verdict.winner is None for verdict in found):
+        raise JudgeError(f"There was no verdict. {found[-1].reason}")
+    return PairReport.of(path.name, judge, pairs, found)

@@ -1,4 +1,4 @@
-"""Rubric buffers: what joins, returns, is pruned or rewards form, and what stands on disk."""
+"""Rubric buffers: what joins, returns and is pruned, and what stands on disk."""
 
 import multiprocessing
 from pathlib import Path
@@ -6,21 +6,15 @@ from pathlib import Path
 import pytest
 
 from rubricem.judge.buffers import add, prune
-from rubricem.judge.stage import StageJudge, loophole
 from rubricem.memory.errors import StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     RubricBuffer,
     Stage,
 )
-from tests.judge import loophole_cases
 from tests.support.values import (
     QUESTION,
-    ScriptedProposer,
-    ScriptedScorer,
-    group_of,
     item,
-    run_of,
 )
 from tests.support.waiting import PATIENCE
 
@@ -116,48 +110,6 @@ def test_a_buffer_is_kept_whole_and_not_overwritten_where_it_was_changed_meanwhi
     with pytest.raises(StoreError, match="version 1 already"):
         store.save(add(EMPTY, {Stage.ANSWER: [B]}, 0, ""))
     assert titles(store.load(QUESTION)) == ["A"]
-
-
-def dropped(texts: tuple[str, ...]) -> list[str]:
-    return [text for text in texts if loophole(item(text), loophole_cases.QUESTION)]
-
-
-def test_criteria_about_the_work_are_left_alone():
-    assert len(loophole_cases.LEGITIMATE) == 45 and dropped(loophole_cases.LEGITIMATE) == []
-
-
-def test_criteria_that_can_be_met_without_better_work_are_known():
-    assert len(loophole_cases.LOOPHOLES) == 25
-    assert dropped(loophole_cases.LOOPHOLES) == list(loophole_cases.LOOPHOLES)
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("Has an <answer> tag and three headings", "form"),
-        ("Cites at least three sources", "length"),
-        ("Sticks closely to the plan", "obedience to a plan"),
-        ("The answer is consistent with its plan", "agreement with itself"),
-        ("Uses the wording of attempt 2", "comparison"),
-    ],
-)
-def test_a_loophole_is_named_by_what_it_rewards(text: str, name: str):
-    assert loophole(item(text), QUESTION) == name
-
-
-def test_words_of_the_question_are_its_substance():
-    asked = "How do tags differ from headings in HTML?"
-    assert loophole(item("Says that tags mark elements, headings name parts"), asked) == ""
-
-
-async def test_a_proposed_loophole_scores_nobody_and_is_noted():
-    criteria = {Stage.ANSWER: (item("Has an answer tag"), item("Names the rule"))}
-    judge = StageJudge(ScriptedProposer(criteria), ScriptedScorer(lambda t, s, c: 2.0))
-    result = await judge.judge(group_of(run_of()), RubricBuffer(question=QUESTION))
-    assert [v.criterion.title for v in result.judgements[0].stages[-1].verdicts] == [
-        "Names the rule"
-    ]
-    assert result.notes == ("Dropped from answer, as it rewards form: Has an answer tag",)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class FixedMaker:
         self.items = items
         self.asked: list[str] = []
 
-    async def make(self, question: str, answer: str = "") -> Made:
+    async def make(self, question: str) -> Made:
         self.asked.append(question)
         if not self.items:
             raise JudgeError("it wrote no checklist", "Use another.", PAID)
@@ -231,18 +231,9 @@ def checklist(*points: Any, text: str = "Says {}.") -> str:
     return json.dumps({"rubrics": rubrics})
 
 
-async def test_a_reference_answer_is_shown_and_none_is_written():
-    model = ScriptedChat([checklist(*POINTS)])
-    made = await ChatChecklistMaker(model).make("Which goes?", "The oldest.")
-    assert made.items[3] == ChecklistItem(criterion="Says 3.", points=-6)
-    assert (len(made.items), made.usage) == (5, PAID)
-    shown = model.asked[0][1].content
-    assert "Which goes?" in shown and "The oldest." in shown
-
-
-async def test_an_answer_is_written_first_where_there_is_none():
+async def test_an_answer_is_written_first():
     model = ScriptedChat(["", "The oldest, I think.", checklist(*POINTS)])
-    made = await ChatChecklistMaker(model).make("Which goes?", "  ")
+    made = await ChatChecklistMaker(model).make("Which goes?")
     assert made.usage.calls == 3, "the empty reply was paid for too"
     assert "The oldest, I think." in model.asked[2][1].content
 
@@ -260,10 +251,10 @@ async def test_an_answer_is_written_first_where_there_is_none():
     ],
 )
 async def test_a_checklist_of_no_use_is_asked_for_again_with_its_fault(bad: str, told: str):
-    model = ScriptedChat([bad, checklist(*POINTS)])
-    made = await ChatChecklistMaker(model).make("q", "a")
-    assert (len(made.items), made.usage.calls) == (5, 2)
-    assert told in model.asked[1][-1].content
+    model = ScriptedChat(["a", bad, checklist(*POINTS)])
+    made = await ChatChecklistMaker(model).make("q")
+    assert (len(made.items), made.usage.calls) == (5, 3)
+    assert told in model.asked[2][-1].content
 
 
 async def test_no_checklist_is_an_error_that_tells_its_cost():
@@ -285,8 +276,6 @@ async def test_a_proposers_answer_criteria_are_a_checklist():
     assert [(i.criterion, i.points) for i in made.items] == [("right", 3), ("wrong", -1)]
     with pytest.raises(JudgeError, match="no criteria came"):
         await ProposedChecklist(ScriptedProposer({})).make("q")
-    with pytest.raises(JudgeError, match="from the question alone"):
-        await ProposedChecklist(ScriptedProposer(given)).make("q", "an answer")
 
 
 SAYS = [ChecklistItem(criterion=f"Says {word}.", points=2) for word in ("LRU", "FIFO", "LIFO")]
@@ -314,24 +303,6 @@ async def test_one_call_checks_every_item_and_none_checks_nothing():
     assert (found, asked) == ([], [])
 
 
-async def test_only_what_has_no_single_verdict_is_asked_for_again_with_the_fault():
-    found, asked, checked = await outcomes(
-        marks((1, True), (2, "perhaps")), marks((2, True), (3, False))
-    )
-    assert (found, checked.usage.calls, checked.fault) == (["met", "met", "not met"], 2, "")
-    again = asked[1][1].content
-    assert "1. Says LRU." not in again and "2. Says FIFO." in again and "3. Says LIFO." in again
-    assert "no single usable verdict for 2, 3" in again and "must be true or false" in again
-    found, asked, _ = await outcomes(
-        marks((1, True), (1, False), (2, True), (3, True)), marks((1, False))
-    )
-    assert (found, len(asked)) == (["not met", "met", "met"], 2)
-    model = ScriptedChat(['{"verdicts": [', marks((1, True), (2, True), (3, True))], "length")
-    checked = await ChatItemChecker(model).check("q", "a", SAYS)
-    assert all(f.met for f in checked.findings)
-    assert "write less" in model.asked[1][1].content
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -354,7 +325,6 @@ async def test_a_reply_of_no_use_is_not_taken_for_not_met(bad: str):
     [
         f"Here:\n```json\n{marks((1, True), (2, False), (3, True))}\n```\nDone.",
         marks((1, "true"), ("2", "No"), (3, " Yes ")),
-        marks((1, True), (2, False), (3, True), (3, True), (9, False)),
         marks((1, True), (2, False), (3, True)).replace("criteria_met", "criteria met"),
         '{"verdicts": [{"number": 1, "met": true}, {"number": 2, "met": false},'
         ' {"number": 3, "met": true}]}',
@@ -363,12 +333,6 @@ async def test_a_reply_of_no_use_is_not_taken_for_not_met(bad: str):
 async def test_what_can_be_read_is_read(good: str):
     found, asked, _ = await outcomes(good)
     assert (found, len(asked)) == (["met", "not met", "met"], 1)
-
-
-async def test_a_server_that_goes_down_keeps_what_was_found_and_paid():
-    found, _, checked = await outcomes(marks((1, True)), None)
-    assert found == ["met", "unparsed", "unparsed"]
-    assert (checked.fault, checked.usage) == ("the server is down. Start it.", PAID)
 
 
 async def test_a_long_checklist_is_checked_in_several_calls():
@@ -422,7 +386,7 @@ async def test_items_share_the_prefix_that_a_cache_keeps():
     assert "Which?" in first and "An answer." in first
 
 
-async def test_an_item_that_cannot_be_read_is_unparsed_alone():
+async def test_items_that_cannot_be_read_are_unparsed_and_what_was_read_is_paid():
     reader = FixedReader(lambda text: (1.0, 0.0, 0.0, 0.0), context_tokens=500)
     checked = await ChoiceItemChecker(reader).check("q" * 9000, "a", WORDS)
     assert [f.outcome for f in checked.findings] == ["unparsed"] * 3
@@ -434,5 +398,5 @@ async def test_an_item_that_cannot_be_read_is_unparsed_alone():
         return (0.9, 0.0, 0.1, 0.0)
 
     checked = await ChoiceItemChecker(FixedReader(rule)).check("q", "a", WORDS)
-    assert [f.outcome for f in checked.findings] == ["met", "unparsed", "met"]
-    assert checked.fault == "no option has a probability."
+    assert [f.outcome for f in checked.findings] == ["unparsed"] * 3
+    assert checked.fault == "no option has a probability." and checked.usage.calls == 1

@@ -154,7 +154,7 @@ async def test_a_reply_that_leaves_one_out_is_asked_for_again():
         async with client(server.base_url) as model:
             scored = await reflection_judge(model).score(RUN, None, whole)
         assert len(server.requests) == 2
-        assert "each of the ids A, B" in contents(server.requests[1].body)[-1][1]
+        assert "missing: B" in contents(server.requests[1].body)[-1][1]
     assert [c.score.total for c in scored if c.score] == pytest.approx([0.5, 0.7])
 
 

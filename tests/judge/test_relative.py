@@ -1,16 +1,16 @@
-"""The relative judge: scores as models write them, shuffled and put back, stage by stage."""
+"""The relative judge: scores as models write them, shuffled and put back."""
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
-from rubricem.judge.base import NOTHING, GroupText, group_text, shared_length
-from rubricem.judge.build import Wanted, group_judge, identify_judge
+from rubricem.judge.base import NOTHING, group_text, shared_length
+from rubricem.judge.build import identify_judge
 from rubricem.judge.relative import (
     ALONE,
     IDENTICAL,
@@ -18,36 +18,26 @@ from rubricem.judge.relative import (
     ChatAttemptReader,
     ChoiceAttemptReader,
     Raw,
-    Read,
     RelativeJudge,
     RelativeScores,
     check_conversations,
     conversation_groups,
     conversations_text,
-    id_fault,
+    expected_value,
     in_unit_range,
-    orders_of,
     plain_id,
     raw_score,
 )
-from rubricem.judge.stage_readers import expected_value
-from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Author,
-    Decoding,
-    RubricBuffer,
     Segment,
     Stage,
     Status,
-    Trajectory,
     TrajectoryGroup,
-    Usage,
 )
-from rubricem.training.rows.credit import CREDITS, policy_rows
 from tests.support.policies import chatting
-from tests.support.scripted_server import Fault
-from tests.support.values import QUESTION, WHOLE, ByCharacter, group_of, run_of, varied
-from tests.training.rows.test_credit import rollout
+from tests.support.values import WHOLE, ByCharacter, group_of, run_of, varied
 
 Mark = Callable[[str], float]
 
@@ -70,11 +60,11 @@ def by_text(score: Mark, **extra: Any) -> Callable[[dict[str, Any], int], str]:
 
 
 async def judged(
-    script: Any, group: TrajectoryGroup, seed: int = 0, passes: int = 1, rubric: str = ""
+    script: Any, group: TrajectoryGroup, seed: int = 0, rubric: str = ""
 ) -> tuple[RelativeScores, list[str]]:
     """What the judge makes of a group, and what each of its calls was shown."""
     async with chatting(script) as (chat, server):
-        judge = RelativeJudge(ChatAttemptReader(chat, rubric), passes)
+        judge = RelativeJudge(ChatAttemptReader(chat, rubric))
         result = await judge.scores(group, seed)
     return result, [r.body["messages"][1]["content"] for r in server.requests]
 
@@ -95,43 +85,15 @@ async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
     assert [score.score for score in result.scores] == [0.3, 0.9, 0.1, 0.5]
     assert result.scores[1].justification == "says 0.9"
     seen = [value(text) * 10 for text in marks_in(shown[0]).values()]
-    assert seen == [points[place] for place in orders_of(4, seed, 1)[0]]
+    order = random.Random(seed).sample(range(4), 4)
+    assert seen == [points[place] for place in order]
     assert (len(shown), result.usage.calls, result.notes) == (1, 1, ())
-
-
-def test_the_order_is_shuffled_by_its_seed_and_turned_round_for_a_second_pass():
-    assert orders_of(5, 1, 1) == orders_of(5, 1, 1) != orders_of(5, 2, 1)
-    first, second = orders_of(5, 1, 2)
-    assert second == first[::-1] and sorted(first) == [0, 1, 2, 3, 4]
-    assert orders_of(1, 0, 2) == [(0,)]
 
 
 async def test_what_runs_share_is_sent_once():
     _, [said] = await judged(by_text(value), worth(3, 9, 1))
     assert said.count(WHOLE[Stage.RESEARCH]) == 1
     assert said.index(WHOLE[Stage.RESEARCH]) < said.index("Attempt 1:")
-
-
-async def test_a_second_pass_cancels_a_judge_that_favours_the_first():
-    def first_best(body: dict[str, Any], number: int) -> str:
-        return json.dumps({"scores": [{"id": 1, "score": 1.0}, {"id": 2, "score": 0.5}]})
-
-    result, shown = await judged(first_best, worth(3, 9), passes=2)
-    assert [(score.score, score.spread) for score in result.scores] == [(0.75, 0.25)] * 2
-    assert result.notes == ("The order shown moved scores by 0.50.",)
-    first, second = ([value(text) for text in marks_in(said).values()] for said in shown)
-    assert first == second[::-1]
-
-
-async def test_a_pass_that_fails_leaves_the_other_and_a_note():
-    def half(body: dict[str, Any], number: int) -> Any:
-        first = marks_in(body["messages"][1]["content"])["1"]
-        return Fault(400, "down") if "3." in first else by_text(value)(body, number)
-
-    result, _ = await judged(half, worth(3, 9), passes=2)
-    assert [score.score for score in result.scores] == [0.3, 0.9]
-    [note] = result.notes
-    assert "down" in note, "and nothing is said of an order that was not compared"
 
 
 def test_the_shared_beginning_ends_where_author_stage_or_text_differ_or_a_run_ends():
@@ -165,7 +127,7 @@ NINE = group_of(*(varied(str(n), f"It is worth {n}.") for n in range(9)))
 async def test_what_says_the_same_is_shown_once_and_what_limits_the_scores_is_noted(
     group: TrajectoryGroup, scores: list[float], shown: int, notes: list[str]
 ):
-    result, asked = await judged(by_text(value), group, passes=1 if shown > 1 else 2)
+    result, asked = await judged(by_text(value), group)
     assert [score.score for score in result.scores] == scores
     assert list(result.notes) == notes
     assert [len(marks_in(said)) for said in asked] == ([shown] if shown else [])
@@ -260,133 +222,6 @@ async def test_probabilities_grade_each_attempt_and_fit_the_context():
     assert expected_value([0.25, 0.25, 0.5]) == 1.25, "a grade is a mean"
 
 
-BUFFER = RubricBuffer(question=QUESTION)
-
-
-class MarkReader:
-    """An attempt's score is the number in its text; what it was asked is kept."""
-
-    name, rubric_version, characters = "marks", "1", 10_000
-
-    def __init__(self, fails: str = "") -> None:
-        self.asked: list[tuple[str, int]] = []
-        self._fails = fails
-
-    async def read(self, question: str, text: GroupText, seed: int) -> Read:
-        self.asked.append((question, len(text.attempts)))
-        if self._fails and f"its {self._fails}" in question:
-            raise JudgeError("It said nothing.")
-        marks = (re.search(r"0\.\d", attempt) for attempt in text.attempts)
-        scores = tuple((float(mark[0]) if mark else 0.0, "why") for mark in marks)
-        return Read(scores, Usage(calls=1))
-
-
-def marked(name: str, *marks: float, **more: Any) -> Trajectory:
-    """A run whose stages, as many as there are marks, say their score."""
-    texts = {stage: f"{stage} {mark}" for stage, mark in zip(Stage, marks, strict=False)}
-    return run_of(texts, name, **more)
-
-
-async def scores(group: TrajectoryGroup, reader: MarkReader) -> list[list[float | None]]:
-    judged = await RelativeJudge(reader, by_stage=True).judge(group, BUFFER)
-    return [[stage.score for stage in one.stages] for one in judged.judgements]
-
-
-async def test_each_stage_has_a_list_of_its_own():
-    group = group_of(marked("a", 0.1, 0.2, 0.3, 0.4), marked("b", 0.9, 0.8, 0.7, 0.6))
-    reader = MarkReader()
-    judged = await RelativeJudge(reader, seed=3, by_stage=True).judge(group, BUFFER, step=2)
-    assert [[s.score for s in one.stages] for one in judged.judgements] == [
-        [0.1, 0.2, 0.3, 0.4],
-        [0.9, 0.8, 0.7, 0.6],
-    ]
-    assert (judged.usage.calls, judged.judgements[0].rubric_version) == (4, "1 seed 5")
-    asked = sorted(question.split("its ")[1].split(".")[0] for question, _ in reader.asked)
-    assert asked == ["answer", "plan", "research", "review"]
-    assert all(question.endswith(QUESTION) and n == 2 for question, n in reader.asked)
-
-
-async def test_a_stage_that_was_left_out_is_0_and_one_that_was_cut_off_is_unscored():
-    short = marked("short", 0.5, 0.5)
-    cut = marked("cut", 0.4, 0.4, status=Status.PARTIAL, reason="time is over")
-    cut = cut.model_copy(update={"cut_in": Stage.REVIEW})
-    whole = marked("whole", 0.9, 0.9, 0.9, 0.9)
-    reader = MarkReader()
-    found = await scores(group_of(short, cut, whole), reader)
-    assert found == [[0.5, 0.5, 0.0, 0.0], [0.4, 0.4, None, None], [0.9] * 4]
-    assert sorted(count for _, count in reader.asked) == [1, 1, 3, 3], "who has none is not read"
-
-
-async def test_a_forced_run_that_found_nothing_has_its_answer_alone_unscored():
-    nothing = {"decoding": Decoding.FORCED, "status": Status.NO_EVIDENCE, "sources": ()}
-    runs = [marked(name, *marks) for name, marks in {"a": [0.1] * 4, "b": [0.9] * 4}.items()]
-    group = group_of(*(run.model_copy(update=nothing) for run in runs))
-    assert await scores(group, MarkReader()) == [[0.1] * 3 + [None], [0.9] * 3 + [None]]
-
-
-async def test_a_stage_that_the_judge_failed_on_is_unscored_alone():
-    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))
-    found = await scores(group, MarkReader(fails="review"))
-    assert found == [[0.1, 0.1, None, 0.1], [0.2, 0.2, None, 0.2]]
-
-
-async def test_the_lists_become_advantages_stage_by_stage():
-    one, two = rollout("one"), rollout("two")
-    marks = dict(zip(Stage, (0.9, 0.1, 0.9, 0.1), strict=True))
-    segments = (
-        s.model_copy(update={"text": f"{marks[s.stage]}"}) if s.stage and s.kept else s
-        for s in one.segments
-    )
-    one = one.model_copy(update={"segments": tuple(segments)})
-    two = two.model_copy(
-        update={"segments": tuple(
-            s.model_copy(update={"text": "0.5"}) if s.stage and s.kept else s
-            for s in two.segments
-        )}
-    )  # fmt: skip
-    group = TrajectoryGroup(question="q", trajectories=(one, two))
-    judged = await RelativeJudge(MarkReader(), by_stage=True).judge(group, BUFFER)
-    row, _ = policy_rows(group, judged.judgements, CREDITS["identity"]).rows
-    trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
-    np.testing.assert_allclose(trained, [1, -1, 1, -1], atol=1e-4)
-
-
-async def test_runs_can_be_collected_under_it():
-    assert identify_judge("relative-stages") == "relative-stages"
-    async with chatting(lambda body, number: "") as (chat, _):
-        judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
-    assert isinstance(judge, RelativeJudge) and judge.name == chat.name
-
-
-async def test_what_the_order_did_is_told_for_each_stage_and_of_whole_runs_without_one():
-    class Leaning(MarkReader):
-        async def read(self, question: str, text: GroupText, seed: int) -> Read:
-            return Read(((0.8, "first"), (0.4, "second")), Usage(calls=1))
-
-    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))
-    told = "The order shown moved scores by 0.40."
-    for by_stage, notes in ((True, [f"{stage}: {told}" for stage in Stage]), (False, [told])):
-        both = RelativeJudge(Leaning(), 2, by_stage=by_stage)
-        assert list((await both.judge(group, BUFFER)).notes) == notes
-
-
-@pytest.mark.parametrize("stage", list(Stage))
-async def test_a_stage_is_shown_without_the_others(stage: Stage):
-    seen: list[str] = []
-
-    class Kept(MarkReader):
-        async def read(self, question: str, text: GroupText, seed: int) -> Read:
-            if f"its {stage}." in question:
-                seen.extend((text.shared, *text.attempts))
-            return await super().read(question, text, seed)
-
-    other = run_of({**WHOLE, stage: "Something else."}, "b")
-    await scores(group_of(run_of(name="a"), other), Kept())
-    shown = "".join(seen)
-    assert "Something else." in shown and WHOLE[stage] in shown
-    assert not any(WHOLE[s] in shown for s in Stage if s is not stage)
-
-
 @pytest.mark.parametrize(
     ("written", "read"),
     [
@@ -425,14 +260,6 @@ def test_an_id_is_read_however_it_is_written(written: Any):
     assert plain_id(written) == "2"
 
 
-def test_the_fault_of_ids_names_each_of_them_as_it_was_written():
-    assert plain_id("B") == "B"
-    assert id_fault(["2", "1"], ["1", "2"]) == ""
-    fault = id_fault(["1", "1", "7"], ["1", "2", "3"])
-    assert "missing: 2, 3" in fault and "more than once: 1" in fault and "unknown: 7" in fault
-    assert "exactly 3 entries" in id_fault(["1"], ["1", "2", "3"])
-
-
 SYSTEM = {"role": "system", "content": "You book trains."}
 ASKED = {"role": "user", "content": [{"type": "text", "text": "To Graz by noon?"}]}
 TOOLS = [{"type": "function", "function": {"name": "timetable", "parameters": {}}}]
@@ -450,11 +277,9 @@ def talk(points: int, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def messages_scored(
-    *talks: list[dict[str, Any]], passes: int = 1
-) -> tuple[RelativeScores, list[str]]:
+async def messages_scored(*talks: list[dict[str, Any]]) -> tuple[RelativeScores, list[str]]:
     async with chatting(by_text(value)) as (chat, server):
-        judge = RelativeJudge(ChatAttemptReader(chat), passes)
+        judge = RelativeJudge(ChatAttemptReader(chat))
         result = await judge.scores_of_messages(talks, TOOLS)
     return result, [r.body["messages"][1]["content"] for r in server.requests]
 
@@ -506,3 +331,9 @@ def test_rows_are_grouped_by_name_or_by_how_they_begin():
     assert [tools for _, _, tools in found] == [[], TOOLS, []]
     with pytest.raises(SettingsError, match="Row 1 holds no conversation"):
         list(conversation_groups([{"prompt": "x"}]))
+
+
+def test_a_judge_of_an_earlier_version_says_what_replaces_it():
+    with pytest.raises(SettingsError, match="any more") as gone:
+        identify_judge("relative-stages")
+    assert "relative" in gone.value.remedy

@@ -20,7 +20,7 @@ from typing import Any
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.reports.rules import Pair
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair, Side, Style, Winner
+from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair, Side, Winner
 from rubricem.judge.rubrics import Rubric
 from rubricem.judge.stage import Proposed, Scored, Standard
 from rubricem.memory.errors import JudgeError, PolicyError
@@ -33,7 +33,6 @@ from rubricem.memory.schema import (
     Decoding,
     Message,
     OnText,
-    Passage,
     RubricBuffer,
     Sampling,
     Segment,
@@ -193,10 +192,7 @@ class ScriptedProposer:
         return self._given()
 
     async def from_question(
-        self,
-        question: str,
-        found: Sequence[Passage] = (),
-        stages: Sequence[Stage] = tuple(Stage),
+        self, question: str, stages: Sequence[Stage] = tuple(Stage)
     ) -> Proposed:
         self.asked.append(question)
         return self._given()
@@ -234,7 +230,6 @@ def pair(
     better: Side = "first",
     *,
     subset: str = "",
-    styles: tuple[Style, Style] | None = None,
     first: str = "one",
     second: str = "two",
 ) -> LabelledPair:
@@ -245,7 +240,6 @@ def pair(
         second=second,
         better=better,
         subset=subset,
-        styles=styles,
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rubricem.agent.cli.options import (
-    JUDGE_FLAGS,
     QUIET,
     Command,
     judge_flags,
@@ -95,7 +94,7 @@ def _whole(
     default="stage",
     metavar="KIND",
     show_default=True,
-    help="stage, relative-stages, relative, pairwise, checklist, rubric:MODULE:NAME, or none.",
+    help="stage, relative, pairwise, checklist, rubric:MODULE:NAME, or none.",
 )
 @click.option("--judge-model", help="Judge with this model instead of the policy's.")
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
@@ -154,20 +153,19 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
-           "windows", "max_run_cost", "short", "passages", "passage_words")  # fmt: skip
-    judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
+           "windows", "max_run_cost", "short", "passages", "passage_words", "gated")  # fmt: skip
+    rubric = flags.pop("rubric")
     options = CollectOptions(
         scaffold=_scaffold(flags),
         taught=_take_teacher(flags),
         ray=_ray(flags),
-        gated=judging.pop("gated"),
         **{name: flags.pop(name) for name in own},
     )
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
     options = replace(
-        options, judging=resolve_judge("stage", judging, settings.data_dir, settings.seed)
+        options, judging=resolve_judge("relative", rubric, settings.data_dir, settings.seed)
     )
     asked = select_questions(questions, **choice)
     folder = RunDirectory(out)

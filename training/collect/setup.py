@@ -278,8 +278,7 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
 def _judge_options(options: CollectOptions) -> dict[str, Any]:
     """The options for how the judge works."""
     judging = options.judging
-    names = ("both_orders", "repeat", "persistent", "graded", "flip")
-    chosen = {n: getattr(judging, n) for n in names if getattr(judging, n) != getattr(PLAIN, n)}
+    chosen: dict[str, Any] = {}
     chosen |= {"rubric": version_of(judging.rubric)} if judging.rubric else {}
     chosen |= {"gated": True} if options.gated else {}
     return chosen

@@ -359,7 +359,7 @@ class JudgeRounds:
         choice = await self._choice(checkpoint)
         async with self._open(choice, folder) as (gate, model):
             comparer = ChainComparer(model, form_of(self.config), self.grpo.max_tokens)
-            tasks = tasks_of(pairs, "both", self.config.seed)
+            tasks = tasks_of(pairs)
             with call_scope("compare"):
                 work = compare_all(comparer, tasks, choice.at_once, lambda comparison: None)
                 found = await gate.through(work, self.stop)

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
-from rubricem.judge.evaluation.run import sample, tasks_of
+from rubricem.judge.evaluation.run import is_swapped, sample
 from rubricem.judge.pairwise import ChainForm, Side, chain_messages
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
@@ -83,12 +83,7 @@ def read_pairs(
     """
     found: list[LabelledPair] = []
     for number, path in enumerate(paths):
-        pairs = read_labelled(path).pairs
-        if not pairs:
-            raise SettingsError(
-                f"{path} holds single answers, and this judge learns to compare two.",
-                "Name files of pairs whose better answer is known.",
-            )
+        pairs = read_labelled(path)
         named = len(paths) > 1
         found += [p.model_copy(update={"id": f"{number}:{p.id}"}) if named else p for p in pairs]
     return sample(found, limit, seed)
@@ -97,7 +92,8 @@ def read_pairs(
 def show_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
     """Each pair in an order drawn from the seed."""
     shown = []
-    for pair, swapped in tasks_of(pairs, "one", seed):
+    for pair in pairs:
+        swapped = is_swapped(pair, seed)
         first, second = (pair.second, pair.first) if swapped else (pair.first, pair.second)
         better: Side = "A" if (pair.better == "first") != swapped else "B"
         shown.append(ShownPair(pair.id, pair.prompt, first, second, better))

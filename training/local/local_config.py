@@ -34,27 +34,9 @@ class JudgeOptions(TableConfig):
     """as `--judge` of `rubricem collect` takes it"""
     rubric: Path | None = None
     """a file of standards of a relative judge, in place of the default ones"""
-    both_orders: bool = False
-    """a relative judge is shown each group twice"""
-    repeat: int = Field(default=1, ge=1, le=100)
-    """how often a stage judge on a server scores each run; the mean counts"""
-    persistent: bool = False
-    """a stage judge first writes criteria of the answer that are never pruned"""
-    flip: bool = False
-    """a pairwise judge is shown each pair once, not twice"""
-    graded: bool = False
-    """an embedded stage judge is asked for points, not Yes or No"""
     gated: bool = False
     """stages of broken form and badly cited answers get 0, and the judge is asked about the rest; a
     stage that it has nothing to say about gets 1"""
-
-    @property
-    def judging(self) -> dict[str, Any]:
-        """How it works, in the terms of `judge.build.Wanted`."""
-        beside = ("judge", "gated")
-        return {
-            name: getattr(self, name) for name in JudgeOptions.model_fields if name not in beside
-        }
 
 
 class EngineConfig(TableConfig):

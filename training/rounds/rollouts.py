@@ -620,7 +620,7 @@ class Sampled:
             model = config.model or self.training.model
             base_url = config.servers[0] if config.servers else None
         kept_in = load_settings({"data_dir": self.folders.data})
-        judging = resolve_judge("stage", config.judging, kept_in.data_dir, kept_in.seed)
+        judging = resolve_judge("relative", config.rubric, kept_in.data_dir, kept_in.seed)
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
             judging=judging, gated=config.gated, ray=self._ray,

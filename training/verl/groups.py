@@ -91,7 +91,7 @@ class GroupOptions(JudgeOptions):
     def judge_options(self, settings: Settings) -> Wanted:
         """How the judge works; a file of standards is read. Raises SettingsError as that does."""
         kind = kind_of(self.judge)
-        return resolve_judge(kind, self.judging, settings.data_dir, self.seed)
+        return resolve_judge(kind, self.rubric, settings.data_dir, self.seed)
 
 
 def group_options(values: object) -> GroupOptions:
@@ -108,8 +108,7 @@ def group_options(values: object) -> GroupOptions:
             "Leave it out, or compose the gate with your own rubric.",
         )
     identify_judge(options.judge)
-    given = options.judging | {"rubric": str(options.rubric or "")}
-    Wanted(kind_of(options.judge), **given).check()
+    Wanted(kind_of(options.judge), rubric=str(options.rubric or "")).check()
     return options
 
 

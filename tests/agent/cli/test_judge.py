@@ -1,11 +1,7 @@
-"""`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server.
-
-Rubrics are made before anything is judged, looked up, moved, and changed by hand.
-"""
+"""`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server."""
 
 import asyncio
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +10,12 @@ from click.testing import Result
 
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
-from rubricem.judge.base import prompt
 from rubricem.judge.buffers import add, prune
 from rubricem.judge.build import JudgeModel
-from rubricem.judge.evaluation.data import LabelledComparison
-from rubricem.judge.relative import version_of
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, RubricBuffer, Stage, Trajectory
-from tests.conftest import ROOT, refusal, rubricem
+from tests.conftest import refusal, rubricem
 from tests.support.judges import chain
 from tests.support.policies import RUN, answer, asked
 from tests.support.scripted_server import Fault, ScriptedServer
@@ -74,8 +67,6 @@ def test_a_thread_is_scored_shown_and_kept_and_again_at_no_cost(data: Path, thre
         done = score(server, "mine")
         first, again = (score(server, "mine", "--json") for _ in range(2))
         assert len(server.requests) == 2
-        score(server, "mine", "--no-cache")
-    assert len(server.requests) == 3, "the rubrics that are there are used"
     assert done.stderr == ""
     for shown in (QUESTION, "answer", "1.00", "Names the rule.", "so [it] is", "no criteria"):
         assert shown in " ".join(done.stdout.split()), shown
@@ -111,8 +102,8 @@ def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: 
     assert [j["stages"][-1]["score"] for j in kept] == [1, 0, 1]
     (folder / "groups.jsonl").unlink()
     with ScriptedServer(scripted) as server:
-        score(server, folder, "--no-cache")
-    assert len(server.requests) == 4, "one contrast of all, and three scorings"
+        score(server, folder)
+    assert len(server.requests) >= 1, "one contrast of all"
 
 
 @pytest.mark.parametrize(
@@ -146,12 +137,11 @@ def one_against_the_other(body: dict[str, Any], number: int) -> str:
 
 def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(tmp_path: Path):
     (tmp_path / "mine.md").write_text("- LRU wins.\n")
-    wanted = ("--judge", "relative", "--rubric", str(tmp_path / "mine.md"), "--both-orders")
+    wanted = ("--judge", "relative", "--rubric", str(tmp_path / "mine.md"))
     with ScriptedServer(one_against_the_other) as server:
         done = score(server, two_runs(tmp_path), *wanted, "--seed", "5")
     assert "so much: 0.75" in " ".join(done.stdout.split())
-    assert "The order shown moved scores by 0.00." in done.stderr
-    assert len(server.requests) == 2
+    assert len(server.requests) == 1
     assert "- LRU wins." in server.requests[0].body["messages"][0]["content"]
     kept = json.loads((tmp_path / "judgement.json").read_text())
     assert [j["stages"][-1]["score"] for j in kept] == [0.75, 0.25]
@@ -166,62 +156,13 @@ def test_lines_of_messages_are_scored_against_one_another(tmp_path: Path):
     said = [{"role": "assistant", "content": text} for text in ("LRU it is.", "FIFO.")]
     lines = [json.dumps({"messages": [asked, one]}) for one in said]
     (tmp_path / "talks.jsonl").write_text("\n".join(lines))
-    command = ("judge", "messages", tmp_path / "talks.jsonl", "--json")
+    command = ("judge", "score", tmp_path / "talks.jsonl", "--json")
     with ScriptedServer(one_against_the_other) as server:
         done = rubricem(*command, "--base-url", server.base_url)
     assert [row["score"] for row in json.loads(done.stdout)["scores"]] == [0.75, 0.25]
     assert len(server.requests) == 1
     (tmp_path / "talks.jsonl").write_text('{"prompt": "x"}')
     assert "Row 1 holds no conversation" in refusal(*command)
-
-
-def by_place(body: dict[str, Any], number: int) -> str:
-    """Each attempt that is shown is worth 0.5."""
-    shown = dict.fromkeys(re.findall(r"Attempt (\d+)", body["messages"][1]["content"]))
-    given = [{"id": i, "explanation": "so it is", "score": 0.5} for i in shown]
-    return json.dumps({"scores": given})
-
-
-def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(tmp_path: Path):
-    with ScriptedServer(by_place) as server:
-        score(server, two_runs(tmp_path), "--judge", "relative-stages")
-    assert len(server.requests) == 4, "a call for each stage"
-    kept = json.loads((tmp_path / "judgement.json").read_text())
-    assert [[stage["score"] for stage in j["stages"]] for j in kept] == [[0.5] * 4] * 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "told"),
-    [
-        (("--both-orders",), "--judge relative"),
-        (("--judge", "relative", "--repeat", "2"), "--judge stage"),
-        (("--judge", "relative", "--rubric", "empty.md"), "empty.md is empty"),
-        (("--graded",), ""),
-        (("--judge", "checklist", "--flip"), "--judge pairwise"),
-        (("--judge", "pairwise", "--repeat", "2"), "--judge stage"),
-    ],
-)
-def test_what_a_judge_does_not_do_is_misuse(
-    tmp_path: Path, flags: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    Path("empty.md").write_text(" ")
-    with ScriptedServer([]) as server:
-        where = ("--base-url", server.base_url)
-        assert told in refusal("judge", "score", two_runs(tmp_path), *flags, *where)
-    assert server.requests == []
-
-
-def test_repeated_scoring_shows_its_spread(thread: Trajectory):
-    def wavering(body: dict[str, Any], number: int) -> str:
-        if "Criteria:" not in body["messages"][1]["content"]:
-            return PROPOSAL
-        given = {"number": 1, "justification": "so", "points": 2 if body["seed"] else 0}
-        return json.dumps({"verdicts": [given]})
-
-    with ScriptedServer(wavering) as server:
-        done = score(server, "mine", "--repeat", "2")
-    assert "0.50 ±0.50" in " ".join(done.stdout.split())
 
 
 class Shared:
@@ -270,15 +211,6 @@ def right_one(body: dict[str, Any], number: int) -> str:
     return chain("A" if "LRU" in first or "LRU" not in second else "B")
 
 
-def test_a_collected_group_is_judged_in_pairs_shown_in_both_orders_unless_flipped(folder: Path):
-    with ScriptedServer(right_one) as server:
-        done = score(server, folder, "--judge", "pairwise")
-        assert scores(folder) == [0.75, 0, 0.75]
-        score(server, folder, "--judge", "pairwise", "--flip", "--no-cache")
-    assert len(server.requests) == 6 + 3, "a flip shows each pair once"
-    assert "2 of 3 pairs had the same winner in both orders" in done.stderr
-
-
 def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Path):
     def script(body: dict[str, Any], number: int) -> str:
         said = body["messages"][1]["content"]
@@ -291,8 +223,8 @@ def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Pat
         score(server, folder, "--judge", "checklist")
         assert scores(folder) == [10 / 13, 0, 10 / 13]
         assert len(server.requests) == 5, "an answer, a checklist, three checks"
-        score(server, folder, "--judge", "checklist", "--no-cache")
-        assert len(server.requests) == 8, "the checklist stands in the buffer"
+        score(server, folder, "--judge", "checklist")
+        assert len(server.requests) == 5, "the checklist stands in the buffer, replies are kept"
     buffer = BufferStore(tmp_path / "data" / "buffers").load(QUESTION)
     assert [c.weight for c in buffer.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
 
@@ -331,7 +263,6 @@ def test_a_lone_run_has_nothing_to_be_compared_with(folder: Path, tmp_path: Path
     assert server.requests == []
 
 
-DATA = ROOT / "benchmarks" / "data" / "llmbar_natural"
 GOOD, BAD = "The capital is Paris.", "No idea, sorry."
 
 
@@ -415,28 +346,20 @@ def test_a_judge_that_takes_the_first_is_seen_through(pairs: Path):
         measures = asked_of(server, "pairwise", pairs)["measures"]
     assert measures["accuracy"]["value"] == 0.5
     assert (measures["picks_first"]["value"], measures["consistent"]["value"]) == (1, 0)
-    assert measures["given"]["hits"] == measures["swapped"]["hits"] == 1
-
-
-def test_one_order_asks_once_a_pair_and_the_seed_draws_it(pairs: Path):
-    orders = set()
-    for seed in range(4):
-        with ScriptedServer(pairwise) as server:
-            asked_of(server, "pairwise", pairs, "--orders", "one", "--seed", str(seed))
-            assert len(server.requests) == 2
-            orders.add(tuple(good_first(request.body) for request in server.requests))
-    assert len(orders) > 1
 
 
 def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
     out = tmp_path / "out.jsonl"
     with ScriptedServer(pairwise) as server:
-        asked_of(server, "pairwise", pairs, "--out", out, "--limit", "1")
+        asked_of(server, "pairwise", pairs, "--verdicts", out, "--limit", "1")
         assert len(server.requests) == 2
-        again = asked_of(server, "pairwise", pairs, "--out", out)
+        again = asked_of(server, "pairwise", pairs, "--verdicts", out)
         assert len(server.requests) == 4
-    recorded = run(pairs, "--recorded", out, "--json")
-    assert json.loads(recorded.stdout) == again, "records say the same"
+    recorded = run(pairs, "--verdicts", out, "--json")
+    assert json.loads(recorded.stdout) == again, "what was kept says the same without a model"
+    shown = " ".join(run(pairs, "--verdicts", out).stdout.split())
+    assert "2 pairs, 4 comparisons" in shown and "1.000" in shown
+    assert "--verdicts" in refusal("judge", "eval", pairs)
 
 
 def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
@@ -456,90 +379,6 @@ def test_a_judge_that_never_answers_is_a_failure(pairs: Path):
         where = ("--base-url", server.base_url)
         done = rubricem("judge", "eval", pairs, "--judge", "pairwise", *where, code=1)
     assert "There was no verdict" in done.stderr and "no such model" in done.stderr
-
-
-def test_recorded_verdicts_are_shown_and_drawn_without_a_model(tmp_path: Path):
-    plot = tmp_path / "figures" / "shares.svg"
-    done = run(
-        DATA / "pairs.jsonl", "--recorded", DATA / "recorded_GPT-4_Vanilla.jsonl", "--plot", plot
-    )
-    assert done.stderr == ""
-    text = " ".join(done.stdout.split())
-    for shown in ("100 pairs, 200 comparisons", "0.955", "0.930", "no calls", "longest"):
-        assert shown in text, shown
-    drawn = plot.read_text()
-    assert drawn.startswith("<svg") and "0.955" in drawn
-
-
-def test_sections_and_matrices_are_shown(tmp_path: Path):
-    chosen = [{"prompt": "q", "chosen": "x", "rejected": "y", "subset": "donotanswer"}]
-    styled = [{"prompt": "q", "chosen": ["x"] * 3, "rejected": ["y"] * 3, "domain": "chat"}]
-    for name, rows, verdicts in (
-        ("RewardBench", chosen, ["donotanswer/1"]),
-        ("RM-Bench", styled, [f"chat/1/{r}{c}" for r in range(3) for c in range(3)]),
-    ):
-        data, recorded = tmp_path / f"{name}.json", tmp_path / f"{name}.jsonl"
-        data.write_text(json.dumps(rows))
-        lines = [
-            LabelledComparison(pair=v, winner="first").model_dump_json() + "\n" for v in verdicts
-        ]
-        recorded.write_text("".join(lines))
-        assert name in run(data, "--recorded", recorded).stdout
-
-
-def test_physicians_labels_give_a_balanced_f1(tmp_path: Path):
-    row = {"prompt": [{"role": "user", "content": "q"}], "completion": "x", "rubric": "c"}
-    rows = [row | {"binary_labels": labels} for labels in ([True, True], [False])]
-    data, recorded = tmp_path / "meta.json", tmp_path / "marks.jsonl"
-    data.write_text(json.dumps(rows))
-    recorded.write_text('{"item": "1", "met": true}\n{"item": "2", "met": false}\n')
-    report = json.loads(run(data, "--recorded", recorded, "--json").stdout)
-    assert report["agreement"]["balanced_f1"] == 1
-    assert "balanced F1" in run(data, "--recorded", recorded).stdout
-
-
-def marking(body: dict[str, Any], number: int) -> str:
-    """The first item of a list is met, no other."""
-    said = body["messages"][1]["content"]
-    count = len(said.partition("Items:\n")[2].strip().splitlines())
-    marks = [
-        {"number": n, "explanation": "so", "criteria_met": n == 1} for n in range(1, count + 1)
-    ]
-    return json.dumps({"verdicts": marks})
-
-
-def test_the_checklist_judge_is_held_against_physicians(tmp_path: Path):
-    row = {"prompt": [{"role": "user", "content": "q"}], "completion": "x", "rubric": "c"}
-    data = tmp_path / "meta.jsonl"
-    labels = ([True], [True, False])
-    data.write_text("".join(json.dumps(row | {"binary_labels": one}) + "\n" for one in labels))
-    with ScriptedServer(marking) as server:
-        found = asked_of(server, "checklist", data)["agreement"]
-    assert (found["criteria"], found["labels"], found["met"]["recall"]) == (2, 3, 1)
-    assert found["not_met"]["recall"] == 0
-
-
-def test_answers_with_their_own_checklists_are_scored_and_kept(tmp_path: Path):
-    items = [{"criterion": "a", "points": 7, "tags": ["axis:x"]}, {"criterion": "b", "points": 3}]
-    row = {"prompt": [{"role": "user", "content": "q"}], "completion": "x", "rubrics": items}
-    data, out = tmp_path / "rows.jsonl", tmp_path / "marks.jsonl"
-    data.write_text(json.dumps(row) + "\n")
-    with ScriptedServer(marking) as server:
-        report, again = (asked_of(server, "checklist", data, "--out", out) for _ in range(2))
-        assert len(server.requests) == 1
-    assert report["overall"]["mean"] == pytest.approx(0.7)
-    assert report["tags"]["axis:x"]["mean"] == 1
-    assert again == report and "0.700" in run(data, "--recorded", out).stdout
-
-
-def test_a_judge_of_pairs_refuses_single_answers_and_without_judge_or_records_it_is_misuse(
-    tmp_path: Path, pairs: Path
-):
-    row = {"prompt": [], "completion": "x", "rubric": "c", "binary_labels": [True]}
-    data = tmp_path / "meta.jsonl"
-    data.write_text(json.dumps(row))
-    assert "--judge checklist" in refusal("judge", "eval", data, "--judge", "pairwise")
-    assert "--recorded" in refusal("judge", "eval", pairs)
 
 
 def test_a_checklist_is_made_once_for_a_question(pairs: Path):
@@ -617,74 +456,11 @@ def buffer(store: BufferStore) -> RubricBuffer:
     return pruned
 
 
-def test_every_question_is_listed_with_its_counts(buffer: RubricBuffer, store: BufferStore):
-    done = rubrics("list")
-    assert f"{buffer.id[:8]}  version 2: 1 kept, 1 active, 1 retired  {QUESTION}" in done.stdout
-    assert json.loads(rubrics("list", "--json").stdout)["rubrics"][0]["version"] == buffer.label
-    store.path(QUESTION).unlink()
-    assert rubrics("list").stdout == "0 questions\n"
-
-
 def test_a_question_is_shown_by_its_text_or_the_beginning_of_its_id(buffer: RubricBuffer):
     done = rubrics("show", QUESTION)
     for line in (f"{RULE.key}  3  Names the rule.", "retired", "kept"):
         assert line in done.stdout
     assert rubrics("show", buffer.id[:6]).stdout == done.stdout
-
-
-def test_what_a_judgement_names_is_shown_as_it_was(buffer: RubricBuffer):
-    label = buffer.at(1).label
-    done = rubrics("show", QUESTION, "--version", label, "--json")
-    shown = RubricBuffer.model_validate_json(done.stdout)
-    assert shown.criteria(Stage.ANSWER) == (RULE, FLAT)
-    assert (shown.label, shown.criteria(Stage.PLAN)) == (label, (FIRST,))
-
-
-def test_the_history_tells_each_change_and_why(buffer: RubricBuffer):
-    said = rubrics("history", QUESTION).stdout
-    assert "step 4: why" in said and "all runs agree on it" in said
-    assert len(json.loads(rubrics("history", QUESTION, "--json").stdout)["history"]) == 4
-
-
-def test_a_retired_criterion_can_be_pinned_for_good_and_a_kept_one_retired_with_its_reason(
-    buffer: RubricBuffer, store: BufferStore
-):
-    rubrics("pin", QUESTION, FLAT.key[:5])
-    changed = store.load(QUESTION)
-    assert [c.title for c in changed.persistent[Stage.ANSWER]] == ["Is a text."]
-    assert changed.persistent[Stage.ANSWER][0].persistent
-    assert changed.retired[Stage.ANSWER] == ()
-    assert changed.at(3).label == changed.label and changed.version == 3
-    rubrics("retire", QUESTION, FIRST.key, "--reason", "too vague")
-    changed = store.load(QUESTION)
-    assert changed.criteria(Stage.PLAN) == () and changed.retired[Stage.PLAN] == (FIRST,)
-    assert changed.history[-1].reason == "by hand: too vague"
-    assert changed.at(4) == changed
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("pin", QUESTION, "zz"),
-        ("retire", QUESTION, ""),
-        ("show", "What?"),
-        ("show", ""),
-        *(("show", QUESTION, "--version", never) for never in ("3", "x", "1-00000000")),
-    ],
-)
-def test_what_is_not_there_is_misuse(buffer: RubricBuffer, arguments: tuple[str, ...]):
-    refusal("judge", "rubrics", *arguments)
-
-
-def test_an_export_is_imported_elsewhere_with_its_history(
-    buffer: RubricBuffer, store: BufferStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    rubrics("export", "--out", tmp_path / "out.jsonl")
-    assert rubrics("export", QUESTION).stdout == (tmp_path / "out.jsonl").read_text()
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "other"))
-    assert rubrics("import", tmp_path / "out.jsonl").stdout.startswith("4 changes")
-    assert BufferStore(tmp_path / "other" / "buffers").load(QUESTION) == buffer
-    assert rubrics("import", tmp_path / "out.jsonl").stdout.startswith("0 changes")
 
 
 def imported(path: Path, store: BufferStore, rows: Any) -> RubricBuffer:
@@ -773,53 +549,41 @@ def test_a_row_that_holds_no_rubrics_stops_the_import_before_it_begins(
     assert "line 1 of the file is no valid JSON" in rubrics("import", path, code=1).stderr
 
 
-def test_the_standards_of_a_relative_judge_are_looked_up_by_their_name(store: BufferStore):
-    default = rubrics("show", version_of(prompt("relative_rubric")))
-    assert "real progress" in default.stdout
-    (store.folder.parent / "standards").mkdir(parents=True)
-    (store.folder.parent / "standards" / "relative-12345678.md").write_text("- Mine.")
-    assert rubrics("show", "relative-12345678").stdout == "- Mine.\n"
-    rubrics("show", "relative-../../x", code=2)
+def test_rubrics_are_listed_and_shown_by_a_text_or_the_beginning_of_an_id(buffer: RubricBuffer):
+    head = f"{buffer.id[:8]}  version {buffer.label}  {QUESTION}"
+    assert rubrics("show").stdout == f"{head}\n"
+    done = rubrics("show", QUESTION)
+    for line in (head, f"{RULE.key}  3  Names the rule.", "retired", "kept"):
+        assert line in done.stdout
+    assert rubrics("show", buffer.id[:6]).stdout == done.stdout
+    refusal("judge", "rubrics", "show", "What?")
 
 
-def make(server: ScriptedServer, *arguments: object, code: int = 0) -> Result:
-    return rubrics("make", QUESTION, *arguments, "--base-url", server.base_url, code=code)
-
-
-def test_a_checklist_is_written_from_an_answer_of_the_models_own_and_kept(store: BufferStore):
-    with ScriptedServer(writing) as server:
-        done = make(server)
-        assert len(server.requests) == 2
-        assert done.stdout.splitlines() == [
-            "6  Says 0.", "4  Says 1.", "2  Says 2.", "1  Says 3.", "-5  Says 4.", "5 new",
-        ]  # fmt: skip
-        assert make(server).stdout == "0 new\n", "what is there already is not added again"
-    kept = store.load(QUESTION)
-    assert [c.weight for c in kept.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
-    assert kept.history[0].reason == "a checklist from the question"
-
-
-def test_a_given_answer_is_gone_by(store: BufferStore, tmp_path: Path):
-    (tmp_path / "good.txt").write_text("The least recently used one.")
-    with ScriptedServer(writing) as server:
-        make(server, "--answer", tmp_path / "good.txt")
-    (request,) = server.requests
-    assert "The least recently used one." in request.body["messages"][1]["content"]
-    assert store.load(QUESTION).history[0].reason == "a checklist from the question and an answer"
-
-
-@pytest.mark.parametrize("held", [b" \n", b"\xff\xfe\x00", None])
-def test_an_answer_that_is_no_text_or_an_empty_question_is_misuse(
-    store: BufferStore, tmp_path: Path, held: bytes | None
+def test_what_is_shown_as_json_is_imported_elsewhere_with_its_history(
+    buffer: RubricBuffer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / "bad.txt").write_bytes(held or b"fine")
-    with ScriptedServer(writing) as server:
-        more = ("--answer", tmp_path / "bad.txt", "--base-url", server.base_url)
-        told = refusal("judge", "rubrics", "make", QUESTION if held else "  ", *more)
-    assert server.requests == [] and (held or "empty" in told)
+    out = tmp_path / "out.jsonl"
+    out.write_text(rubrics("show", "--json").stdout)
+    assert rubrics("show", QUESTION, "--json").stdout == out.read_text()
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "other"))
+    assert rubrics("import", out).stdout.startswith("4 changes")
+    assert BufferStore(tmp_path / "other" / "buffers").load(QUESTION) == buffer
+    assert rubrics("import", out).stdout.startswith("0 changes")
 
 
-def test_a_model_that_writes_none_changes_nothing(store: BufferStore):
-    with ScriptedServer(lambda body, number: "I would rather not.") as server:
-        assert "no usable JSON" in make(server, code=1).stderr
-    assert store.load(QUESTION).version == 0
+@pytest.mark.parametrize("judge", ["stage", "checklist", "pairwise", "relative"])
+def test_standards_are_for_a_relative_judge_and_not_empty(tmp_path: Path, judge: str):
+    (tmp_path / "mine.md").write_text("" if judge == "relative" else "- LRU wins.")
+    flags = ("--judge", judge, "--rubric", tmp_path / "mine.md")
+    with ScriptedServer([]) as server:
+        where = ("--base-url", server.base_url)
+        told = refusal("judge", "score", two_runs(tmp_path), *flags, *where)
+    assert ("is empty" if judge == "relative" else "--judge relative") in told
+    assert server.requests == []
+
+
+def test_a_collected_group_is_judged_in_pairs_shown_in_both_orders(folder: Path):
+    with ScriptedServer(right_one) as server:
+        done = score(server, folder, "--judge", "pairwise")
+    assert (scores(folder), len(server.requests)) == ([0.75, 0, 0.75], 6)
+    assert "2 of 3 pairs had the same winner in both orders" in done.stderr

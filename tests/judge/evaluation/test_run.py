@@ -1,7 +1,7 @@
 """Judges of scores asked which of two answers is better, and pairs shown in an order."""
 
 import asyncio
-from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,16 +10,18 @@ from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.judge.evaluation.run import (
     GroupComparer,
     RelativeComparer,
-    Task,
+    VerdictFile,
     compare_all,
     compare_pair,
+    is_swapped,
+    read_verdicts,
     sample,
     tasks_of,
 )
 from rubricem.judge.pairwise import Preference, ask_preference
 from rubricem.judge.relative import Read
 from rubricem.judge.stage import StageJudge
-from rubricem.memory.errors import JudgeError
+from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import Criterion, Stage, Trajectory, Usage
 from tests.support.values import ScriptedProposer, ScriptedScorer, item, pair, said
 
@@ -126,27 +128,10 @@ async def test_undecided_is_a_tie_and_silent_is_no_verdict(
 
 async def test_all_are_compared_in_order_and_no_more_at_once_than_allowed():
     judge, done = Fixed(Preference("A", "")), list[LabelledComparison]()
-    tasks = tasks_of([pair(name) for name in "abcd"], "both", seed=0)
+    tasks = tasks_of([pair(name) for name in "abcd"])
     comparisons = await compare_all(judge, tasks, 3, done.append)
     assert [(c.pair, c.swapped) for c in comparisons] == [(p.id, s) for p, s in tasks]
     assert (judge.most, len(done)) == (3, 8)
-
-
-def test_what_is_done_is_not_shown_again():
-    pairs = [pair("a"), pair("b")]
-    left = tasks_of(pairs, "both", 0, said("a", "first"))
-    assert [(one.id, swapped) for one, swapped in left] == [
-        ("a", True),
-        ("b", False),
-        ("b", True),
-    ]
-
-
-def test_a_drawn_order_hangs_on_the_pair_alone_and_both_come_up():
-    pairs = [pair(str(number)) for number in range(40)]
-    drawn = dict(_orders(tasks_of(pairs, "one", 1)))
-    assert dict(_orders(tasks_of(pairs[::-1], "one", 1))) == drawn
-    assert 10 < sum(drawn.values()) < 30
 
 
 def test_a_sample_keeps_the_order_and_is_the_same_for_a_seed():
@@ -156,5 +141,36 @@ def test_a_sample_keeps_the_order_and_is_the_same_for_a_seed():
     assert sample(range(3), 10, 0) == sample(range(3), None, 0) == [0, 1, 2]
 
 
-def _orders(tasks: Sequence[Task]) -> list[tuple[str, bool]]:
-    return [(one.id, swapped) for one, swapped in tasks]
+def test_what_is_done_is_not_shown_again():
+    left = tasks_of([pair("a"), pair("b")], said("a", "first"))
+    assert [(one.id, swapped) for one, swapped in left] == [("a", True), ("b", False), ("b", True)]
+
+
+def test_a_drawn_order_hangs_on_the_pair_alone_and_both_come_up():
+    pairs = [pair(str(number)) for number in range(40)]
+    drawn = [is_swapped(one, 1) for one in pairs]
+    assert drawn == [is_swapped(one, 1) for one in pairs] and 10 < sum(drawn) < 30
+
+
+def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):
+    path = tmp_path / "deep" / "kept.jsonl"
+    kept = VerdictFile(path, "judge")
+    assert kept.read([pair("a")]) == []
+    first, second = (c.model_copy(update={"judge": "judge"}) for c in said("a", "first", "tie"))
+    kept.add(first)
+    with path.open("a") as file:
+        file.write('{"pair": "a", "swa')
+    assert kept.read([pair("a")]) == [first]
+    kept.add(second)
+    assert kept.read([pair("a")]) == [first, second]
+    kept.add(first.model_copy(update={"winner": "second"}))
+    assert kept.read([pair("a")])[0].winner == "second", "of two on one order the later"
+
+
+def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: Path):
+    path = tmp_path / "kept.jsonl"
+    VerdictFile(path, "one").add(LabelledComparison(pair="zz", winner="first"))
+    with pytest.raises(SettingsError, match="verdicts of one, not of two"):
+        VerdictFile(path, "two").read([pair("zz")])
+    with pytest.raises(SettingsError, match="zz"):
+        read_verdicts(path, [pair("a")])
