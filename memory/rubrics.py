@@ -41,7 +41,7 @@ class BufferStore:
         if len(named) == 1 and (buffer := self._read(named[0])):
             return buffer
         found = f"{len(named)} questions have ids that begin with" if named else "no rubrics for"
-        raise SettingsError(f"There are {found} {name!r}.", "See: rubricem judge rubrics list")
+        raise SettingsError(f"There are {found} {name!r}.", "See: rubricem judge rubrics show")
 
     def save(self, buffer: RubricBuffer) -> None:
         """Replace the question's buffer; saving the same one again changes nothing."""

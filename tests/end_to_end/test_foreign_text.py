@@ -62,7 +62,6 @@ from rubricem.agent.transcript.scaffold import ScaffoldDocument
 from rubricem.agent.transcript.words import part_about
 from rubricem.judge import pairwise, relative, stage_readers
 from rubricem.judge.buffers import FoundRubrics
-from rubricem.judge.evaluation.report import published_verdict
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.bank.catalogue import terms_in
@@ -260,7 +259,7 @@ def of_turn(each: str) -> None:
 
 
 def of_judge(each: str) -> None:
-    for read in (pairwise.parse_chain, pairwise.verdict_of, published_verdict,
+    for read in (pairwise.parse_chain, pairwise.verdict_of,
                  pairwise.without_tags, pairwise.verdict_end, score_in, relative.plain_id,
                  Parsed.of, stage_readers.repeated_share, asking.broken):  # fmt: skip
         read(each)

@@ -43,8 +43,7 @@ CHANGEABLE = {
 
 
 ADDED = (
-    "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated",
-    "system_prompt", "passages", "passage_words", "in_flight", "sampler",
+    "rubric", "gated", "system_prompt", "passages", "passage_words", "in_flight", "sampler",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 

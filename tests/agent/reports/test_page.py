@@ -7,9 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from rubricem.agent.reports.page import fill_template, page
+from rubricem.agent.reports.page import page
 from rubricem.agent.reports.report import markdown
-from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import Repair, Status, Trajectory
 from tests.agent.reports.runs import (
     CITED,
@@ -142,11 +141,3 @@ def test_the_page_lists_what_was_removed_escaped():
     assert "as they were written</h2>" in html and '<li dir="auto">It is &lt;script&gt;' in html
     assert SCRIPT not in html
     assert "1 claim was not supported by any cited source, and removed." in markdown(run)
-
-
-def test_a_figure_holds_names_without_markup_and_bars_of_the_shares():
-    told = {"title": "a < b", "rows": [("x & y", share(1, 2)), ("none", share(0, 0))]}
-    drawn = fill_template("rubricem.agent.reports", "share_figure.svg", **told)
-    assert "a &lt; b" in drawn and "x &amp; y" in drawn
-    assert '<rect x="230" y="50" width="200.0"' in drawn, "half of 400 pixels"
-    assert drawn == fill_template("rubricem.agent.reports", "share_figure.svg", **told)

@@ -100,18 +100,15 @@ class Chat:
 
 def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
     model: Any = Chat()
-    twice = build_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
-    assert (twice._passes, twice._reader._rubric) == (2, "- Be brief.")  # type: ignore[attr-defined]
-    judge: Any = build_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
-    assert len(judge._judge._scorer._scorers) == 3, "the stage judge behind a rubric heeds it too"
+    judge: Any = build_judge("relative", model, Wanted(rubric="- Be brief."))
+    assert judge._reader._rubric == "- Be brief."
     assert isinstance(build_judge("stage", model, Wanted(), gate_scores()), ComposedJudge)
 
 
 @pytest.mark.parametrize(
     ("judge", "options", "told"),
     [
-        ("pairwise", {"judging": Wanted(repeat=2)}, "--repeat is nothing that a pairwise judge"),
-        ("stage", {"judging": Wanted(flip=True)}, "--flip is nothing that a stage judge does"),
+        ("stage", {"judging": Wanted(rubric="- Mine.")}, "--rubric is nothing that a stage judge"),
         ("none", {"gated": True}, "--gated puts a gate"),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Pa
     with JudgeServer() as server:
         assert train(written(tmp_path, server.base_url, rounds=1)).exit_code == 0
     asked = ["judge", "eval", str(tmp_path / "held.jsonl"), "--judge", "pairwise",
-             "--model", str(tmp_path / "out/last"), "--limit", "1", "--orders", "one"]  # fmt: skip
+             "--model", str(tmp_path / "out/last"), "--limit", "1"]  # fmt: skip
     told = CliRunner().invoke(main, asked)
     assert "tiny+judge-grpo named no winner" in told.output, "a random model has no verdict"
 
@@ -198,7 +198,7 @@ def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Pa
         ({"held_out": ["pairs.jsonl"]}, "All pairs are held out"),
         ({"pairs": ["empty.jsonl"]}, "holds no rows"),
         ({"pairs": ["unlabelled.jsonl"]}, "row 1 of .*unlabelled.jsonl cannot be read: label"),
-        ({"pairs": ["single.jsonl"]}, "holds single answers"),
+        ({"pairs": ["single.jsonl"]}, "holds no pairs"),
     ],
 )
 def test_bad_settings_and_pairs_are_told_in_a_sentence(

@@ -240,8 +240,7 @@ class Near:
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"reflections": -1}, "reflections"),
         ({"scaffold": "steep"}, "no scaffold 'steep'"),
-        ({"both_orders": True}, "--both-orders is nothing that a stage judge does"),
-        ({"judge": "checklist", "repeat": 3}, "--repeat is nothing that a checklist judge does"),
+        ({"rubric": "mine.md"}, "--rubric is nothing that a stage judge reads"),
         ({"judge": "none"}, "Without a judge there is nothing to learn from"),
         ({"judge": "rubric:own_rubrics:rubrics", "gated": True}, "a gate before a judge of ours"),
     ],
@@ -254,9 +253,9 @@ def test_options_that_are_none_are_refused_in_a_sentence(values: Any, told: str)
 
 def test_a_judge_works_as_its_options_say(tmp_path: Path) -> None:
     (tmp_path / "standards.md").write_text("Be brief.")
-    told = {"judge": "relative", "both_orders": True, "rubric": tmp_path / "standards.md"}
+    told = {"judge": "relative", "rubric": tmp_path / "standards.md"}
     wanted = group_options({**told, "seed": 3}).judge_options(load_settings({"data_dir": tmp_path}))
-    assert wanted == Wanted("relative", rubric="Be brief.", both_orders=True, seed=3)
+    assert wanted == Wanted("relative", rubric="Be brief.", seed=3)
 
 
 def asked(path: Path) -> Sequence[Any]:
