@@ -96,6 +96,8 @@ tests/__pycache__: | setup
 	@mkdir -p $@
 
 test: setup | tests/__pycache__
+	@command -v chromium >/dev/null || \
+	  echo 'There is no Chromium, so the tests of the web page are skipped. On Debian: apt install chromium'
 	$(BIN)/python -m pytest -m 'not slow' $(SHARED) $(HANGS) $(ARGS)
 
 test-all: setup
