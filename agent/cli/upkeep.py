@@ -1,21 +1,15 @@
-"""`rubricem backup`, `restore`, `uninstall`: the whole data directory saved, restored, removed.
+"""`rubricem backup`, `restore`: the data directory saved and restored. And `rubricem models`.
 
 A copy is made while others work on the directory. Databases are copied by SQLite's own backup,
-journals up to the last complete line, every other file as it was when it was opened, since files
-are replaced and not changed. References are read before what they refer to: threads before their
-runs, an index before its journal, which may then contain more. The bank's vectors are left out, as
-the bank can recompute them.
+journals up to the last complete line, every other file as it was when it was opened. References are
+read before what they refer to: threads before their runs. The bank's vectors are left out, as the
+bank can recompute them. Restoring a copy loses nothing: the existing files are moved aside.
 
-Restoring a copy loses nothing: the existing files are moved aside.
-
-And `rubricem models`: weights listed, fetched, checked and removed. A fetch is shown on standard
-error: a bar on a terminal, a plain line at each new step elsewhere.
+Weights are listed, fetched, checked and removed. A fetch is shown on standard error: a bar on a
+terminal, a plain line at each new step elsewhere.
 """
 
 import asyncio
-import errno
-import gzip
-import hashlib
 import io
 import json
 import os
@@ -39,7 +33,7 @@ from rubricem.agent.cli.options import FILE, YES, CommandGroup, confirm
 from rubricem.agent.settings import load_settings
 from rubricem.agent.weights.catalogue import OnProgress, unseen
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import RunStore, hold_lock, unusable, writable
+from rubricem.memory.runs import RunStore, hold_lock, writable
 from rubricem.memory.text import one_line, pluralise
 
 if TYPE_CHECKING:
@@ -51,11 +45,11 @@ FIRST = "threads"
 """read first, as it refers to other files"""
 VECTORS = "bank/index"
 KNOWN = (
-    "bank", "buffers", "chat_history", "evaluations", "history.sqlite", "history.sqlite-shm",
-    "history.sqlite-wal", "indexes", "pages", "replies", "runs", "serve-token", "standards",
-    "threads", "trusted", "uploads", "users", "users.json",
+    "bank", "buffers", "chat_history", "evaluations", "history.sqlite", "indexes", "pages",
+    "replies", "runs", "serve-token", "standards", "threads", "trusted", "uploads", "users",
+    "users.json",
 )  # fmt: skip
-"""what rubricem writes into a data directory: no other file in it is ever removed"""
+"""what rubricem writes into a data directory, `trusted` up to 0.1.0"""
 _SQLITE = b"SQLite format 3\0"
 _BESIDE = ("-wal", "-shm", "-journal")
 """files beside an open database; a copy made by its backup includes them"""
@@ -92,10 +86,7 @@ def backup(file: Path) -> None:
 
 def write_backup(data_dir: Path, file: Path) -> int:
     """Write the copy of a data directory; returns the number of files in it."""
-    partial = file.with_name(f".{file.name}.partial")
-    hashes = dict[str, str]()
-    made = {"format": FORMAT, "version": version("rubricem"), "files": hashes}
-    made["made_at"] = datetime.now(UTC).isoformat(timespec="seconds")
+    partial, kept = file.with_name(f".{file.name}.partial"), 0
     with writable(file):
         try:
             # Beside others' files a name may be taken, by a link, or by what they can read.
@@ -104,8 +95,10 @@ def write_backup(data_dir: Path, file: Path) -> int:
             with os.fdopen(descriptor, "wb") as raw:
                 with tarfile.open(fileobj=raw, mode="w:gz", compresslevel=3) as archive:
                     for path in _files(data_dir):
-                        if path not in (file.absolute(), partial.absolute()):
-                            _add(archive, path, path.relative_to(data_dir).as_posix(), hashes)
+                        kept += _add(archive, path, path.relative_to(data_dir).as_posix())
+                    now = datetime.now(UTC).isoformat(timespec="seconds")
+                    made = {"format": FORMAT, "files": kept, "made_at": now}
+                    made["version"] = version("rubricem")
                     text = json.dumps(made).encode()
                     _put(archive, MANIFEST, len(text), io.BytesIO(text))
                 raw.flush()
@@ -113,36 +106,26 @@ def write_backup(data_dir: Path, file: Path) -> int:
             os.replace(partial, file)
         finally:
             partial.unlink(missing_ok=True)
-    return len(hashes)
+    return kept
 
 
 def _files(data_dir: Path) -> Iterator[Path]:
     """Every file to save, those that refer to others first."""
-    yield from _below(data_dir / FIRST)
-    rest = [path for path in _below(data_dir) if path.relative_to(data_dir).parts[0] != FIRST]
-    yield from sorted(rest, key=lambda path: (path.suffix == ".jsonl", path))
+    found = [data_dir / name for name in KNOWN if (data_dir / name).is_file()]
+    for name in KNOWN:
+        for place, folders, names in os.walk(data_dir / name):
+            folders[:] = [each for each in folders if f"{place}/{each}" != f"{data_dir}/{VECTORS}"]
+            kept = (each for each in names if not each.startswith("."))
+            found += [Path(place, each) for each in kept if not each.endswith(_BESIDE)]
+    yield from sorted(found, key=lambda path: (FIRST not in path.parts, path.suffix == ".jsonl"))
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    # Links are followed, as somebody may have moved a part to another disk; loops are not.
-    seen = set[str]()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        skipped = real in seen
-        seen.add(real)
-        kept = [each for each in folders if not each.startswith((ASIDE, "."))]
-        kept = [each for each in kept if not f"{place}/{each}".endswith(f"/{VECTORS}")]
-        folders[:] = [] if skipped else sorted(kept)
-        for name in sorted(() if skipped else names):
-            if not name.startswith(".") and not name.endswith(_BESIDE) and name != LOCK:
-                yield Path(place, name)
-
-
-def _add(archive: tarfile.TarFile, path: Path, name: str, hashes: dict[str, str]) -> None:
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> bool:
+    """Whether the file was there to be added."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        return  # removed meanwhile
+        return False  # removed meanwhile
     with file:
         if file.read(len(_SQLITE)) == _SQLITE:
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".backup-") as copy:
@@ -151,50 +134,30 @@ def _add(archive: tarfile.TarFile, path: Path, name: str, hashes: dict[str, str]
                     closing(sqlite3.connect(copy.name)) as kept,
                 ):
                     live.backup(kept)
-                hashes[name] = _put(archive, name, os.path.getsize(copy.name), copy)
+                _put(archive, name, os.path.getsize(copy.name), copy)
         else:
             size = os.fstat(file.fileno()).st_size
             size = _whole(file, size) if path.suffix == ".jsonl" else size
             file.seek(0)
-            when = os.fstat(file.fileno()).st_mtime
-            hashes[name] = _put(archive, name, size, file, when)
+            _put(archive, name, size, file)
+    return True
 
 
 def _whole(file: IO[bytes], size: int) -> int:
-    """The size of a journal up to the end of its last complete line."""
-    at = size
-    while at > 0:
-        begin = max(0, at - 65_536)
-        file.seek(begin)
-        if (end := file.read(at - begin).rfind(b"\n")) >= 0:
-            return begin + end + 1
-        at = begin
+    """The bytes of a journal up to the end of its last whole line."""
+    while size:
+        start = max(0, size - 65536)
+        file.seek(start)
+        if (end := file.read(size - start).rfind(b"\n")) >= 0:
+            return start + end + 1
+        size = start
     return 0
 
 
-class _Hashed:
-    """A file whose bytes are hashed as they are read."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.sha = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self._file.read(size)
-        self.sha.update(block)
-        return block
-
-
-def _put(
-    archive: tarfile.TarFile, name: str, size: int, file: Any, when: float | None = None
-) -> str:
-    """Add so many bytes of a file; returns their hash."""
+def _put(archive: tarfile.TarFile, name: str, size: int, file: Any) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = size, 0o600
-    entry.mtime = int(when if when is not None else datetime.now(UTC).timestamp())
-    hashed = _Hashed(file)
-    archive.addfile(entry, hashed)
-    return hashed.sha.hexdigest()
+    entry.size, entry.mode, entry.mtime = size, 0o600, int(datetime.now(UTC).timestamp())
+    archive.addfile(entry, file)
 
 
 @click.command()
@@ -208,7 +171,7 @@ def restore(file: Path, yes: bool) -> None:
         staged = Path(tempfile.mkdtemp(dir=data_dir, prefix=STAGED))
         try:
             found, made = unpack(file, staged)
-            held = [path for path in data_dir.iterdir() if _own(path)]
+            held = [path for path in data_dir.iterdir() if path.name in KNOWN]
             click.echo(f"{file} was made {made} and holds {pluralise(len(found), 'file')}.")
             if not KEYS.isdisjoint(found):
                 click.echo(KNOWN_TO_OTHERS)
@@ -229,10 +192,6 @@ KNOWN_TO_OTHERS = (
     "It brings the tokens of its server: whoever had the file can log in with them. "
     "Of a file that is not yours remove serve-token and users.json afterwards."
 )
-
-
-def _own(path: Path) -> bool:
-    return path.name != LOCK and not path.name.startswith((ASIDE, STAGED))
 
 
 def exchange(held: list[Path], staged: Path, aside: Path) -> None:
@@ -257,125 +216,63 @@ def exchange(held: list[Path], staged: Path, aside: Path) -> None:
         ) from error
 
 
-MOST_FILES, MOST_MANIFEST, MOST_HEAD = 1_000_000, 256_000_000, 1 << 20
-"""files of a copy; bytes of its list of them; bytes of an entry's header, which a stranger may
-declare to be of any length"""
-RATIO, LEAST_BYTES = 250, 100_000_000
-"""how often its own size a copy may unpack to, if that is more than this"""
 SPARED = 256_000_000
 """bytes of the disk left free for others, whose journals are on it, too"""
 
 
-class _Packed:
-    """The uncompressed bytes of a copy for tarfile, which reads the headers of entries whole."""
+def unpack(file: Path, folder: Path) -> tuple[list[str], str]:
+    """Unpack a copy into an empty folder: its files' names, and when it was made.
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-        self.left = 0
-        """bytes that may be read before this is reset"""
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= self.left:
-            raise tarfile.ReadError("more than was said")
-        self.left -= size
-        block: bytes = self._file.read(size)
-        return block
-
-
-def unpack(file: Path, folder: Path) -> tuple[dict[str, str], str]:
-    """Unpack a copy into an empty folder, verified: its files' hashes, and when it was made.
-
-    It may be a stranger's, so whatever it declares is bounded. Raises SettingsError for a file that
-    is no copy, or an incomplete one, StoreError if it does not fit on the disk.
+    It holds plain files of the names in `KNOWN` alone. Raises SettingsError for a file that is no
+    copy, or an incomplete one, StoreError if it does not fit on the disk.
     """
     wrong = SettingsError(f"{file} is not a complete backup of rubricem.", "Take another copy.")
-    found = dict[str, str]()
+    found, made = list[str](), dict[str, Any]()
     try:
-        listed = b""
-        for entry, read in _entries(file, wrong):
-            if entry.name == MANIFEST:
-                listed = _manifest(entry, read, wrong)
-            else:
-                found[entry.name] = _unpack(entry, read, folder, wrong)
-        made = json.loads(listed)
+        with tarfile.open(file, "r:gz") as archive:
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            for entry in archive:
+                if entry.name == MANIFEST and (read := archive.extractfile(entry)):
+                    made = json.loads(read.read(1 << 28))
+                elif _fits(entry) and entry.name not in found:
+                    if entry.size > shutil.disk_usage(folder).free - SPARED:
+                        raise StoreError(
+                            f"The disk of {folder.parent} has no room for what is in the copy.",
+                            "Make room there; everything is as it was.",
+                        )
+                    entry.mode = 0o600
+                    archive.extract(entry, folder)
+                    found.append(entry.name)
+                else:
+                    raise wrong
+        listed = made["files"]
+        if len(found) != (listed if isinstance(listed, int) else len(listed)):
+            raise wrong
         if made["format"] > FORMAT:
             version = one_line(str(made["version"]), MOST_SHOWN)
             raise SettingsError(
                 f"{file} was written by rubricem {version}.", "Install that version first."
             )
-        if made["files"] != found:
-            raise wrong
+        return found, one_line(str(made["made_at"]), MOST_SHOWN)
     except FileNotFoundError as error:
         raise SettingsError(f"There is no file {file}.", "Name a backup.") from error
-    except (tarfile.TarError, EOFError, ValueError, LookupError, TypeError, RecursionError,
-            zlib.error, gzip.BadGzipFile) as error:  # fmt: skip
-        if isinstance(error, RubricemError):
-            raise
+    except RubricemError:
+        raise
+    except (tarfile.TarError, OSError, EOFError, ValueError, LookupError, TypeError,
+            RecursionError, zlib.error) as error:  # fmt: skip
         raise wrong from error
-    return found, one_line(str(made["made_at"]), MOST_SHOWN)
+
+
+def _fits(entry: tarfile.TarInfo) -> bool:
+    """Whether it is a plain file that a copy may hold."""
+    name = PurePosixPath(entry.name)
+    plain = entry.isreg() and not entry.issparse() and entry.size >= 0
+    within = name.parts[0] in KNOWN and ".." not in name.parts
+    return plain and within and not name.is_relative_to(VECTORS)
 
 
 MOST_SHOWN = 60
 """characters of a copy's own text in a message"""
-
-
-def _entries(file: Path, wrong: SettingsError) -> Iterator[tuple[tarfile.TarInfo, IO[bytes]]]:
-    """Every entry and its content, each a plain file within the folder, of a copy's names."""
-    most = max(RATIO * file.stat().st_size, LEAST_BYTES)
-    with gzip.open(file) as unpacked:
-        packed = _Packed(unpacked)
-        packed.left = MOST_HEAD
-        archive: Any = tarfile.TarFile(fileobj=packed)  # type: ignore[arg-type]
-        for _ in range(MOST_FILES):
-            packed.left += MOST_HEAD
-            if (entry := archive.next()) is None:
-                return
-            archive.members.clear()  # else it holds the heads of all
-            plain = entry.isreg() and not entry.issparse() and entry.size >= 0
-            held = plain and unpacked.tell() + entry.size <= most
-            read = archive.extractfile(entry) if held else None
-            if read is None or not _may_name(PurePosixPath(entry.name)):
-                raise wrong
-            packed.left = entry.size
-            yield entry, read
-    raise wrong
-
-
-def _may_name(name: PurePosixPath) -> bool:
-    """Whether a copy may contain it: nothing elsewhere, nothing that a copy never has."""
-    derived = name.is_relative_to(VECTORS)  # the bank's vectors, which are made again
-    inside = bool(name.parts) and not name.is_absolute() and ".." not in name.parts
-    return inside and not derived and _own(Path(name.parts[0]))
-
-
-def _manifest(entry: tarfile.TarInfo, read: IO[bytes], wrong: SettingsError) -> bytes:
-    if entry.size > MOST_MANIFEST:
-        raise wrong
-    return b"".join(iter(lambda: read.read(1 << 16), b""))
-
-
-def _unpack(entry: tarfile.TarInfo, read: IO[bytes], folder: Path, wrong: SettingsError) -> str:
-    """Write one file; returns its hash."""
-    if entry.size > shutil.disk_usage(folder).free - SPARED:
-        raise StoreError(
-            f"The disk of {folder.parent} has no room for what is in the copy.",
-            "Make room there; everything is as it was.",
-        )
-    path = folder / entry.name
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hashed = _Hashed(read)
-        with path.open("xb") as written:
-            shutil.copyfileobj(hashed, written)
-        os.utime(path, (entry.mtime, entry.mtime))
-    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise wrong from error  # two files of one name, or one in another
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise wrong from error
-        raise unusable(path, error) from error
-    return hashed.sha.hexdigest()
 
 
 def _weights(on_progress: OnProgress = unseen) -> "WeightsStore":

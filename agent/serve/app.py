@@ -15,8 +15,6 @@ follows from both.
 
 import asyncio
 import errno
-import logging
-import math
 import os
 import secrets
 import socket
@@ -478,7 +476,6 @@ async def run_server(
         log_to(sys.stderr, operation.log_level, hidden)
         app = create_app(desk, security, results)
         config = security.config(app, lifespan="on", **encryption)
-        throttle_accepts(asyncio.get_running_loop())
         kept = settings.data_dir / TOKEN_FILE_NAME
         ticket = security.ticket() if security.token else ""
         shown = "" if open_page else ticket
@@ -500,7 +497,6 @@ def prepare_serving(
     security, _ = secure(data_dir, Security(port=port), with_token)
 
     async def serve(app: ASGIApp) -> None:
-        throttle_accepts(asyncio.get_running_loop())
         kept = f"Authorization: Bearer and the token in {data_dir / TOKEN_FILE_NAME} are asked for."
         address = _link(Security.host, port).rstrip("/") + path
         click.echo(f"Serving on {address} (^C stops it)", err=True)
@@ -508,27 +504,6 @@ def prepare_serving(
         await uvicorn.Server(security.config(Guard(app, security))).serve([listening])
 
     return serve
-
-
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-def throttle_accepts(loop: asyncio.AbstractEventLoop, seconds: float = 60) -> None:
-    """Limit how often failed accepts are reported; asyncio prints a traceback for each."""
-    told = -math.inf
-
-    def hear(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal told
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in EXHAUSTED:
-            loop.default_exception_handler(context)
-        elif loop.time() - told >= seconds:
-            told = loop.time()
-            logging.getLogger(__name__).warning(
-                "No connection can be accepted: %s.", error.strerror
-            )
-
-    loop.set_exception_handler(hear)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -86,7 +86,6 @@ class Work:
         self.state: WorkState = "waiting"
         self.stop = asyncio.Event()
         self.telling = feed.Telling()
-        self.heard = feed.HeardEvents()
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
         """the run, once it has ended"""
@@ -100,7 +99,7 @@ class Work:
         self._placed = False
         self._asked: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
         """the current question to a person: its id, its kind, and the future of the decision"""
-        self._pacer = feed.Pacer(self._tell)
+        self._coalescer = feed.Coalescer(self._tell)
         self._loops_thread = threading.get_ident()
         self._loop = asyncio.get_running_loop()
 
@@ -111,8 +110,8 @@ class Work:
     def begin(self, again: bool) -> None:
         """Report that it waits; `again`: earlier reports of it are repeated."""
         if again:
-            self._pacer.put(feed.RESTART, {})
-        self._pacer.put("note", {"message": "waiting for its turn"})
+            self._coalescer.put(feed.RESTART, {})
+        self._coalescer.put("note", {"message": "waiting for its turn"})
 
     async def go(self) -> None:
         """Wait for a place among the simultaneous runs."""
@@ -143,7 +142,7 @@ class Work:
         if kind == "plan":
             plan = ShownPlan.model_validate(asked)
             shown = {"text": plan.text(), **plan.model_dump(mode="json")}
-        self._pacer.put("ask", {"id": identifier, "kind": kind, **shown})
+        self._coalescer.put("ask", {"id": identifier, "kind": kind, **shown})
         try:
             decision = await answer
         finally:
@@ -162,26 +161,22 @@ class Work:
             )
         _, kind, answer = self._asked
         answer.set_result(answered.resume_value(kind))
-        self._pacer.put("answered", {"id": answered.id, "decision": answered.decision})
+        self._coalescer.put("answered", {"id": answered.id, "decision": answered.decision})
 
-    async def conclude(self, said: list[feed.SaidEvent]) -> None:
-        """Send the last events before the end; returns once they are in the file."""
-        self.heard.end(said)
+    def conclude(self, said: list[feed.SaidEvent]) -> None:
+        """Send the last events before the end."""
         for name, data in said:
-            self._pacer.put(name, data)
-        self._pacer.finish()
-        await self.log.drain()
+            self._coalescer.put(name, data)
+        self._coalescer.finish()
 
-    async def end(self) -> None:
-        """Send the end; returns once it is in the file."""
+    def end(self) -> None:
+        """Send the end."""
         self.state = "ended"
         self._tell(feed.END, {})
-        await self.log.drain()
 
     def _hear(self, event: Event) -> None:
         for said in self.telling.of(event):
-            self.heard.add(said)
-            self._pacer.put(*said)
+            self._coalescer.put(*said)
 
     def _tell(self, name: str, data: dict[str, Any]) -> None:
         self.log.append(name, {"t": round(self.seconds, 3), **data})
@@ -437,7 +432,7 @@ class RunDesk:
         async def beat() -> None:
             while True:
                 await asyncio.sleep(HEARTBEAT)
-                self._wake()
+                self.logs.wake()
 
         async def read() -> None:
             # In turns, so that the server can end between two of them.
@@ -457,18 +452,12 @@ class RunDesk:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.lessons.aclose()
             await self.researchers.aclose()
-            self.logs.close()
 
     def close(self) -> None:
         """Let all watchers go, also those of users; runs continue."""
         for each in (self, *self.users):
             each.closing.set()
-            each._wake()
-
-    def _wake(self) -> None:
-        self.logs.wake()
-        for work in self.live.values():
-            work.heard.wake()
+            each.logs.wake()
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or queue it; raises if it cannot be asked, with nothing stored."""
@@ -533,7 +522,7 @@ class RunDesk:
         """
         log = await self.log(run)
         while not self.closing.is_set():
-            told = await log.read(after)
+            told = log.read(after)
             after = told[-1].id if told else after
             yield told
             if log.ended and after >= log.last:
@@ -585,7 +574,6 @@ class RunDesk:
             log = await self.logs.of(run)
             for name, data in [*said, (feed.END, {})]:
                 log.append(name, data)
-            await log.drain()
 
     async def _begin(
         self, run: str, ask: Ask, setup: Setup, conversation: str | None, again: bool = False
@@ -603,8 +591,6 @@ class RunDesk:
             self.live[run] = work
         work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, setup))
-        # Acknowledged only once a server that comes after this one would find it.
-        await log.drain()
         return work
 
     async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
@@ -624,10 +610,10 @@ class RunDesk:
             said = [feed.end_event(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.leave()
-        await work.conclude(said)
+        work.conclude(said)
         # Before the end is told: whoever hears of it asks for the report at once.
         self.live.pop(work.run)
-        await work.end()
+        work.end()
         self.on_end(work.run, str(said[-1][1]["status"]), work.trajectory)
         if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)

@@ -1,30 +1,20 @@
-"""What a run reports while in progress: derived from its events, paced for readers, kept in a file.
+"""What a run reports while in progress: derived from its events, kept in a file.
 
-    Event -> Telling -> Pacer -> EventLog    for watchers
-                     -> HeardEvents          at once and without text, for a program that waits for
-                                             the run's end, which is before that of the log
+    Event -> Telling -> Coalescer -> EventLog
 
-    runs/THREAD/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
+    runs/RUN/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
 
-An event is sent only once it is in the file, so a later process never gives a number that somebody
-has seen to another event. Readers ask for what follows the number they have: there are no queues
-per reader, so a slow one costs no memory and reads the file. Events are for people watching and are
-not fsynced; the journal is authoritative.
-
-Above 600 lines since these are the links of one chain, and each depends on the format of the next.
+Readers ask for what follows the number they have, so there are no queues per reader. Events are for
+people watching and are not fsynced; the journal is authoritative.
 """
 
 import asyncio
 import json
 import os
 import re
-from array import array
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -286,146 +276,64 @@ class Telling:
         return [*self._report_checklist(), ("plan", {"text": plan.research_plan})]
 
 
-MOST_EVENTS, SECOND = 5, 1.02
-"""most events in any period of this length, with a margin for clocks that round"""
-EVERY = {"text": 0.35, "note": 1.0, "usage": 1.0}
-"""seconds between two of a frequent kind, so that there is room for other events"""
+PAUSE = 0.25
+"""seconds for which events are gathered"""
 _LATEST = ("usage", "note", "rubric")
-"""only the latest of these matters"""
+"""of several in a row only the last matters"""
 
 
-class Pacer:
-    """Takes events as they come and passes them on in order, at a reader's pace.
-
-    Once a run has ended the rest is passed on at once: nobody should wait for a finished answer.
-    """
+class Coalescer:
+    """Gathers events for a moment, so that a model's pieces of text are not an event each."""
 
     def __init__(self, tell: Callable[[str, dict[str, Any]], None]) -> None:
         self._tell = tell
-        self._queue: deque[SaidEvent] = deque()
-        self._times: deque[float] = deque(maxlen=MOST_EVENTS)
-        self._told_at: dict[str, float] = {}
+        self._queue: list[SaidEvent] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, name: str, data: dict[str, Any]) -> None:
-        if self._join(name, data):
+        last, held = self._queue[-1] if self._queue else ("", {})
+        if name == last == "text" and held["stage"] == data["stage"]:
+            held["text"] += data["text"]
             return
+        if name == last and name in _LATEST:
+            self._queue.pop()
         self._queue.append((name, data))
-        self._go()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE, self.finish)
 
     def finish(self) -> None:
         """Pass on all that waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._queue:
-            self._tell(*self._queue.popleft())
-
-    def _join(self, name: str, data: dict[str, Any]) -> bool:
-        if not self._queue:
-            return False
-        last, held = self._queue[-1]
-        if name == last == "text" and held["stage"] == data["stage"]:
-            held["text"] += data["text"]
-            return True
-        if name in _LATEST and name == last:
-            self._queue[-1] = (name, data)
-            return True
-        return False
-
-    def _go(self) -> None:
-        """Pass on what is due now, and return when the next is due."""
-        now = asyncio.get_running_loop().time()
-        while self._queue and self._due() <= now:
-            name, data = self._queue.popleft()
-            self._times.append(now)
-            self._told_at[name] = now
+        queue, self._queue = self._queue, []
+        for name, data in queue:
             self._tell(name, data)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._queue:
-            self._timer = asyncio.get_running_loop().call_at(self._due(), self._go)
-
-    def _due(self) -> float:
-        """When the first in the queue is due."""
-        free = self._times[0] + SECOND if len(self._times) == MOST_EVENTS else float("-inf")
-        name, _ = self._queue[0]
-        if len(self._queue) > 1 or name not in EVERY:
-            return free
-        return max(free, self._told_at.get(name, float("-inf")) + EVERY[name])
-
-
-_OFTEN = ("text", "usage")
-"""frequent events, which say nothing about what is done"""
-
-
-class News:
-    """A signal that can be awaited again and again; used on one event loop."""
-
-    def __init__(self) -> None:
-        self._news = asyncio.Event()
-
-    def wake(self) -> None:
-        """Wake everybody who waits."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-
-class HeardEvents(News):
-    """What one run has reported so far."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[SaidEvent] = []
-        self.over = False
-
-    def add(self, said: SaidEvent) -> None:
-        if said[0] not in _OFTEN:
-            self.said.append(said)
-            self.wake()
-
-    def end(self, said: Sequence[SaidEvent]) -> None:
-        """Add the last events and end."""
-        self.said += said
-        self.over = True
-        self.wake()
-
-    async def follow(self) -> AsyncIterator[list[SaidEvent]]:
-        """All events until the end; [] if waiters were woken without a new one."""
-        at = 0
-        while True:
-            news, new = self._news, self.said[at:]
-            at += len(new)
-            yield new
-            if self.over and at == len(self.said):
-                return
-            await news.wait()
 
 
 FILE_NAME = "events.jsonl"
-TAIL = 128
-"""events of a run kept in memory; readers further behind read the file"""
 BATCH = 512
 """most events read at once"""
-GONE = "this event is not on disk any more"
-AGAIN = 1.0
-"""seconds after which a failed write to the file is retried"""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """One event; `frame` is its form as a server-sent event."""
+    """One event."""
 
     id: int
     name: str
     data: Mapping[str, Any]
-    frame: bytes
 
-    @classmethod
-    def of(cls, number: int, name: str, data: Mapping[str, Any]) -> "LoggedEvent":
-        frame = f"id: {number}\nevent: {name}\ndata: {_json(data)}\n\n"
-        return cls(number, name, data, frame.encode())
+    @property
+    def frame(self) -> bytes:
+        """Its form as a server-sent event."""
+        return f"id: {self.id}\nevent: {self.name}\ndata: {_json(self.data)}\n\n".encode()
+
+    @property
+    def line(self) -> bytes:
+        """Its line of the file."""
+        value = {"id": self.id, "event": self.name, "data": self.data}
+        return _json(value).encode() + b"\n"
 
 
 def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
@@ -434,53 +342,52 @@ def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
     return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
-class EventLog(News):
-    """The events of a run, numbered from 1 without gaps."""
+class EventLog:
+    """The events of a run, numbered from 1 without gaps; used on one event loop."""
 
-    def __init__(self, path: Path, executor: Executor) -> None:
-        super().__init__()
+    def __init__(self, path: Path) -> None:
+        """Continues the file of an earlier process. Reads it."""
         self.path = path
-        self.last = 0
-        """the highest number assigned"""
-        self.told = 0
-        """the highest number in the file"""
         self.begins = 1
         """the first event of its latest start; what is before is history"""
         self.ended = False
         self.lost = False
         """the run's folder is gone: no more events are written"""
-        self._executor = executor
-        self._offsets = array("q")
-        self._size = 0
-        self._tail: deque[LoggedEvent] = deque(maxlen=TAIL)
-        self._pending: list[LoggedEvent] = []
-        self._flushing: asyncio.Task[None] | None = None
         self.watchers = 0
+        self._events: list[LoggedEvent] = []
+        self._size = 0
+        self._unwritten = b""
+        """what the file did not take yet"""
+        self._news = asyncio.Event()
+        with suppress(FileNotFoundError), open_plain(path) as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # half a line, which the next one overwrites
+                self._add(_parse_line(self.last + 1, line))
+                self._size += len(line)
 
-    async def load(self) -> "EventLog":
-        """Continue the file of an earlier process; a line that it did not finish is cut off."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._load)
-        return self
+    @property
+    def last(self) -> int:
+        """The highest number."""
+        return len(self._events)
 
     def append(self, name: str, data: Mapping[str, Any]) -> None:
-        """Number an event; it is sent as soon as it is in the file."""
-        self.last += 1
-        self._pending.append(LoggedEvent.of(self.last, name, data))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+        """Number an event, write it, and wake who waits."""
+        event = LoggedEvent(self.last + 1, name, data)
+        self._add(event)
+        if not self.lost:
+            self._unwritten += event.line
+            self._write()
+        self.wake()
 
-    async def read(self, after: int) -> list[LoggedEvent]:
+    def read(self, after: int) -> list[LoggedEvent]:
         """The events after a number, at most `BATCH`; empty if there are none yet."""
         after = max(after, self.begins - 1)
-        if after >= self.told:
-            return []
-        if self._tail and self._tail[0].id <= after + 1:
-            return list(islice(self._tail, after + 1 - self._tail[0].id, None))
-        return await asyncio.to_thread(self._read, after, min(after + BATCH, self.told))
+        return self._events[after : after + BATCH]
 
     async def wait_for_news(self, after: int) -> None:
         """Return when there is an event after the number, or at the next `wake`."""
-        if self.told > after:
+        if self.last > after:
             return
         self.watchers += 1
         try:
@@ -488,67 +395,32 @@ class EventLog(News):
         finally:
             self.watchers -= 1
 
-    async def drain(self) -> None:
-        """Return once all appended events are in the file."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
+    def wake(self) -> None:
+        """Wake everybody who waits."""
+        self._news.set()
+        self._news = asyncio.Event()
 
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._pending:
-            batch, self._pending = self._pending, []
-            lines = [
-                _json({"id": event.id, "event": event.name, "data": event.data}).encode() + b"\n"
-                for event in batch
-            ]
-            while not await loop.run_in_executor(self._executor, self._write, b"".join(lines)):
-                await asyncio.sleep(AGAIN)
-            for event, line in zip(batch, lines, strict=True):
-                self._add(event.name, len(line))
-            self._tail.extend(batch)
-            self.wake()
-        self._flushing = None
+    def _add(self, event: LoggedEvent) -> None:
+        self._events.append(event)
+        self.begins = event.id if event.name == RESTART else self.begins
+        self.ended = event.name == END
 
-    def _add(self, name: str, size: int) -> None:
-        self._offsets.append(self._size)
-        self._size += size
-        self.told += 1
-        self.begins = self.told if name == RESTART else self.begins
-        self.ended = name == END
-
-    def _write(self, block: bytes) -> bool:
-        """Whether the whole block is in the file; otherwise none of it is, and it is retried."""
+    def _write(self) -> None:
+        """Write what was not written; a full disk gets it with the next event."""
         try:
             # Without a buffer, which would still write its rest when the file is closed.
             with self.path.open("ab", buffering=0) as file:
                 if file.tell() > self._size:
-                    # Half a line that was left would join with the next one.
                     file.truncate(self._size)
-                left = memoryview(block)
+                left = memoryview(self._unwritten)
                 while left:
                     left = left[file.write(left) :]
         except OSError:
-            self.lost = not self.path.parent.exists()
-            return self.lost
-        return True
-
-    def _load(self) -> None:
-        with suppress(FileNotFoundError), open_plain(self.path) as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    os.truncate(self.path, self._size)
-                    break
-                self._add(_parse_line(self.told + 1, line).name, len(line))
-        self.last = self.told
-
-    def _read(self, after: int, last: int) -> list[LoggedEvent]:
-        numbers = range(after + 1, last + 1)
-        try:
-            with open_plain(self.path) as file:
-                file.seek(self._offsets[after])
-                return [_parse_line(number, file.readline()) for number in numbers]
-        except OSError:
-            return [LoggedEvent.of(number, "note", {"message": GONE}) for number in numbers]
+            if not self.path.parent.exists():
+                self.lost, self._unwritten = True, b""
+        else:
+            self._size += len(self._unwritten)
+            self._unwritten = b""
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -559,12 +431,12 @@ def _parse_line(number: int, line: bytes) -> LoggedEvent:
     """A line as its event; an unreadable one becomes a note, so that no number is missing."""
     try:
         value = json.loads(line)
-        return LoggedEvent.of(number, str(value["event"]), value["data"])
+        return LoggedEvent(number, str(value["event"]), dict(value["data"]))
     except (ValueError, KeyError, TypeError, RecursionError):
-        return LoggedEvent.of(number, "note", {"message": "this event was damaged on disk"})
+        return LoggedEvent(number, "note", {"message": "this event was damaged on disk"})
 
 
-MOST_HELD = 256
+MOST_HELD = 32
 """logs kept in memory without writers or watchers"""
 MOST_RESTARTS = 5
 """a run that was resumed this often and never ended is not resumed again by itself"""
@@ -575,23 +447,18 @@ class Logs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        # Events must not wait behind the fsyncs of journals.
-        self._executor = ThreadPoolExecutor(1, "events")
         self._held: dict[str, EventLog] = {}
         self._lock = asyncio.Lock()
 
     async def of(self, run: str) -> EventLog:
         async with self._lock:
-            log = self._held.get(run)
-            if log is None:
-                path = self._folder / run / FILE_NAME
-                log = self._held[run] = await EventLog(path, self._executor).load()
-                idle = [
-                    name for name, each in self._held.items() if each.ended and not each.watchers
-                ]
+            if run not in self._held:
+                log = await asyncio.to_thread(EventLog, self._folder / run / FILE_NAME)
+                idle = [n for n, each in self._held.items() if each.ended and not each.watchers]
                 for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
                     del self._held[name]
-            return log
+                self._held[run] = log
+            return self._held[run]
 
     def forget(self, run: str) -> None:
         """Drop the log of a run that was deleted."""
@@ -609,9 +476,6 @@ class Logs:
             found = [path for path in paths if _goes_on(path)]
             return [Path(path).parent.name for path in sorted(found, key=os.path.getmtime)]
         return []
-
-    def close(self) -> None:
-        self._executor.shutdown()
 
 
 LAST = 4096

@@ -135,7 +135,7 @@ class DeskBench(Workbench):
         async with self._runs.stop_on_leave(work):
             async for line in self._runs.progress(work):
                 tell(line)
-        answer = await self._runs.answer(work.run, work.conversation)
+        answer = await self._runs.answer(work)
         store = self._desk.store
         if not await asyncio.to_thread(store.has_ended, work.run):
             raise RubricemError(answer.reason)

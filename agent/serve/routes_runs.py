@@ -3,8 +3,6 @@
 A run's report for a page has the answer as HTML, made by the same renderer as a report's own page:
 Markdown without HTML or images, every mark a button that names its citation. Everything else is
 text for the page to show as text.
-
-Above 600 lines, since all of these routes represent a run in the same way.
 """
 
 import asyncio
@@ -110,8 +108,6 @@ MOST_OPEN = 2000
 MOST_DIGITS = 15
 SOON = 0.2
 """seconds in which a list reads what changed; it reports how many runs are left"""
-TOGETHER = 0.005
-"""seconds for which a scan waits for others: a page requests its list and the latest at once"""
 
 
 class Labelled(RequestBody):
@@ -130,8 +126,6 @@ class _Runs:
     """number of open streams of events"""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     """held by the current scan of the runs: two at once would both take twice as long"""
-    coming: asyncio.Task[int] | None = None
-    """the next scan, which has not begun: it sees everything up to the request for it"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
         work = await self.desk.start(asked)
@@ -165,21 +159,9 @@ class _Runs:
         return {"runs": found, **counts}
 
     async def _look(self) -> int:
-        """Read what changed until now; returns how many runs are left to read.
-
-        Simultaneous calls share one scan, most of which is reading the folders' times.
-        """
-
-        async def look() -> int:
-            await asyncio.sleep(TOGETHER)
-            async with self.looking:
-                # Whoever comes from now on may have changed something that this look has passed.
-                self.coming = None
-                return await asyncio.to_thread(self.desk.history.follow, seconds=SOON)
-
-        if self.coming is None:
-            self.coming = asyncio.create_task(look())
-        return await asyncio.shield(self.coming)
+        """Read what changed until now; returns how many runs are left to read."""
+        async with self.looking:
+            return await asyncio.to_thread(self.desk.history.follow, seconds=SOON)
 
     def label(self, run: str, given: Labelled) -> dict[str, Any]:
         """Name a run, or set its tags."""
@@ -286,7 +268,7 @@ class _Runs:
         trajectory = self.desk.store.load(run)
         told = [*last_events(trajectory), (END, {})]
         return b"".join(
-            LoggedEvent.of(number, name, {"t": trajectory.seconds, **held}).frame
+            LoggedEvent(number, name, {"t": trajectory.seconds, **held}).frame
             for number, (name, held) in enumerate(told, start=1)
         )
 
@@ -365,7 +347,7 @@ async def _summary(
         return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
     log = await desk.logs.of(run)
     said = {"status": UNFINISHED, "reason": ""}
-    for event in await log.read(max(log.told - 2, 0)):
+    for event in log.read(max(log.last - 2, 0)):
         if event.name == "finished":
             said = {name: str(event.data.get(name, "")) for name in said}
     return head | {"state": "ended", **said}

@@ -3,9 +3,8 @@
     uploads/NAME/DOCUMENT    as it was sent; never unpacked or run
     uploads/.new-*           a set being uploaded; remains of a killed process are removed later
 
-A body is read piece by piece and aborted as soon as it exceeds the limit; its allowed size is
-reserved before it is read. A document is stored whole or not at all, and a new set appears at once.
-No link is followed.
+A body is read piece by piece and aborted as soon as it exceeds the limit. A document is stored
+whole or not at all, and a new set appears at once. No link is followed.
 
 A name is one path component, valid on every system. It is checked as it is and in its compatibility
 form (Unicode NFKC), so that no look-alike of a separator or a dot passes, and is refused rather
@@ -18,8 +17,8 @@ import re
 import shutil
 import unicodedata
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path, PurePath
@@ -108,16 +107,13 @@ _BEGINNINGS = {".pdf": b"%PDF-", **_PACKED}
 class Uploads:
     """The uploads of one data directory. Raises Refused for what is not accepted.
 
-    Only `upload` is asynchronous: all else blocks. One set is put in place at a time, and the bytes
-    that uploads may still take are reserved before they are read.
+    Only `upload` is asynchronous: all else blocks. One set is put in place at a time.
     """
 
     def __init__(self, data_dir: Path, most: int) -> None:
         """`most`: bytes in all folders together."""
         self.folder = data_dir / UPLOADS
         self._most = most
-        self._reserved = 0
-        self._sharing = asyncio.Lock()
         self._placing = asyncio.Lock()
 
     def listed(self) -> JSONResponse:
@@ -133,19 +129,13 @@ class Uploads:
 
     async def upload(self, request: Request) -> dict[str, Any]:
         """Store `documents` in the folder that `folder` names."""
-        length = request.headers.get("content-length", "")
-        # As many bytes as it says that it brings, else as many as are taken of any.
-        wanted = int(length) if length.isascii() and length.isdigit() else REQUEST_BYTES
-        if wanted > REQUEST_BYTES:
-            raise _too_large(REQUEST_BYTES)
-        async with self._share(wanted) as most:
-            form = await _form(request, wanted, most)
-            try:
-                named, documents = _fields(form)
-                async with self._placing:
-                    return await asyncio.to_thread(self._take, named, documents)
-            finally:
-                await form.close()
+        form = await _form(request)
+        try:
+            named, documents = _fields(form)
+            async with self._placing:
+                return await asyncio.to_thread(self._take, named, documents)
+        finally:
+            await form.close()
 
     def remove(self, name: str) -> dict[str, Any]:
         """Remove a folder: it disappears at once, its documents are deleted soon after."""
@@ -163,20 +153,6 @@ class Uploads:
         with writable(folder / document):
             (folder / document).unlink(missing_ok=True)
         return {"removed": document}
-
-    @asynccontextmanager
-    async def _share(self, most: int) -> AsyncIterator[int]:
-        """This many bytes, or as many as are left, reserved for the duration of a request."""
-        async with self._sharing:
-            # Read before the folders are: what is put into its place meanwhile counts twice then,
-            # where it would not count at all the other way round.
-            others = self._reserved
-            share = min(most, max(await asyncio.to_thread(self._room) - others, 0))
-            self._reserved += share
-        try:
-            yield share
-        finally:
-            self._reserved -= share
 
     def _describe(self, folder: Path) -> dict[str, Any]:
         """A folder and its documents."""
@@ -201,6 +177,8 @@ class Uploads:
         """Add documents to a folder; existing ones of the same name are replaced."""
         folder, named = folder_name(name), _name_documents(documents)
         self._see_room(folder, named)
+        if sum(file.seek(0, os.SEEK_END) for file in named.values()) > (room := self._room()):
+            raise _too_large(room)
         with writable(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             # What a process that was killed left; one that works on it holds it for less.
@@ -213,6 +191,7 @@ class Uploads:
                 new.mkdir()
                 for document, file in named.items():
                     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                    file.seek(0)
                     with os.fdopen(os.open(new / document, flags, 0o600), "wb") as stored:
                         shutil.copyfileobj(file, stored)
                         stored.flush()
@@ -339,17 +318,15 @@ def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
     return routes
 
 
-async def _form(request: Request, wanted: int, most: int) -> FormData:
+async def _form(request: Request) -> FormData:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise _malformed_upload("it is not multipart/form-data")
-    if most < wanted and "content-length" in request.headers:
-        raise _too_large(most)
 
     async def body() -> AsyncGenerator[bytes, None]:
         read = 0
         async for piece in request.stream():
             read += len(piece)
-            if read > most:
+            if read > REQUEST_BYTES:
                 raise _TooLarge("too large")
             yield piece
 
@@ -359,7 +336,7 @@ async def _form(request: Request, wanted: int, most: int) -> FormData:
     try:
         return await parser.parse()
     except _TooLarge:
-        raise _too_large(most) from None
+        raise _too_large(REQUEST_BYTES) from None
     except MultiPartException as error:
         raise _malformed_upload(error.message.rstrip(".")) from error
     except ValueError as error:

@@ -5,10 +5,6 @@ Origin, and their forms by a header that none can send without permission. The s
 token, or the cookie of a login, even on loopback, which every user of the machine can reach. Bodies
 are limited in size and time, and addresses in rate; callers who showed the token have a rate of
 their own. Every response forbids the page everything that it does not need.
-
-Below that, connections are counted. A connection without a complete request in time is closed; if
-too many wait for their requests, the one that has waited longest is closed, so that complete
-requests are served whatever others leave unfinished.
 """
 
 import asyncio
@@ -16,15 +12,14 @@ import hashlib
 import hmac
 import ipaddress
 import json
-import resource
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -32,11 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem.agent.serve.requests import RequestRefused, reply_of, too_many
 from rubricem.agent.settings.users import Users
-
-if TYPE_CHECKING:
-    from uvicorn.protocols.http.h11_impl import H11Protocol as HTTPProtocol
-else:
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol as HTTPProtocol
 
 MOST_ADDRESSES = 1024
 """addresses that are remembered; the least recently seen is forgotten"""
@@ -127,8 +117,6 @@ class Security:
     rates: Rates = field(default_factory=Rates)
     proxies: tuple[str, ...] = ()
     """addresses trusted to name the client in X-Forwarded-For"""
-    head_seconds: float = 10
-    """from the beginning of a connection, or the last response on it, to a complete request head"""
     body_seconds: float = 20
     """time for a body, plus one for each `LEAST_RATE` bytes of it"""
     users: Users | None = field(default=None, repr=False)
@@ -278,18 +266,12 @@ class Security:
 
     def config(self, app: ASGIApp, **more: Any) -> uvicorn.Config:
         """The configuration of uvicorn; forwarded headers count only from a named proxy."""
-        most = max(64, raise_descriptors() - RESERVED)
-        of_all = Bounds(min(OF_ALL.open, most), min(OF_ALL.awaiting, most // 2))
-        connections = Connections(of_all, OF_ONE, self.proxies)
-        seconds = self.head_seconds
-
-        class Protocol(BoundedProtocol):
-            def __init__(self, **rest: Any) -> None:
-                super().__init__(connections, seconds, **rest)
-
         return uvicorn.Config(
             app,
-            http=Protocol,
+            http="h11",
+            h11_max_incomplete_event_size=MOST_HEAD,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_keep_alive=IDLE_SECONDS,
             ws="none",
             log_config=None,
             access_log=False,
@@ -435,165 +417,7 @@ class _Exchange:
                 await self._next()
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits on open connections, and on those that wait for a complete request."""
-
-    open: int
-    awaiting: int
-
-
-class Connections:
-    """The connections of one server, limited per address and in all."""
-
-    def __init__(self, of_all: Bounds, of_one: Bounds, shared: tuple[str, ...] = ()) -> None:
-        """`shared`: addresses of many clients, to which only the limits in all apply."""
-        self._of_all = of_all
-        self._of_one = of_one
-        self._shared = shared
-        self._open: dict[BoundedProtocol, None] = {}
-        self._awaiting: dict[BoundedProtocol, None] = {}
-        """the one that has waited longest first"""
-        self._counts: Counter[tuple[str, bool]] = Counter()
-        """by address, and whether they await a request"""
-        self._thinning: asyncio.TimerHandle | None = None
-
-    def take(self, one: "BoundedProtocol") -> None:
-        self._open[one] = None
-        self._counts[one.address, False] += 1
-        self.wait(one)
-
-    def wait(self, one: "BoundedProtocol") -> None:
-        """It awaits its next request; if too many are open, the longest waiting is closed.
-
-        If too many wait for a request, those are closed a moment later.
-        """
-        if one not in self._open:
-            return
-        if self._awaiting.pop(one, False) is False:
-            self._counts[one.address, True] += 1
-        self._awaiting[one] = None
-        alone = one.address not in self._shared
-        if alone and self._counts[one.address, False] > self._of_one.open:
-            self._drop_longest(one.address)
-        if len(self._open) > self._of_all.open:
-            self._drop_longest()
-        many = alone and self._counts[one.address, True] > self._of_one.awaiting
-        if (many or len(self._awaiting) > self._of_all.awaiting) and not self._thinning:
-            self._thinning = one.loop.call_later(MOMENT, self._thin)
-
-    def _thin(self) -> None:
-        """Close those that waited longest, if more than the limits await a request.
-
-        Not at once when another one comes: if hundreds are accepted together, their requests may
-        have arrived too, and just not been read.
-        """
-        self._thinning = None
-        for address in {each for each, _ in self._counts}.difference(self._shared):
-            while self._counts[address, True] > self._of_one.awaiting:
-                self._drop_longest(address)
-        while len(self._awaiting) > self._of_all.awaiting:
-            self._drop_longest()
-
-    def _drop_longest(self, address: str | None = None) -> None:
-        """Close the one that has waited longest, of an address or of all; there may be none."""
-        of_it = (each for each in self._awaiting if address in (None, each.address))
-        if longest := next(of_it, None):
-            longest.drop()
-
-    def serve(self, one: "BoundedProtocol") -> None:
-        """A complete request arrived on it."""
-        if self._awaiting.pop(one, False) is None:
-            self._counts[one.address, True] -= 1
-
-    def leave(self, one: "BoundedProtocol") -> None:
-        self.serve(one)
-        if self._open.pop(one, False) is None:
-            self._counts[one.address, False] -= 1
-        self._counts = +self._counts if len(self._counts) > MOST_ADDRESSES else self._counts
-
-
-MOST_HEAD = 65_536
-"""bytes of a request before its body"""
-MOST_AT_ONCE, MOST_BEHIND = 16_384, 32
-"""bytes that are parsed at once; requests on a connection that wait behind another"""
-
-
-class BoundedProtocol(HTTPProtocol):
-    """uvicorn's own, which has no limit before a complete request."""
-
-    def __init__(self, connections: Connections, seconds: float, **rest: Any) -> None:
-        super().__init__(**rest)
-        self._connections_held = connections
-        self._head_seconds = seconds
-        self._head_bytes = 0
-        self._until: asyncio.TimerHandle | None = None
-        self.address = ""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
-        self._await_request(self._connections_held.take)
-
-    def data_received(self, data: bytes) -> None:
-        # By parts: of requests that nobody waits for thousands may have come at once.
-        for start in range(0, len(data), MOST_AT_ONCE):
-            super().data_received(data[start : start + MOST_AT_ONCE])
-            if len(getattr(self, "pipeline", ())) > MOST_BEHIND:
-                self.drop()
-                return
-        if self._serves():
-            self._stop_clock()
-            self._connections_held.serve(self)
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > MOST_HEAD:
-            self.drop()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self._serves():
-            self._await_request(self._connections_held.wait)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_clock()
-        self._connections_held.leave(self)
-        super().connection_lost(exc)
-
-    def drop(self) -> None:
-        """Close it at once: a client that never reads would keep it open otherwise."""
-        self._connections_held.leave(self)
-        self.transport.abort()
-
-    def _serves(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _await_request(self, tell: Callable[["BoundedProtocol"], None]) -> None:
-        self._stop_clock()
-        self._head_bytes = 0
-        if not self.transport.is_closing():
-            self._until = self.loop.call_later(self._head_seconds, self.drop)
-            tell(self)
-
-    def _stop_clock(self) -> None:
-        if self._until is not None:
-            self._until.cancel()
-
-
 GRACE = 3
 """seconds for connections to end when a server ends"""
-OF_ALL, OF_ONE = Bounds(4096, 1024), Bounds(2560, 256)
-MOMENT = 0.5
-"""seconds in which a request that came with its connection is read"""
-DESCRIPTORS, RESERVED = 65_536, 256
-"""most open files, and how many of them are reserved for the rest of the process"""
-
-
-def raise_descriptors() -> int:
-    """Raise this process's limit on open files as far as allowed; returns it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-        soft = most
-    return DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+MOST_CONNECTIONS, IDLE_SECONDS, MOST_HEAD = 512, 5, 65_536
+"""open at once; that one may wait for its next request; bytes of a request before its body"""

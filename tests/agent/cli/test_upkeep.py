@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.cli import upkeep
 from rubricem.agent.cli.upkeep import MANIFEST, SPARED
 from rubricem.agent.research.conversations import ConversationStore
 from rubricem.memory.runs import RunStore, write_atomically
@@ -51,16 +50,16 @@ def test_what_was_copied_comes_back_and_what_was_there_is_moved_aside(
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert "exists already" in refusal("backup", copy)
     store.discard("a")
-    (data / "later").touch()
+    (data / "standards").touch()
     assert "no terminal" in refusal_after(copy)
-    assert not store.has_ended("a") and (data / "later").exists()
+    assert not store.has_ended("a") and (data / "standards").exists()
     done = rubricem("restore", copy, "--yes")
     assert store.load("a").question == "How does lru_cache evict?"
-    assert not {"later", "bank/index/vectors.bin"} & files(data)
+    assert not {"standards", "bank/index/vectors.bin"} & files(data)
     assert (data / "bank" / "journal.jsonl").read_bytes() == b'{"n": 1}\n{"n": 2}\n'
     assert (data / "uploads" / "caf\u00e9" / "empty.txt").exists()
     (aside,) = data.glob("before-restore-*")
-    assert {"later", "bank/index/vectors.bin"} <= files(aside) and str(aside) in done.stdout
+    assert {"standards", "bank/index/vectors.bin"} <= files(aside) and str(aside) in done.stdout
     again = tmp_path / "again.tar.gz"
     rubricem("backup", again)
     with tarfile.open(again) as kept:
@@ -184,13 +183,9 @@ def entry(name: str, **fields: Any) -> tarfile.TarInfo:
     return made
 
 
-ZEROS = bytes(2_000_000)
-
-
 @pytest.mark.parametrize(
     "entries",
     [
-        [(entry("runs/a"), ZEROS)],
         [(entry("runs/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"), b"")],
         [(entry("runs/a", type=tarfile.LNKTYPE, linkname="/etc/passwd"), b"")],
         [(entry("runs/a", type=tarfile.CHRTYPE), b"")],
@@ -205,7 +200,7 @@ ZEROS = bytes(2_000_000)
         [(entry("bank/index/chroma.sqlite3"), b"x")],
         [(entry(".restoring-x/a"), b"x")],
     ],
-    ids=["a bomb", "a link", "a hard link", "a device", "with holes", "a name without end",
+    ids=["a link", "a hard link", "a device", "with holes", "a name without end",
          "a file that is a folder", "one name twice", "a long name", "elsewhere", "the folder",
          "the lock", "an index", "a folder of ours"],
 )  # fmt: skip
@@ -214,9 +209,7 @@ def test_a_copy_by_a_stranger_brings_nothing_that_ours_never_has(
     data: Path,
     tmp_path: Path,
     entries: list[tuple[tarfile.TarInfo, bytes]],
-    monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(upkeep, "LEAST_BYTES", len(ZEROS) // 2)
     strange(copy := tmp_path / "copy.tar.gz", *entries)
     before = files(data)
     assert "not a complete backup" in refusal("restore", copy, "--yes")
@@ -262,31 +255,10 @@ def test_a_copy_says_nothing_to_the_terminal_and_that_others_may_know_its_tokens
     assert "\x1b" not in refusal("restore", copy, "--yes")
 
 
-def test_what_is_worked_on_is_neither_replaced_nor_removed(
-    store: RunStore, data: Path, tmp_path: Path
-):
+def test_what_is_worked_on_is_not_replaced(store: RunStore, data: Path, tmp_path: Path):
     copy = tmp_path / "copy.tar.gz"
     rubricem("backup", copy)
     journal = store.journal("a")
     assert "goes on" in refusal("restore", copy, "--yes")
-    assert "goes on" in rubricem("uninstall", "--yes", code=2).stderr
     journal.close()
     assert store.has_ended("a")
-
-
-def test_uninstall_names_what_goes_and_leaves_what_is_not_its_own(
-    store: RunStore, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    weights = tmp_path / "weights"
-    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(weights))
-    (weights / "0.5b").mkdir(parents=True)
-    (data / "thesis.txt").write_text("mine")
-    told = rubricem("uninstall", code=2).stdout
-    assert str(data / "runs") in told and str(weights) in told and "thesis" not in told
-    assert store.has_ended("a")
-    rubricem("uninstall", "--keep-data", "--yes")
-    assert store.has_ended("a") and not weights.exists()
-    assert "pip uninstall rubricem" in rubricem("uninstall", "--yes").stdout
-    assert [path.name for path in data.iterdir()] == ["thesis.txt"]
-    (data / "thesis.txt").unlink()
-    assert "Nothing is kept" in rubricem("uninstall", "--yes").stdout

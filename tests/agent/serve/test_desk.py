@@ -465,18 +465,6 @@ async def test_a_live_run_whose_folder_is_deleted_is_shown_and_ends_with_one_sen
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_events_whose_file_is_gone_are_told_as_gone(tmp_path: Path):
-    async with scripted_site([*ASKED, SUPPORTED], tmp_path) as here:
-        run = await here.ask()
-        whole = await here.ended(run)
-        log = await here.desk.logs.of(run)
-        log._tail.clear()  # as after more events than are kept in memory
-        (tmp_path / "data" / "runs" / run / FILE_NAME).unlink()
-        again = await here.ended(run)
-    assert [event.id for event in again] == [event.id for event in whole]
-    assert {event.name for event in again} == {"note"}
-
-
 async def test_a_thread_deleted_while_its_question_is_taken_up_leaves_no_request(tmp_path: Path):
     with ScriptedServer([]) as model:
         chosen = run_settings(tmp_path, model)

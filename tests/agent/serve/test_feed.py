@@ -9,8 +9,6 @@ import os
 import resource
 import time
 import tracemalloc
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,62 +19,41 @@ from rubricem.agent.serve import feed
 from rubricem.agent.transcript import events
 from rubricem.memory.schema import Source, Stage, Usage
 from tests.support.policies import answer, plan
-from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as made:
-        yield made
+async def log(tmp_path: Path) -> feed.EventLog:
+    return feed.EventLog(tmp_path / feed.FILE_NAME)
 
 
-@pytest.fixture
-async def log(tmp_path: Path, executor: ThreadPoolExecutor) -> feed.EventLog:
-    return await feed.EventLog(tmp_path / feed.FILE_NAME, executor).load()
-
-
-async def whole(log: feed.EventLog, after: int = 0) -> list[int]:
+def whole(log: feed.EventLog, after: int = 0) -> list[int]:
     numbers = []
-    while told := await log.read(after):
+    while told := log.read(after):
         numbers += [event.id for event in told]
         after = numbers[-1]
     return numbers
 
 
-async def test_an_event_is_told_once_it_is_in_the_file(log: feed.EventLog):
+async def test_an_event_is_a_line_of_the_file_and_a_frame(log: feed.EventLog):
     log.append("stage", {"stage": "plan", "odd": "\ud800 \u2028 é"})
-    assert await log.read(0) == [], "it is not written yet"
     await log.wait_for_news(0)
-    [event] = await log.read(0)
+    [event] = log.read(0)
     assert json.loads(log.path.read_text())["event"] == "stage"
     head, data, *rest = event.frame.decode().split("\n", 2)[0:3]
     assert (head, data) == ("id: 1", "event: stage")
     assert rest[0].startswith('data: {"stage":"plan"') and rest[0].endswith("\n\n")
 
 
-async def test_numbers_go_on_where_the_process_before_left_off(
-    log: feed.EventLog, executor: ThreadPoolExecutor
-):
+async def test_numbers_go_on_where_the_process_before_left_off(log: feed.EventLog):
     for number in range(3):
         log.append("note", {"n": number})
-    await log.drain()
     with log.path.open("ab") as file:
         file.write(b'{"id": 4, "event": "no')
-    later = await feed.EventLog(log.path, executor).load()
-    assert (later.last, later.told) == (3, 3)
+    later = feed.EventLog(log.path)
+    assert later.last == 3
     later.append("end", {})
-    await later.drain()
-    assert await whole(later) == [1, 2, 3, 4] and later.ended
+    assert whole(later) == [1, 2, 3, 4] and later.ended
     assert [json.loads(line)["id"] for line in log.path.read_text().splitlines()] == [1, 2, 3, 4]
-
-
-async def test_a_reader_far_behind_gets_every_event_and_memory_holds_few(log: feed.EventLog):
-    for number in range(20 * feed.TAIL):
-        log.append("text", {"text": str(number)})
-    await log.drain()
-    assert await whole(log) == list(range(1, 20 * feed.TAIL + 1))
-    assert await whole(log, 20 * feed.TAIL - 2) == [20 * feed.TAIL - 1, 20 * feed.TAIL]
-    assert len(log._tail) == feed.TAIL
 
 
 async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventLog):
@@ -85,83 +62,69 @@ async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventL
         while not log.ended or len(numbers) < log.last:
             after = numbers[-1] if numbers else 0
             for _ in range(stays):
-                told = await log.read(after)
+                told = log.read(after)
                 numbers += [event.id for event in told]
                 after = numbers[-1] if numbers else 0
                 if not told and not log.ended:
                     await log.wait_for_news(after)
+            await asyncio.sleep(0)
         return numbers
 
     readers = [asyncio.create_task(reader(stays)) for stays in (1, 2, 7)]
-    for number in range(300):
+    for number in range(2 * feed.BATCH):
         log.append("text", {"text": str(number)})
-        await asyncio.sleep(0.0005 * (number % 3))
+        await asyncio.sleep(0)
     log.append("end", {})
     for numbers in await asyncio.gather(*readers):
-        assert numbers == list(range(1, 302))
+        assert numbers == list(range(1, 2 * feed.BATCH + 2))
 
 
 async def test_after_a_restart_what_was_told_before_is_history(log: feed.EventLog):
     for name in ("stage", "text", "end", "restart", "stage"):
         log.append(name, {})
-    await log.drain()
-    assert [event.name for event in await log.read(0)] == ["restart", "stage"]
-    assert [event.id for event in await log.read(4)] == [5]
+    assert [event.name for event in log.read(0)] == ["restart", "stage"]
+    assert [event.id for event in log.read(4)] == [5]
     assert not log.ended
 
 
-async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
-    tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("rubricem.agent.serve.feed.AGAIN", 0.01)
+async def test_what_a_file_does_not_take_is_told_and_written_with_the_next(tmp_path: Path):
     blocked = tmp_path / feed.FILE_NAME
+    log = feed.EventLog(blocked)
     blocked.mkdir()
-    log = feed.EventLog(blocked, executor)
     log.append("note", {"n": 1})
-    await asyncio.sleep(0.05)
-    assert await log.read(0) == [] and not log.lost
+    assert whole(log) == [1] and not log.lost
     blocked.rmdir()
-    await asyncio.wait_for(log.wait_for_news(0), PATIENCE)
-    assert await whole(log) == [1]
+    log.append("note", {"n": 2})
+    assert [json.loads(line)["id"] for line in blocked.read_text().splitlines()] == [1, 2]
 
 
-async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(
-    tmp_path: Path, executor: ThreadPoolExecutor
-):
-    log = feed.EventLog(tmp_path / "gone" / feed.FILE_NAME, executor)
+async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(tmp_path: Path):
+    log = feed.EventLog(tmp_path / "gone" / feed.FILE_NAME)
     log.append("note", {"n": 1})
-    await asyncio.wait_for(log.drain(), PATIENCE)
-    assert log.lost and [event.data for event in await log.read(0)] == [{"n": 1}]
+    assert log.lost and [event.data for event in log.read(0)] == [{"n": 1}]
     assert not (tmp_path / "gone").exists()
 
 
-@pytest.mark.parametrize("characters", [3000, 9000, 20_000])
+@pytest.mark.parametrize("characters", [3000, 20_000])
 async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_it(
-    log: feed.EventLog, monkeypatch: pytest.MonkeyPatch, characters: int
+    log: feed.EventLog, characters: int
 ):
-    monkeypatch.setattr("rubricem.agent.serve.feed.AGAIN", 0.01)
     log.append("note", {"n": 1})
-    await log.drain()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
         log.append("text", {"text": "a" * characters})
-        await asyncio.sleep(0.1)
-        assert await whole(log) == [1]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     log.append("end", {})
-    await asyncio.wait_for(log.drain(), PATIENCE)
     ids = [json.loads(line)["id"] for line in log.path.read_text().splitlines()]
     assert ids == [1, 2, 3]
 
 
-async def test_a_damaged_line_is_a_note_and_leaves_no_gap(
-    log: feed.EventLog, executor: ThreadPoolExecutor
-):
-    log.path.write_bytes(b'{"id":1,"event":"stage","data":{}}\nnonsense\n')
-    damaged = await feed.EventLog(log.path, executor).load()
-    told = await damaged.read(0)
+async def test_a_damaged_line_is_a_note_and_leaves_no_gap(tmp_path: Path):
+    path = tmp_path / feed.FILE_NAME
+    path.write_bytes(b'{"id":1,"event":"stage","data":{}}\nnonsense\n')
+    told = feed.EventLog(path).read(0)
     assert [(event.id, event.name) for event in told] == [(1, "stage"), (2, "note")]
 
 
@@ -179,38 +142,25 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     written("empty")
     logs = feed.Logs(tmp_path)
     assert sorted(logs.find_unfinished()) == ["again", "going", "resumed often"]
-    logs.close()
 
 
-async def test_no_second_holds_more_than_five_events_till_the_end_tells_the_rest():
-    loop = asyncio.get_running_loop()
-    told: list[tuple[float, str, dict[str, str]]] = []
-    pacer = feed.Pacer(lambda name, data: told.append((loop.time(), name, data)))
-    for number in range(60):
-        pacer.put("text", {"stage": "plan" if number < 30 else "research", "text": f"{number} "})
-        if number % 12 == 0:
-            pacer.put("tool", {"query": str(number)})
-        await asyncio.sleep(0.03)
-    times = [at for at, _, _ in told]
-    texts = [at for at, name, _ in told if name == "text"]
-    pacer.finish()
-    assert len(told) > len(times)
-    assert "".join(d["text"] for _, name, d in told if name == "text") == "".join(
-        f"{n} " for n in range(60)
-    )
-    assert [d["query"] for _, name, d in told if name == "tool"] == ["0", "12", "24", "36", "48"]
-    # They are told a little after their time, on a busy machine some more than others.
-    assert all(b - a >= 0.9 for a, b in zip(times, times[feed.MOST_EVENTS :], strict=False))
-    assert len(texts) <= (texts[-1] - texts[0]) / feed.EVERY["text"] + 8
-
-
-async def test_of_counts_that_wait_the_last_is_told():
-    told: list[tuple[str, dict[str, int]]] = []
-    pacer = feed.Pacer(lambda name, data: told.append((name, data)))
+async def test_pieces_of_text_are_joined_and_of_counts_the_last_is_told():
+    told: list[tuple[str, dict[str, Any]]] = []
+    gathered = feed.Coalescer(lambda name, data: told.append((name, data)))
+    for number in range(4):
+        stage = "plan" if number < 2 else "research"
+        gathered.put("text", {"stage": stage, "text": f"{number} "})
     for number in range(50):
-        pacer.put("usage", {"n": number})
-    pacer.finish()
-    assert told == [("usage", {"n": 0}), ("usage", {"n": 49})]
+        gathered.put("usage", {"n": number})
+    gathered.put("tool", {"query": "q"})
+    assert told == []
+    await asyncio.sleep(2 * feed.PAUSE)
+    assert told == [
+        ("text", {"stage": "plan", "text": "0 1 "}),
+        ("text", {"stage": "research", "text": "2 3 "}),
+        ("usage", {"n": 49}),
+        ("tool", {"query": "q"}),
+    ]
 
 
 def pieces(stage: Stage, text: str, size: int) -> list[events.Event]:
@@ -341,10 +291,9 @@ async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(t
     (tmp_path / "going" / feed.FILE_NAME).write_text('{"event":"note","data":{}}\n')
     logs = feed.Logs(tmp_path)
     assert sorted(logs.find_unfinished()) == ["going", "nested"]
-    assert (await logs.of("nested")).told == 1
+    assert (await logs.of("nested")).last == 1
     with pytest.raises(OSError, match="no plain file"):
         await logs.of("pipe")
-    logs.close()
 
 
 def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
@@ -358,4 +307,3 @@ def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
     assert logs.find_unfinished() == []
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
-    logs.close()

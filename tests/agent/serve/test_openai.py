@@ -1,10 +1,8 @@
-"""The real `openai` package against the served app: models, chat completions, responses.
+"""The real `openai` package against the served app: models and chat completions.
 
-Also requests at their limits: long histories, refusals before any route; and that a program's reply
-is not held up by the pace at which people are told of a run.
+Also requests at their limits: long histories, refusals before any route.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,24 +16,18 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
-from openai.types.responses import Response
-from openai.types.responses.response_stream_event import ResponseStreamEvent
-from pydantic import TypeAdapter
 
-from rubricem.agent.serve.feed import FILE_NAME
-from rubricem.agent.serve.openai import LONGEST_TURN, ResponseAsked, dialogue
+from rubricem.agent.serve.openai import LONGEST_TURN, dialogue
 from rubricem.agent.serve.security import Security
 from rubricem.agent.transcript.question import LONGEST_QUESTION, check_question
-from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served, scripted_site
+from tests.support.pages import QUESTION, REPORT, Programs, client, openai_served
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
-from tests.support.scripted_server import Fault, Hang, Scripted
+from tests.support.scripted_server import Fault, Hang
 from tests.support.waiting import PATIENCE, wait_for
 
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
 CHAT = {"model": "rubricem", "messages": ASKED}
-RESPONSE = {"model": "rubricem", "input": QUESTION}
 MORE = [plan("heapq"), answer(), SUPPORTED]
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +37,8 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAI]:
         yield made
 
 
-def asking(made: OpenAI, kind: str, **more: Any) -> Any:
-    """A reply of either kind of interface."""
-    if kind == "chat":
-        return made.chat.completions.create(**{**CHAT, **more})
-    return made.responses.create(**{**RESPONSE, **more})
+def asking(made: OpenAI, **more: Any) -> Any:
+    return made.chat.completions.create(**{**CHAT, **more})
 
 
 def test_there_is_one_model(idle: OpenAI):
@@ -61,7 +50,7 @@ def test_there_is_one_model(idle: OpenAI):
 
 def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Path):
     with client([*RUN, SUPPORTED], tmp_path) as made:
-        done = asking(made, "chat")
+        done = asking(made)
     ChatCompletion.model_validate(done.model_dump())
     [choice] = done.choices
     content = choice.message.content or ""
@@ -80,27 +69,6 @@ def test_a_question_is_answered_with_its_sources_where_clients_look(tmp_path: Pa
     reasoning: Any = choice.message.model_extra
     assert "Stage: plan\n" in reasoning["reasoning_content"]
     assert "Call 1: folder: lru_cache maxsize None\n" in reasoning["reasoning_content"]
-
-
-def test_a_response_holds_reasoning_message_citations_and_usage(tmp_path: Path):
-    with client([*RUN, SUPPORTED], tmp_path) as made:
-        done = asking(made, "response")
-        again = made.responses.retrieve(done.id)
-    Response.model_validate(done.model_dump())
-    assert (done.status, done.object, done.model) == ("completed", "response", "rubricem")
-    assert done.output_text.startswith(REPORT)
-    reasoning, message = done.output
-    assert reasoning.type == "reasoning"
-    assert "\nStage: plan\nPlan: Read the documentation.\n" in reasoning.summary[0].text
-    assert message.type == "message"
-    [part] = message.content
-    assert part.type == "output_text"
-    [cited] = part.annotations
-    assert cited.type == "url_citation" and cited.url.endswith("cache.md")
-    assert part.text[cited.start_index : cited.end_index] == "[1]"
-    assert done.usage is not None
-    assert (done.usage.input_tokens, done.usage.total_tokens) == (400, 480)
-    assert (again.id, again.output_text) == (done.id, done.output_text)
 
 
 async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(tmp_path: Path):
@@ -127,50 +95,15 @@ async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(t
     assert len({chunk.id for chunk in chunks}) == 1
 
 
-def test_the_events_of_a_stream_come_in_the_order_of_the_interface(tmp_path: Path):
-    with client([*RUN, SUPPORTED], tmp_path) as made:
-        events: list[Any] = list(asking(made, "response", stream=True))
-    for event in events:
-        EVENT.validate_python(event.model_dump())
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    kinds = [event.type.removeprefix("response.") for event in events]
-    order = list(dict.fromkeys(kinds))
-    assert order == [
-        "created", "in_progress",
-        "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
-        "reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done",
-        "content_part.added", "output_text.delta", "output_text.annotation.added",
-        "output_text.done", "content_part.done", "completed",
-    ]  # fmt: skip
-    assert kinds.count("output_item.added") == kinds.count("output_item.done") == 2
-    whole = events[-1].response
-    text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
-    assert text == whole.output_text and text.startswith(REPORT)
-    thought = "".join(e.delta for e in events if e.type == "response.reasoning_summary_text.delta")
-    assert whole.output[0].summary[0].text == thought
-
-
-async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(tmp_path: Path):
-    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
-        async with (
-            AsyncOpenAI(base_url=here.url, api_key="none", max_retries=0) as made,
-            made.responses.stream(**RESPONSE) as stream,
-        ):
-            async for _ in stream:
-                pass
-            done = await stream.get_final_response()
-    assert done.output_text.startswith(REPORT)
-
-
 def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED, *MORE], tmp_path) as here:
-        first = asking(here.client, "chat")
+        first = asking(here.client)
         follow: list[Any] = [
             *ASKED,
             {"role": "assistant", "content": first.choices[0].message.content},
             {"role": "user", "content": "And with maxsize 0?"},
         ]
-        second = asking(here.client, "chat", messages=follow)
+        second = asking(here.client, messages=follow)
         told: Any = [first.model_extra, second.model_extra]
         threads = [each["rubricem"]["thread"] for each in told]
         assert threads[0] == threads[1]
@@ -178,21 +111,6 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
         said = contents(here.model.requests[4].body)[1][1]
         assert "Report 1:\nIt is an unbounded cache [S1]." in said
         assert said.count("And with maxsize 0?") == 1
-
-
-def test_a_response_goes_on_with_the_thread_of_the_one_it_names_or_branches_off(tmp_path: Path):
-    with openai_served([*RUN, SUPPORTED, *MORE, *MORE], tmp_path) as here:
-        first = asking(here.client, "response")
-        for question in ("And with 0?", "And with 1?"):
-            last = asking(here.client, "response", input=question, previous_response_id=first.id)
-            assert last.previous_response_id == first.id
-            if question == "And with 0?":
-                runs = [each.id.removeprefix("resp_") for each in (first, last)]
-                conversation = here.desk.conversations.of_run(runs[0])
-                assert conversation is not None and list(conversation.runs) == runs
-        assert "It is an unbounded cache [S1]." in contents(here.model.requests[4].body)[1][1]
-        listed = here.desk.conversations.list_all().conversations
-    assert sorted(len(conversation.runs) for conversation in listed) == [2, 2]
 
 
 def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path):
@@ -203,7 +121,7 @@ def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path):
         {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
     ]
     with openai_served([*RUN, SUPPORTED], tmp_path) as here:
-        asking(here.client, "chat", messages=asked)
+        asking(here.client, messages=asked)
         said = contents(here.model.requests[0].body)[1][1]
     assert said.startswith(QUESTION)
     assert "User: Who are you?\n\nAssistant: Somebody else's words." in said
@@ -215,84 +133,57 @@ def said_by(role: str, content: Any) -> list[Any]:
 
 
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:x"}}]
-PICTURE = [{"type": "input_image", "image_url": "x"}]
-CALLED = [{"type": "function_call_output", "call_id": "1", "output": "x"}]
-SCHEMA = {"format": {"type": "json_schema", "name": "x", "schema": {}}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "said", "param"),
+    ("fields", "said", "param"),
     [
-        ("chat", {"tools": [{"type": "function", "function": {"name": "f"}}]}, "is not", "tools"),
-        ("chat", {"n": 2}, "n must be 1", "n"),
-        ("chat", {"logprobs": True}, "logprobs is not supported", "logprobs"),
-        ("chat", {"response_format": {"type": "json_object"}}, "must be text", "response_format"),
-        ("chat", {"messages": []}, "at least 1 item", "messages"),
-        ("chat", {"messages": said_by("assistant", "x")}, "be the user's", "messages"),
-        ("chat", {"messages": said_by("user", " ")}, "There is no question", None),
-        ("chat", {"messages": said_by("user", IMAGE)}, "only text", "messages.0.content"),
-        ("chat", {"extra_body": {"rubricem": {"source": ["/etc"]}}}, "no source '/etc'", None),
-        ("chat", {"extra_body": {"rubricem": {"max_secs": 3}}}, "Extra", "rubricem.max_secs"),
-        ("response", {"tools": [{"type": "web_search"}]}, "tools is not supported", "tools"),
-        ("response", {"background": True}, "background is not supported", "background"),
-        ("response", {"conversation": "conv_1"}, "use previous_response_id", "conversation"),
-        ("response", {"text": SCHEMA}, "must be text", "text.format"),
-        ("response", {"previous_response_id": "resp_no"}, "no response", "previous_response_id"),
-        ("response", {"previous_response_id": "other"}, "no response", "previous_response_id"),
-        ("response", {"input": []}, "must be the user's", "input"),
-        ("response", {"input": said_by("user", PICTURE)}, "only text", "input.0.content"),
-        ("response", {"input": CALLED}, "'function_call_output' is not supported", "input.0"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "is not", "tools"),
+        ({"n": 2}, "n must be 1", "n"),
+        ({"logprobs": True}, "logprobs is not supported", "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "must be text", "response_format"),
+        ({"messages": []}, "at least 1 item", "messages"),
+        ({"messages": said_by("assistant", "x")}, "be the user's", "messages"),
+        ({"messages": said_by("user", " ")}, "There is no question", None),
+        ({"messages": said_by("user", IMAGE)}, "only text", "messages.0.content"),
+        ({"extra_body": {"rubricem": {"source": ["/etc"]}}}, "no source '/etc'", None),
+        ({"extra_body": {"rubricem": {"max_secs": 3}}}, "Extra", "rubricem.max_secs"),
     ],
 )  # fmt: skip
 def test_what_is_not_supported_is_a_clear_bad_request(
-    kind: str, fields: dict[str, Any], said: str, param: str | None, idle: OpenAI
+    fields: dict[str, Any], said: str, param: str | None, idle: OpenAI
 ):
     with pytest.raises(openai.BadRequestError) as refused:
-        asking(idle, kind, **fields)
+        asking(idle, **fields)
     assert said in str(refused.value)
     assert refused.value.type == "invalid_request_error"
     assert refused.value.param == param
 
 
-def test_a_response_that_there_is_not_is_not_found(idle: OpenAI):
-    for name in ("resp_nothing", "other"):
-        with pytest.raises(openai.NotFoundError, match="There is no response"):
-            idle.responses.retrieve(name)
-
-
 def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path):
     with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         options = {"rubricem": {"format": "short", "tool_calls": 3}}
-        done = asking(here.client, "chat", temperature=0.1, extra_body=options)
+        done = asking(here.client, temperature=0.1, extra_body=options)
         run: Any = done.model_extra
         asked = here.desk.store.request(run["rubricem"]["run"])["ask"]
     assert (asked["answer_format"], asked["tool_calls"]) == ("short", 3)
 
 
-@pytest.mark.parametrize("kind", ["chat", "response"])
-def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path, kind: str):
+def test_a_run_that_failed_is_a_server_error_or_an_event(tmp_path: Path):
     with client([Fault(401), Fault(401)], tmp_path) as made:
         with pytest.raises(openai.InternalServerError, match="requires an API key") as failed:
-            asking(made, kind)
+            asking(made)
         assert (failed.value.status_code, failed.value.type) == (502, "server_error")
-        if kind == "chat":
-            with pytest.raises(openai.APIError, match="requires an API key"):
-                list(asking(made, kind, stream=True))
-            return
-        last = list(asking(made, kind, stream=True))[-1]
-    assert last.type == "response.failed" and "requires an API key" in last.response.error.message
-    EVENT.validate_python(last.model_dump())
+        with pytest.raises(openai.APIError, match="requires an API key"):
+            list(asking(made, stream=True))
 
 
 def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path):
     tight = {"rubricem": {"max_total_tokens": 130}}
     with client([*RUN, SUPPORTED] * 2, tmp_path, max_total_tokens=1000) as made:
-        chat = asking(made, "chat", extra_body=tight)
-        response = asking(made, "response", extra_body=tight)
+        chat = asking(made, extra_body=tight)
     assert chat.choices[0].finish_reason == "length"
     assert "Ended early" in chat.choices[0].message.content
-    assert response.status == "incomplete"
-    assert response.incomplete_details.reason == "max_output_tokens"
 
 
 @contextmanager
@@ -344,7 +235,7 @@ def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Pa
             stranger.models.list()
         assert len(list(known.models.list())) == 1, "the token is the key of its clients"
         with pytest.raises(openai.APIStatusError, match="too large") as large:
-            asking(known, "chat", messages=[{"role": "user", "content": "x" * 3000}])
+            asking(known, messages=[{"role": "user", "content": "x" * 3000}])
         assert here.desk.store.threads() == []
     assert unknown.value.type == "invalid_request_error"
     assert large.value.status_code == 413
@@ -387,10 +278,9 @@ def test_a_long_history_leaves_room_for_the_question(characters: int):
 
 def test_of_a_short_history_everything_is_told_in_its_order_also_of_messages_in_parts():
     said = history(3, "said")
-    said[1]["content"] = [{"type": "output_text", "text": said[1]["content"]}]
-    said.append({"role": "user", "content": [{"type": "input_text", "text": QUESTION}]})
-    asked = ResponseAsked.model_validate({"input": said, "instructions": "Be brief."})
-    told = asked.dialogue().as_question()
+    said[1]["content"] = [{"type": "text", "text": said[1]["content"]}]
+    said.append({"role": "user", "content": [{"type": "text", "text": QUESTION}]})
+    told = dialogue(said, "messages").as_question()
     assert told.split("\n\n") == [
         QUESTION,
         "What was said before this question:",
@@ -398,47 +288,3 @@ def test_of_a_short_history_everything_is_told_in_its_order_also_of_messages_in_
         "Assistant: turn 1 said",
         "User: turn 2 said",
     ]
-
-
-class Blocking:
-    """The usual turns; at the second one the run's events can no longer be written."""
-
-    def __init__(self, data: Path) -> None:
-        self.runs = data / "runs"
-
-    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
-        if "check claims" in body["messages"][0]["content"]:
-            return SUPPORTED
-        turn = sum(message["role"] == "assistant" for message in body["messages"])
-        if turn == 1:
-            [events] = self.runs.glob(f"*/{FILE_NAME}")
-            events.rename(events.with_name("aside"))
-            events.mkdir()
-        return RUN[turn]
-
-    def unblock(self) -> None:
-        [blocked] = self.runs.glob(f"*/{FILE_NAME}")
-        blocked.rmdir()
-        blocked.with_name("aside").rename(blocked)
-
-
-@pytest.mark.parametrize(
-    "path, asked", [("/v1/chat/completions", CHAT), ("/v1/responses", RESPONSE)]
-)
-async def test_a_reply_comes_while_the_events_of_its_run_are_still_being_told(
-    tmp_path: Path, path: str, asked: dict[str, Any]
-):
-    script = Blocking(tmp_path / "data")
-    async with scripted_site(script, tmp_path) as here:
-        reply = await here.http.post(path, json=asked, timeout=PATIENCE)
-        [run] = here.desk.live
-        assert (await here.one(run))["state"] == "running"
-        if path.endswith("responses"):
-            again = await here.http.get(f"/v1/responses/{reply.json()['id']}")
-            assert again.json()["status"] == "completed"
-        script.unblock()
-        told = await asyncio.wait_for(here.ended(run), PATIENCE)
-    assert reply.status_code == 200 and "unbounded cache [1]" in reply.text
-    assert "Stage: research" in reply.text, "what was done is told as reasoning"
-    assert [event.name for event in told][-2:] == ["finished", "end"]
-    assert [event.id for event in told] == list(range(told[0].id, told[0].id + len(told)))

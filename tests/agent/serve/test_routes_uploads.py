@@ -29,7 +29,6 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.sources.documents import Folder
 from rubricem.memory.errors import SettingsError
 from tests.support.pages import served
-from tests.support.waiting import PATIENCE
 
 TEXT = b"# Heaps\n\nA heap is a tree."
 
@@ -337,57 +336,3 @@ async def test_uploads_at_once_stay_below_the_limit_together(
     assert set(statuses) == {201, 413}
     assert held(tmp_path) == 900 * statuses.count(201) <= MOST
     assert [path.name for path in (tmp_path / "uploads").glob(".new-*")] == []
-
-
-async def test_what_is_on_its_way_has_its_room_reserved_and_gives_it_back(
-    full: httpx.AsyncClient, tmp_path: Path
-):
-    reading, go = asyncio.Event(), asyncio.Event()
-
-    async def slowly() -> AsyncIterator[bytes]:
-        yield DOCUMENT.removesuffix(b"x\r\n")
-        reading.set()
-        await go.wait()
-        yield b"hello\r\n--x--\r\n"
-
-    # It does not say how much it brings, so all that is left is kept for it.
-    slow = asyncio.create_task(full.post("/api/uploads", content=slowly(), headers=BOUNDARY))
-    await asyncio.wait_for(reading.wait(), PATIENCE)
-    assert await put(full, 1) == 413
-    go.set()
-    assert (await slow).status_code == 201
-    assert await put(full, 1) == 201
-
-
-async def test_an_upload_that_is_refused_or_broken_off_gives_its_room_back(
-    full: httpx.AsyncClient, tmp_path: Path
-):
-    reading = asyncio.Event()
-
-    async def never() -> AsyncIterator[bytes]:
-        yield b"--x\r\n"
-        reading.set()
-        await asyncio.Event().wait()
-
-    gone = asyncio.create_task(full.post("/api/uploads", content=never(), headers=BOUNDARY))
-    await asyncio.wait_for(reading.wait(), PATIENCE)
-    gone.cancel()
-    await asyncio.gather(gone, return_exceptions=True)
-    assert await put(full, 1, b"\0") == 422
-    assert await put(full, 1, b"x" * 2500) == 201
-    assert await put(full, 2) == 413
-    assert (await full.delete("/api/uploads/f1")).status_code == 200
-    assert await put(full, 2) == 201
-
-
-async def test_a_body_longer_than_its_room_is_given_up_while_it_comes(
-    full: httpx.AsyncClient, tmp_path: Path
-):
-    async def long() -> AsyncIterator[bytes]:
-        yield DOCUMENT.removesuffix(b"x\r\n")
-        for _ in range(10):
-            yield b"x" * 1000
-        yield b"\r\n--x--\r\n"
-
-    reply = await full.post("/api/uploads", content=long(), headers=BOUNDARY)
-    assert reply.status_code == 413 and held(tmp_path) == 0

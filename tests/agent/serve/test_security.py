@@ -1,16 +1,11 @@
 """Who may ask the server what: hosts, origins, tokens, forms, sizes, rates; what replies say."""
 
-import asyncio
-import errno
 import json
-import logging
-import os
 import socket
 import stat
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token, secure, throttle_accepts
+from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token, secure
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.security import (
     COOKIE,
     MOST_ADDRESSES,
     MOST_HEAD,
-    OF_ONE,
     Guard,
     Rate,
     Rates,
@@ -345,86 +339,20 @@ def ended(connection: socket.socket) -> bytes:
     return said
 
 
-def is_open(connection: socket.socket) -> bool:
-    """Whether a server that says nothing still has a connection open."""
-    connection.setblocking(False)
-    try:
-        connection.recv(1)
-    except BlockingIOError:
-        return True
-    except ConnectionError:
-        pass
-    return False
-
-
-def test_whoever_sends_a_request_is_served_beside_1100_half_ones():
-    begun = time.monotonic()
-    with attacked(Security(head_seconds=2 * PATIENCE)) as place, ExitStack() as stack:
-        halves = [stack.enter_context(socket.create_connection(place)) for _ in range(1100)]
-        for half in halves:
-            half.sendall(b"GET / HTTP/1.1\r\nHost: local")
-        reply = httpx.get(f"http://{place[0]}:{place[1]}/", timeout=PATIENCE)
-        assert reply.text == "127.0.0.1 0"
-        while (open_still := sum(map(is_open, halves))) > OF_ONE.awaiting:
-            assert time.monotonic() - begun < PATIENCE, "none had waited out its time"
-            time.sleep(0.1)
-    assert open_still > 0
-
-
-def test_hundreds_that_ask_at_once_of_a_server_that_is_busy_are_all_served():
-    entered, leave = threading.Event(), threading.Event()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["path"] == "/busy":
-            entered.set()
-            leave.wait(PATIENCE)  # the event loop itself is held up
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    security = Security()
-    # As the command runs it: asyncio's own loop takes all that wait in one go.
-    config = security.config(Guard(app, security), port=0, lifespan="off", loop="asyncio")
-    with serving_http(app, config=config) as address, ExitStack() as stack:
-        place = ("127.0.0.1", int(address.rpartition(":")[2]))
-        asking = list[socket.socket]()
-        for path in [b"/busy", *[b"/here"] * (2 * OF_ONE.awaiting)]:
-            asking.append(stack.enter_context(socket.create_connection(place, PATIENCE)))
-            asking[-1].sendall(b"GET " + path + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            assert entered.wait(PATIENCE)
-        leave.set()
-        assert all(b"200 OK" in ended(each) for each in asking)
-
-
-def test_requests_that_nobody_waits_for_end_their_connection_and_hold_up_nobody():
-    with attacked(Security()) as place, socket.create_connection(place) as greedy:
-        greedy.settimeout(30)
-        with suppress(ConnectionError):
-            greedy.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10_000)
-        assert ended(greedy).count(b"200 OK") < 10_000
-        assert httpx.get(f"http://{place[0]}:{place[1]}/").text == "127.0.0.1 0"
-    with attacked(Security()) as place, socket.create_connection(place) as few:
-        few.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8)
-        few.settimeout(30)
-        said = b""
-        while said.count(b"127.0.0.1 0") < 8:
-            said += few.recv(65536)
-
-
 @pytest.mark.parametrize(
     ("first", "then", "said"),
     [
-        (b"GET / HTTP/1.1\r\nHost: local", b"h", b""),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"", b"200 OK"),
         (HEAD + b"Content-Length: 1000\r\n\r\n", b"{", b"408 Request Timeout"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", b"408 Request Timeout"),
         (HEAD.replace(b"localhost", b"evil") + b"Content-Length: 99\r\n\r\n", b"{", b"403 Forb"),
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + MOST_HEAD * b"a", b"a", b""),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 2 * MOST_HEAD * b"a", b"a", b"400 Bad"),
     ],
-    ids=["a head", "after a reply", "a body", "chunks", "a refused body", "a head without end"],
+    ids=["after a reply", "a body", "chunks", "a refused body", "a head without end"],
 )
 def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
     begun = time.monotonic()
-    security = Security(head_seconds=0.6, body_seconds=0.6)
+    security = Security(body_seconds=0.6)
     with attacked(security) as place, socket.create_connection(place) as connection:
         connection.sendall(first)
         connection.settimeout(0.1)
@@ -440,11 +368,11 @@ def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
             heard += piece
             if not piece:
                 break
-    assert time.monotonic() - begun < PATIENCE and said in heard and (said or not heard)
+    assert time.monotonic() - begun < PATIENCE and said in heard
 
 
 def test_a_body_that_comes_as_it_can_is_read_whole():
-    security = Security(head_seconds=0.6, body_seconds=0.6)
+    security = Security(body_seconds=0.6)
     with attacked(security) as place, socket.create_connection(place) as connection:
         length = b"Connection: close\r\nContent-Length: 400000\r\n\r\n"
         connection.sendall(HEAD + length + 40_000 * b"a")
@@ -462,15 +390,3 @@ def test_forwarded_headers_are_believed_of_a_named_proxy_alone(
         forwarded = {"X-Forwarded-For": "9.9.9.9", "X-Forwarded-Proto": "https"}
         said = httpx.get(f"http://{host}:{port}/", headers=forwarded).text
     assert said == f"{client} 0"
-
-
-async def test_that_no_connection_can_be_taken_is_said_once(caplog: pytest.LogCaptureFixture):
-    loop = asyncio.get_running_loop()
-    throttle_accepts(loop)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(1000):
-            full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            loop.call_exception_handler({"message": "socket.accept()", "exception": full})
-        loop.call_exception_handler({"message": "another fault"})
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["No connection can be accepted: Too many open files.", "another fault"]
