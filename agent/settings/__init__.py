@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
-import httpx
+import httpx2
 import platformdirs
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
@@ -271,8 +271,8 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
 def _address(value: str) -> str:
     """Raises ValueError if it is no http(s) address."""
     try:
-        url = httpx.URL(value.strip())
-    except httpx.InvalidURL as cause:
+        url = httpx2.URL(value.strip())
+    except httpx2.InvalidURL as cause:
         raise ValueError(f"is no address: {cause}") from cause
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError("must be an address such as http://localhost:8000")
