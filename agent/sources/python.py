@@ -32,7 +32,6 @@ from types import ModuleType
 from rubricem.agent.sources.python_api import (
     FEWEST_CHARACTERS,
     Documented,
-    Home,
     ModuleSource,
     PublicApi,
     is_private,
@@ -79,74 +78,29 @@ def _module_parts(path: list[str]) -> tuple[list[str], bool]:
     return (path[:-1] if package else path), package
 
 
-class _Course:
-    """The order in which the modules of a distribution are read, and what has been read."""
-
-    def __init__(self, files: Mapping[str, ModuleSource]) -> None:
-        self.read: dict[str, ModuleSource] = {}
-        self._files = files
-        self._asked: set[Home] = set()
-        self._names: dict[str, set[str]] = {}
-        """names wanted of modules that are not read yet"""
-        first = (name for name in files if not is_private(name) or name.endswith("docs"))
-        self._waiting = [(float(_depth(name)), name) for name in first]
-        heapq.heapify(self._waiting)
-
-    def run(self, budget: int, most: int) -> None:
-        """Read until there is no more, or so many characters of source or of docstrings."""
-        while self._waiting and budget > 0 and most > 0:
-            distance, name = heapq.heappop(self._waiting)
-            if name in self.read:
-                continue
-            module = self.read[name] = self._files[name]
-            budget -= module.read()
-            most -= sum(len(item.text) for item in module.documented)
-            names = self._names.pop(name, set())
-            for wanted in {*names, "*"} if module.package or module.stars else names:
-                self._follow(module, wanted, distance)
-
-    def _follow(self, module: ModuleSource, name: str, distance: float) -> None:
-        """See to it that what `module` calls `name` is read; "*" is all that it offers."""
-        if (module.name, name) in self._asked:
-            return
-        self._asked.add((module.name, name))
-        taken: list[Home] = []
-        if name == "*":
-            # What is behind the names that it offers, and what holds documentation.
-            offered = (n for n in module.imported if module.offers(n) or n.endswith("docs"))
-            taken = [(star, "*") for star in module.stars]
-            taken += [module.imported[local] for local in offered]
-            tops = {base.partition(".")[0] for bases in module.bases.values() for base in bases}
-            taken += [module.imported[top] for top in tops & module.imported.keys()]
-        elif name in module.imported:
-            taken = [module.imported[name]]
-        elif name in module.defined:
-            # What a class is made of may hold its methods.
-            bases = module.bases.get(name, ())
-            tops = {base.partition(".")[0] for base in (*bases, module.assigned.get(name, ""))}
-            taken = [module.imported[top] for top in tops & module.imported.keys()]
-        else:
-            taken = [(star, name) for star in module.stars]
-        for origin, inner in taken:
-            self._ask(origin, inner, distance + 0.5)
-
-    def _ask(self, origin: str, name: str, distance: float) -> None:
-        if f"{origin}.{name}" in self._files:
-            origin, name = f"{origin}.{name}", ""
-        if origin in self.read:
-            self._follow(self.read[origin], name, distance)
-        elif origin in self._files:
-            self._names.setdefault(origin, set()).add(name)
-            heapq.heappush(self._waiting, (min(_depth(origin), distance), origin))
-
-
 def read_modules(
     files: Mapping[str, ModuleSource], budget: int = MOST_SOURCE
 ) -> list[ModuleSource]:
-    """The modules worth reading, most public first, until `budget` characters are read."""
-    course = _Course(files)
-    course.run(budget, MOST_TEXT)
-    return list(course.read.values())
+    """The modules worth reading, most public first, until `budget` characters are read.
+
+    A private one is read after a module that takes from it.
+    """
+    read: dict[str, ModuleSource] = {}
+    most = MOST_TEXT
+    first = (name for name in files if not is_private(name) or name.endswith("docs"))
+    waiting = [(float(_depth(name)), name) for name in first]
+    heapq.heapify(waiting)
+    while waiting and budget > 0 and most > 0:
+        distance, name = heapq.heappop(waiting)
+        if name in read:
+            continue
+        module = read[name] = files[name]
+        budget -= module.read()
+        most -= sum(len(item.text) for item in module.documented)
+        taken = [each for home in module.imported.values() for each in (home[0], ".".join(home))]
+        for origin in {*module.stars, *taken} & files.keys() - read.keys():
+            heapq.heappush(waiting, (min(_depth(origin), distance) + 0.5, origin))
+    return list(read.values())
 
 
 def _depth(module: str) -> int:

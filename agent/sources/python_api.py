@@ -2,21 +2,15 @@
 
 Source files are read from their syntax trees; nothing is imported or run. Found are the
 docstrings of a module and of its public classes, functions and methods, with signatures;
-attribute docstrings (the string under a field); texts put on an object afterwards, by
-`f.__doc__ = ...`, by `add_docstr` or `add_newdoc`, with which NumPy and PyTorch document their C
-functions, or by a function of the module's own that calls one of these; texts and objects named by
-a decorator that documents (`@copy_docstring(Axes.plot)`). What a package offers without a word of
-documentation is there with its signature alone.
+attribute docstrings (the string under a field); and texts put on an object afterwards, by
+`f.__doc__ = ...`, or by `add_docstr` and `add_newdoc`, with which NumPy and PyTorch document their
+C functions. What a package offers without a word of documentation is there with its signature.
 
 An object is known by the shortest public dotted name under which it is offered: `httpx.Client`,
 though it is written in `httpx/_client.py`. Such names come from imports, star imports, `__all__`
 (also where a module fills it late), and assignments of one name to another. A class of no public
 name gives its methods to the public classes that are made of it. What is called by another name,
 the private one for instance, is led to the public one by `PublicNames.see`.
-
-The parts stand together, above 600 lines, since none is of use without the others. (griffe, which
-reads much of the same, took 1.7 times the CPU on the standard library, 3.1 times without the
-cutting of function bodies below.)
 """
 
 import ast
@@ -54,11 +48,9 @@ class Documented:
     name: str
     signature: str
     text: str
-    """ "" where only the signature is known, or what it is like"""
+    """ "" where only the signature is known"""
     absolute: bool = False
     """the name already begins with its package"""
-    like: str = ""
-    """the object, by a name of the same module, whose text it has"""
 
 
 @dataclass(slots=True)
@@ -89,7 +81,7 @@ class ModuleSource:
         text = _VERSION_NOTE.sub("", inspect.cleandoc(item.text)).strip()
         text = text if len(text) >= FEWEST_CHARACTERS else ""
         # A method without a word is left out; so is a module.
-        if text or item.like or ("." not in item.name and item.signature):
+        if text or ("." not in item.name and item.signature):
             self.documented.append(replace(item, text=text))
 
     def offers(self, name: str) -> bool:
@@ -106,12 +98,9 @@ class ModuleSource:
         """How long its source is; 0 where the file is gone or is no Python of this version."""
         try:
             source = self.path.read_text("utf-8")
-            try:
-                _SourceReader(self).read("".join(_Skeleton(source).kept))
-            except SyntaxError:
-                _SourceReader(self).read(source)
+            _SourceReader(self).read(source)
             if _EXTENDED.search(source):
-                # By a function of its own, perhaps, whose body was not read.
+                # By a function of its own, perhaps, whose body is not read.
                 self.exported, self.listed = None, True
             return len(source)
         except (OSError, SyntaxError, ValueError, RecursionError):
@@ -129,8 +118,6 @@ class _SourceReader:
         """internal classes, whose methods are documented under the public classes made of them"""
         self._texts: dict[str, str] = {}
         """module-level literals, of which docstrings are put together"""
-        self._documenting: dict[str, tuple[list[str], ast.Call]] = {}
-        """functions of the module that document others: parameters, the call that does it"""
 
     def read(self, source: str) -> None:
         """Raises SyntaxError or ValueError where it is not Python."""
@@ -165,43 +152,23 @@ class _SourceReader:
     def _definition(self, node: Function | ast.ClassDef, outer: str) -> None:
         if not outer:
             self.module.defined.add(node.name)
-            # Only of functions called so is the body there; see _Skeleton.
-            if isinstance(node, Function) and "doc" in node.name:
-                self._note_documenting(node)
         exported = None if outer else self.module.exported
         if node.name.startswith("_") and node.name not in (exported or ()):
             if isinstance(node, ast.ClassDef):
                 self._private[node.name] = node
             return
         name = f"{outer}.{node.name}" if outer else node.name
-        doc = ast.get_docstring(node, clean=False) or self._decorator_texts(node)
-        like = "" if doc else _find_original(node)
+        doc = ast.get_docstring(node, clean=False)
         if isinstance(node, ast.ClassDef):
             if not outer:
                 self.module.bases[name] = tuple(filter(None, map(_path_of, node.bases)))
             shown = class_signature(node)
             if not shown and not doc and node.bases:
                 shown = f": a class made of {', '.join(map(ast.unparse, node.bases))}"
-            self.module.add(Documented(name, shown, doc, like=like))
+            self._add(name, shown, doc)
             self.body(self._whole_body(node), name)
-        elif doc or like or not outer:
-            shown = signature(node, method=bool(outer))
-            self.module.add(Documented(name, shown, doc, like=like))
-
-    def _note_documenting(self, node: Function) -> None:
-        """Remember a function whose body documents what the function is called with."""
-        for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
-            if _path_of(call.func).rpartition(".")[2] in ("add_docstr", "add_newdoc"):
-                self._documenting[node.name] = [arg.arg for arg in node.args.args], call
-                return
-
-    def _decorator_texts(self, node: Function | ast.ClassDef) -> str:
-        """The literal texts that decorators for documentation are called with."""
-        found: list[str] = []
-        for call in _documenting_decorators(node):
-            given = [*call.args, *(keyword.value for keyword in call.keywords)]
-            found += filter(None, map(self._string, given))
-        return "\n\n".join(inspect.cleandoc(text) for text in found)
+        elif doc or not outer:
+            self._add(name, signature(node, method=bool(outer)), doc)
 
     def _whole_body(self, node: ast.ClassDef) -> list[ast.stmt]:
         """The class's own body, then what it inherits from internal classes of its module."""
@@ -226,16 +193,12 @@ class _SourceReader:
 
     def _call(self, call: ast.Call) -> None:
         """What `add_docstr(module.name, doc)` and `add_newdoc` change."""
-        called = _path_of(call.func)
-        if called in self._documenting:
-            called, args = _bind(*self._documenting[called], call.args)
-        else:
-            args = call.args
+        called, args = _path_of(call.func), call.args
         package = self.module.name
         if not self.module.package:
             package = package.rpartition(".")[0]
         match called.rpartition(".")[2], args:
-            case "add_docstr", [target, doc, *_] if name := _target(target):
+            case "add_docstr", [target, doc, *_] if name := _path_of(target):
                 if "." in name and name.partition(".")[0] not in self.module.defined:
                     self._add(_without_private(name), "", self._string(doc), absolute=True)
                 else:
@@ -266,8 +229,6 @@ class _SourceReader:
                     self.module.listed = True
                 case ast.Name("__about__"), ast.expr() as about:
                     self._add("", "", self._string(about))
-                case ast.Attribute(owner, "__doc__"), ast.Attribute(other, "__doc__"):
-                    self.module.add(Documented(_path_of(owner), "", "", like=_path_of(other)))
                 case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _path_of(owner):
                     self._add(_path_of(owner), "", self._string(doc))
                 case ast.Name(name), value:
@@ -294,23 +255,6 @@ class _SourceReader:
                     self._add(name, item.signature, item.text)
             case ast.Call(func, [_, doc, *_]) if _path_of(func).endswith("add_docstr"):
                 self._add(name, "", self._string(doc))
-            case ast.Call(ast.Name(made)):
-                self._instance(name, made)
-
-    def _instance(self, name: str, made: str) -> None:
-        """An object of a class of this module is documented by it, where it is the only one."""
-        fresh = made not in self._instances.values()
-        self._instances[name] = made
-        if not fresh or made not in self.module.defined:
-            return
-        node = self._private.get(made)
-        doc = ast.get_docstring(node, clean=False) if node else None
-        if doc is None:
-            same = (i.text for i in self.module.documented if i.name == made)
-            doc = next(same, None)
-        if doc:
-            self._add(name, "", doc)
-            self.module.bases[name] = (made,)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         if isinstance(node, ast.Import):
@@ -351,51 +295,9 @@ class _SourceReader:
         return None
 
 
-def _bind(
-    parameters: Sequence[str], inner: ast.Call, given: Sequence[ast.expr]
-) -> tuple[str, list[ast.expr]]:
-    """The inner call with what the outer one was given.
-
-    A value that is put together from parameters first is taken to be the last of them, which is
-    the text.
-    """
-    values = dict(zip(parameters, given, strict=False))
-
-    class InPlace(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            local = node.id not in values and node.id.islower() and "doc" in node.id
-            return given[-1] if local and given else values.get(node.id, node)
-
-    args = [InPlace().visit(ast.parse(ast.unparse(arg), mode="eval").body) for arg in inner.args]
-    return _path_of(inner.func), args
-
-
-def _target(value: ast.expr) -> str:
-    """The dotted name of what is documented, also as `getattr(owner, "name")`."""
-    match value:
-        case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str() as name), *_]):
-            return f"{_path_of(owner)}.{name}" if _path_of(owner) else ""
-    return _path_of(value)
-
-
 def _without_private(name: str) -> str:
     """`torch._C.TensorBase.view` is offered by the package: `torch.TensorBase.view`."""
     return ".".join(part for part in name.split(".") if not part.startswith("_"))
-
-
-def _documenting_decorators(node: Function | ast.ClassDef) -> Iterator[ast.Call]:
-    for call in node.decorator_list:
-        if isinstance(call, ast.Call) and "doc" in _path_of(call.func).rpartition(".")[2].lower():
-            yield call
-
-
-def _find_original(node: Function | ast.ClassDef) -> str:
-    """What a decorator says the object's documentation is that of; "" where none does."""
-    for call in _documenting_decorators(node):
-        for arg in call.args:
-            if found := _path_of(arg):
-                return found
-    return ""
 
 
 def _path_of(value: ast.expr) -> str:
@@ -460,82 +362,6 @@ def _assigned_name(node: ast.stmt | None) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-_DOCSTRING = re.compile(r"[rRuUbBfF]{0,2}(\"\"\"|'''|\"|')")
-_TRIPLE = re.compile(r"\"\"\"|'''")
-_BRACKETS = str.maketrans({"[": "(", "{": "(", "]": ")", "}": ")"})
-_WHOLE = re.compile(r"def \w*doc")
-"""functions that may document others, and are kept with their bodies"""
-
-
-class _Skeleton:
-    """The lines of a source, with each function body replaced by its docstring and `pass`.
-
-    Most of the time of parsing goes into function bodies. They are cut out line by line, by
-    indentation, before the parse; measured on the libraries of one environment this takes 0.4
-    of the time of parsing whole files. Source laid out in a way that this misreads (a string at
-    the margin inside a body) mostly gives a syntax error, upon which the caller parses it whole.
-    """
-
-    def __init__(self, source: str) -> None:
-        self.kept: list[str] = []
-        self._lines = [*source.splitlines(keepends=True), ""]
-        self._at = 0
-        while line := self._lines[self._at]:
-            if line.lstrip().startswith(("def ", "async def ")) and not _WHOLE.match(line):
-                self._function(_margin(line))
-            elif quote := _open_quote(self._copy()):
-                self._copy_through(quote)
-
-    def _copy(self) -> str:
-        """Copy the next line; "" at the end."""
-        line = self._lines[self._at]
-        self.kept.append(line)
-        self._at += 1 if line else 0
-        return line
-
-    def _copy_through(self, quote: str) -> None:
-        """Copy lines up to the one that holds `quote`."""
-        while (line := self._copy()) and quote not in line:
-            pass
-
-    def _function(self, margin: int) -> None:
-        # `def ...:` with its parameters over as many lines as they take.
-        depth = 0
-        while line := self._copy():
-            code = line.partition("#")[0].translate(_BRACKETS)
-            depth += code.count("(") - code.count(")")
-            if depth <= 0 and ":" in code:
-                break
-        while (line := self._lines[self._at]) and (not line.strip() or line.lstrip()[0] == "#"):
-            self._at += 1
-        if _margin(line) <= margin:
-            return
-        start = line.lstrip()
-        if begun := _DOCSTRING.match(start):
-            self._copy()
-            quote = begun[1]
-            if len(quote) == 3 and quote not in start[begun.end() :]:
-                self._copy_through(quote)
-        self.kept.append(f"{line[: _margin(line)]}pass\n")
-        while (line := self._lines[self._at]) and (not line.strip() or _margin(line) > margin):
-            self._at += 1
-
-
-def _margin(line: str) -> int:
-    return len(line) - len(line.lstrip())
-
-
-def _open_quote(line: str) -> str:
-    """The triple quote that the line leaves open, or ""."""
-    quote = ""
-    for found in _TRIPLE.findall(line):
-        if not quote:
-            quote = found
-        elif found == quote:
-            quote = ""
-    return quote
-
-
 _DEEPEST = 8
 """Hops followed from a package to where a name is defined; also ends circular imports."""
 _MOST_HEIRS = 3
@@ -555,8 +381,6 @@ class PublicNames:
         """the shortest name under which a package offers an object, or a module says it does"""
         self.see: dict[str, list[str]] = {}
         """other names of an object -> its public name"""
-        self.renamed: dict[tuple[Home, str], str] = {}
-        """(object, another last name of it) -> the shortest public name with that"""
         self._modules = modules
         self._spaces: dict[str, dict[str, Home]] = {}
         self._where: dict[str, list[str]] = {}
@@ -578,10 +402,6 @@ class PublicNames:
             public = self._top(*home)
             if public and alias != public:
                 self.see.setdefault(alias, []).append(public)
-                last = alias.rpartition(".")[2]
-                if last != home[1]:
-                    known = self.renamed.get((home, last), alias)
-                    self.renamed[home, last] = min(known, alias, key=_order)
 
     def _find_offers(self) -> Iterator[tuple[str, Home]]:
         """Each name under which a module offers what another one defines."""
@@ -701,11 +521,8 @@ class PublicApi:
         self.names = PublicNames(self._modules)
         self._members: dict[Home, dict[str, Documented]] = {}
         """class -> what it documents, by the name inside it"""
-        self._texts: dict[Home, str] = {}
         for module in modules:
             for item in module.documented:
-                if item.text:
-                    self._texts.setdefault((module.name, item.name), item.text)
                 top, dot, rest = item.name.partition(".")
                 if dot and not item.absolute and top in module.bases:
                     self._members.setdefault((module.name, top), {}).setdefault(rest, item)
@@ -741,15 +558,11 @@ class PublicApi:
             if public not in seen:
                 seen.add(public)
                 yield public, item, location
-        for (home, last), alias in self.names.renamed.items():
-            if alias not in seen and (public := self._public(home)) in seen:
-                same = Documented(last, f": another name of {public}", "")
-                yield alias, same, self._modules[home[0]].location
 
     def _all_objects(self) -> Iterator[tuple[str, Documented, str]]:
         given_away = {base for bases in self._taken.values() for base in bases}
         for module in self._modules.values():
-            found = [self._with_text(module, item) for item in module.documented]
+            found = module.documented
             for item in [*(i for i in found if i.text), *(i for i in found if not i.text)]:
                 home = module.name, item.name.partition(".")[0]
                 inherited = "." in item.name and not item.absolute and home in given_away
@@ -761,13 +574,6 @@ class PublicApi:
                     for name, item in self._members.get(base, {}).items():
                         location = self._modules[base[0]].location
                         yield f"{self._public(heir)}.{name}", item, location
-
-    def _with_text(self, module: ModuleSource, item: Documented) -> Documented:
-        if not item.like:
-            return item
-        source = self.names.resolve(module.name, item.like)
-        text = self._texts.get(source, "") if source else ""
-        return replace(item, text=text, signature=item.signature)
 
     def _is_offered(self, home: Home) -> bool:
         """Whether a package or a module's `__all__` names it, so that it has users."""

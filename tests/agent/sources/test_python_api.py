@@ -87,19 +87,11 @@ def test_what_a_list_put_together_does_not_name_is_not_passed_on(tmp_path: Path)
 DOCUMENTED = {
     "f.__doc__ = r'''Turns the kite.'''": "a text put on it",
     "_more = 'kite.'\nf.__doc__ = ('Turns the ' + f'''{_more}''')": "put together",
-    "f.__doc__ = g.__doc__": "that of another",
     "add_docstr(toy.f, r'''\nTurns the kite.\n''')": "by add_docstr",
     "f = _add_docstr(other, 'Turns the kite.')": "given with its value",
     "add_newdoc('toy.core', 'f', '''Turns the kite.''')": "by add_newdoc",
     "def add_newdoc(name, doc):\n    docs[name] = doc\nadd_newdoc('f', 'Turns the kite.')":
         "by an add_newdoc of the module's own",
-    "def note_doc(name, doc):\n    add_docstr(getattr(toy.C, name), doc)\n"
-    "note_doc('f', 'Turns the kite.')": "by a function that calls it",
-    "def note_doc(name, doc):\n    doc_all = dedent(doc)\n"
-    "    add_newdoc('toy.core', 'C', (name, doc_all))\n"
-    "note_doc('f', 'Turns the kite.')": "by one that changes the text first",
-    "@copy_docstring(g)\ndef f(): pass": "that of what a decorator names",
-    "@auto_docstring(custom_intro='''Turns the kite.''')\ndef f(): pass": "by a decorator",
 }  # fmt: skip
 
 
@@ -141,13 +133,6 @@ def test_what_is_offered_without_a_word_is_there_with_its_signature(tmp_path: Pa
         "toy.Line": "(length: int = 3)",
         "toy.Torn": ": a class made of ValueError",
     }
-
-
-def test_an_instance_of_an_internal_class_has_its_text(tmp_path: Path) -> None:
-    source = (
-        'class _Skip:\n    """Leave a test out."""\nskip: _Skip = _Skip()\nKITES = KITE = "kite"\n'
-    )
-    assert texts(read(tmp_path, {"toy.py": source})) == {"toy.skip": "Leave a test out."}
 
 
 @pytest.mark.parametrize(
