@@ -76,7 +76,6 @@ COMMANDS = {
     "export": Lazy(
         "rubricem.training.cli.export:export", "Write a collected run in a trainer's format."
     ),
-    "init": Lazy("rubricem.agent.cli.doctor:init", "Ask four questions; write rubricem.toml."),
     "judge": Lazy(
         "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
     ),
@@ -98,7 +97,7 @@ COMMANDS = {
 
 PARTS = {
     "Ask": ("ask", "chat", "serve", "runs", "mcp"),
-    "Set up": ("init", "doctor", "models", "users"),
+    "Set up": ("doctor", "models", "users"),
     "What it learns": ("rate", "learn", "bank"),
     "Measure and train": (
         "eval", "judge", "collect", "export", "train",
@@ -109,10 +108,13 @@ PARTS = {
 
 
 RETIRED = {
+    "init": "write rubricem.toml yourself; rubricem doctor says what it sets",
     "trust": "a file is read because it is named: --config FILE, or RUBRICEM_CONFIG",
     "uninstall": "rubricem doctor names the folders: remove them, then pip uninstall rubricem",
     "--allow-host": "use --set allow_hosts=HOST",
     "--attempts": "a turn is tried once when collecting, three times otherwise",
+    "doctor --all": "--json lists every setting",
+    "doctor --deep": "rubricem models check hashes the weights",
     "--dialect": "how a server is asked follows from what it is asked for",
     "--least-reflection-score": "a reflection is kept from 0.5 on, or 0.4 of an embedded judge",
     "--reflect-model": "the model that answers reflects",

@@ -23,7 +23,7 @@ function drawn({ settings, file }) {
       el("code", {}, file),
       t(", variables and flags; a flag counts first."),
     ]
-    : [t("No settings file is read; "), el("code", {}, "rubricem init"), t(" writes one.")];
+    : [t("No settings file is read; "), el("code", {}, "rubricem doctor"), t(" says where one is looked for.")];
   return el(
     "div",
     { class: "stack" },

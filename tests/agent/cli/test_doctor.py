@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,20 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from pydantic import SecretStr
 
-from rubricem.agent.cli import main
 from rubricem.agent.cli.doctor import (
     Check,
     check_data_dir,
-    check_disk,
     check_embedder,
     check_server,
-    check_service,
     check_source,
-    check_sources,
-    check_speed,
     check_web,
     check_weights,
     redact,
@@ -32,13 +24,10 @@ from rubricem.agent.cli.doctor import (
 )
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.weights.catalogue import WeightFile, Weights, lookup, verify
+from rubricem.agent.weights.catalogue import lookup
 from rubricem.memory.errors import install_of
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Spent
 from tests.conftest import rubricem
 from tests.support.sites import JsonSite, Sent, WebSite
-from tests.support.values import trajectory
 
 GGUF_SHA256 = hashlib.sha256(b"GGUF").hexdigest()
 
@@ -94,31 +83,16 @@ def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched():
     assert "qwen2.5-coder-1.5b is not fetched yet (1,117 MB)" in checks["weights"]["found"]
     assert "rubricem models fetch qwen2.5-coder-1.5b" in checks["weights"]["remedy"]
     assert checks["source"]["state"] == "ok"
-    assert re.search(r"rubricem [\d.]+, with .*local", checks["version"]["found"])
     assert "GB free" in checks["data directory"]["found"]
-
-
-def test_the_speed_of_the_model_is_read_off_its_last_runs(tmp_path: Path):
-    store = RunStore(tmp_path)
-    assert "known once" in check_speed(tmp_path).found
-    for name, seconds in {"a": 10.0, "b": 5.0}.items():
-        store.create(name, {"ask": {"question": "?"}, "choices": {}})
-        spent = (Spent(slot="claim", seconds=seconds, written=30), Spent(slot="search", seconds=9))
-        ended = trajectory("Yes.").model_copy(update={"thread": name, "spent": spent})
-        store.save(ended)
-    assert "test-policy wrote 4.0 tokens a second" in check_speed(tmp_path).found
 
 
 def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RUBRICEM_SEED", "5")
     lines = [line.split() for line in rubricem("doctor", "--model", "0.5b").stdout.splitlines()]
-    assert ["seed", "5", "[RUBRICEM_SEED]"] in lines
-    assert ["model", "0.5b", "[--model]"] in lines
-    assert "tool_calls" not in [line[0] for line in lines], "what nobody set drowns what counts"
-    assert ["others", "at", "their", "defaults"] in [line[:4] for line in lines]
+    assert ["seed:", "5", "[RUBRICEM_SEED]"] in lines
+    assert ["model:", '"0.5b"', "[--model]"] in lines
+    assert "tool_calls:" not in [line[0] for line in lines], "what nobody set drowns what counts"
     assert lines[-1] == ["ask", "works"]
-    whole = rubricem("doctor", "--all").stdout.splitlines()
-    assert ["tool_calls", "10", "[default]"] in [line.split() for line in whole]
 
 
 def test_the_server_alone_is_asked_when_one_is_named(served: Served):
@@ -168,18 +142,12 @@ async def test_a_model_must_be_named_unless_there_is_just_one(served: Served):
     assert states(await check_server(ServerChoice(None, served.url))) == ["fault"]
 
 
-def test_what_cannot_be_set_is_a_fault_and_what_is_not_read_a_note(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_cannot_be_set_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     paid = found("--model", "gpt-4.1", code=1)["policy"]
     assert paid["state"] == "fault" and "OPENAI_API_KEY" in paid["remedy"]
-    monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
-    said = "RUBRICEM_MODLE names no setting and is ignored."
-    assert found()["environment"]["found"] == said
-    (folder / "rubricem.toml").write_text("threads = 0\n", encoding="utf-8")
-    assert "threads cannot be 0" in found(code=1)["settings"]["found"]
-    shown = rubricem("doctor", code=1).stdout
-    assert shown.splitlines()[-1].startswith("ask would fail")
+    monkeypatch.setenv("RUBRICEM_THREADS", "0")
+    assert "threads cannot be" in found(code=1)["settings"]["found"]
+    assert rubricem("doctor", code=1).stdout.splitlines()[-1].startswith("ask would fail")
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])
@@ -224,21 +192,6 @@ async def test_whole_weights_are_ok(weights_05b: Path):
     assert "whole" in check.found
 
 
-async def test_altered_weights_of_the_same_size_and_time_are_found_by_deep_alone(folder: Path):
-    weights = Weights("org/tiny", "", "org/tiny", "", (WeightFile("a.gguf", 4, GGUF_SHA256),))
-    held = folder / weights.folder / "a.gguf"
-    held.parent.mkdir()
-    held.write_bytes(b"GGUF")
-    verify(weights, held.parent)
-    before = held.stat()
-    held.write_bytes(b"FUGG")
-    os.utime(held, ns=(before.st_atime_ns, before.st_mtime_ns))
-    choice = EmbeddedChoice("org/tiny:a.gguf")
-    checks = [await check_weights(choice, folder, deep) for deep in (False, True)]
-    assert states(*checks) == ["ok", "fault"]
-    assert "is altered" in checks[1].found
-
-
 async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(folder: Path):
     (folder / "good.gguf").write_bytes(b"GGUF....")
     (folder / "bad.gguf").write_bytes(b"MZ......")
@@ -258,62 +211,47 @@ def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path):
     assert list((folder / "new" / "data").iterdir()) == []
 
 
-def test_a_disk_too_full_for_the_weights_is_a_fault(folder: Path):
-    choice = EmbeddedChoice("1.5b")
-    gigabyte = 10**9
-    full = check_disk(choice, folder / "not" / "yet", free_bytes=lambda _: gigabyte)
-    assert states(full) == ["fault"]
-    assert full.found.startswith("1.0 GB free")
-    assert "1.4 GB are needed" in full.found
-    roomy = check_disk(choice, folder, free_bytes=lambda _: 2 * gigabyte)
-    own = check_disk(EmbeddedChoice("my.gguf"), folder, free_bytes=lambda _: gigabyte)
-    assert states(roomy, own) == ["ok", "ok"]
-
-
-def test_sources_are_opened(folder: Path):
+async def test_sources_are_opened(folder: Path):
     (folder / "docs" / "deep").mkdir(parents=True)
     (folder / "docs" / "picture.png").touch()
-    assert states(check_source("docs")) == ["fault"]
+    settings = Settings()
+    assert states(await check_source("docs", settings)) == ["fault"]
     (folder / "docs" / "deep" / "Read.MD").touch()
-    checks = [check_source(name) for name in ("docs", "python", "nowhere", "docs/picture.png")]
+    names = ("docs", "python", "nowhere", "docs/picture.png")
+    checks = [await check_source(name, settings) for name in names]
     assert states(*checks) == ["ok", "ok", "fault", "fault"]
 
 
-def test_what_recall_lacks_is_a_note_and_what_hybrid_lacks_a_fault(
+def test_what_recall_lacks_is_a_note_and_what_reranking_lacks_a_fault(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    checks = [check_embedder(Settings(), 1), check_embedder(Settings(retrieval="hybrid"))]
+    checks = [check_embedder(Settings(), 1), check_embedder(Settings(retrieval="rerank"))]
     assert states(*checks) == ["note", "fault"]
     assert all(check.remedy == f"Install it: {install_of('memory')}" for check in checks)
 
 
-def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path):
+def test_the_embedder_that_is_set_is_looked_for_where_it_ranks(tmp_path: Path):
     assert check_embedder(Settings(retrieval="lexical")).found.startswith("not needed")
     served = Settings(model="m", base_url="http://127.0.0.1:1")
     assert check_embedder(served).found.startswith("not needed")
     assert states(check_embedder(Settings())) == ["note"], "the embedded model's sources use it"
-    hybrid = check_embedder(Settings(retrieval="hybrid"))
-    assert states(hybrid) == ["note"]
-    assert "all-minilm-l6-v2 is not fetched yet" in hybrid.found
-    other = check_embedder(Settings(retrieval="hybrid", embedder="qwen3-0.6b"))
+    other = check_embedder(Settings(embedder="qwen3-0.6b"))
     assert states(other) == ["note"]
     assert other.remedy.endswith("models fetch Qwen/Qwen3-Embedding-0.6B")
-    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["fault"]
+    named = Settings(retrieval="rerank", embedder=str(tmp_path))
+    assert states(check_embedder(named)) == ["fault"]
     kind = "sentence_transformers.models.Transformer"
     (tmp_path / "modules.json").write_text(f'[{{"type": "{kind}"}}]')
-    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["ok"]
+    assert states(check_embedder(named)) == ["ok"]
 
 
 @pytest.mark.parametrize(
     ("name", "online", "state"),
     [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault"), ("auto", False, "note")],
 )
-async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str):
-    async def answers() -> bool:
-        return online
-
-    check = await check_web(name, answers)
+def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str):
+    check = check_web(name, online)
     assert (check.state, bool(check.remedy)) == (state, state == "fault")
     assert ("python is taken" in check.found) == (state == "note")
 
@@ -324,56 +262,8 @@ async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(tm
         address, silent = (
             "searxng:" + each.url.replace("//", "//ann:hunter2@") for each in (site, other)
         )
-        there = await check_service(address, settings)
-    gone = await check_service(silent, settings)
+        there = await check_source(address, settings)
+    gone = await check_source(silent, settings)
     assert (there.state, gone.state) == ("ok", "fault")
-    assert there.found == f"searxng:{site.url} answers"
+    assert there.found.startswith(f"searxng:{site.url} answers")
     assert "hunter2" not in f"{there}{gone}"
-
-
-async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path):
-    (tmp_path / "a.docx").write_bytes(b"")
-
-    async def probe(name: str, settings: Settings) -> Check:
-        return Check("source", "ok", f"{name} was probed")
-
-    flags = {"source": ("web", str(tmp_path), "searxng:http://a", "auto", "python")}
-    checks = await check_sources(load_settings(flags), probe)
-    assert [check.found.partition(":")[0] for check in checks] == [
-        "web was probed",
-        str(tmp_path),
-        "searxng",
-        "auto was probed",
-        "python",
-    ]
-
-
-@pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "papers").mkdir()
-    return tmp_path
-
-
-def test_init_asks_four_questions_and_writes_what_is_then_in_force(empty: Path) -> None:
-    given = "gone@nowhere\nlarge@http://wiki.example/v1\nnope\ntavily, papers\ntk-1\nsk-2\n0.5\n"
-    done = CliRunner().invoke(main, ["init"], input=given)
-    assert done.exit_code == 0, done.output
-    assert "There is no source 'nope'" in done.output and "sk-2" not in done.output
-    settings = load_settings()  # asks nobody: a person has just said it
-    assert (settings.model, settings.base_url) == ("large", "http://wiki.example/v1")
-    assert (settings.source, settings.max_cost) == (("tavily", "papers"), 0.5)
-    keys = settings.tavily_key, settings.api_key
-    assert [key.get_secret_value() for key in keys if key] == ["tk-1", "sk-2"]
-    assert (empty / "rubricem.toml").stat().st_mode & 0o77 == 0
-    again = CliRunner().invoke(main, ["init"])
-    assert again.exit_code == 2 and "exists already" in again.stderr
-
-
-def test_init_by_defaults_needs_no_key_and_one_that_breaks_off_writes_nothing(empty: Path) -> None:
-    broken = CliRunner().invoke(main, ["init"], input="1.5b\n")
-    assert broken.exit_code == 1 and not (empty / "rubricem.toml").exists()
-    assert "Nothing is written" in broken.stderr
-    done = CliRunner().invoke(main, ["init"], input="\n\n\n")
-    assert done.exit_code == 0 and "none is needed" in done.output
-    assert (load_settings().model, load_settings().source) == ("1.5b", ("python",))
