@@ -118,8 +118,7 @@ def read_config(
 @click.option(
     "--judge",
     metavar="KIND",
-    help="stage (default), relative, pairwise, checklist, rubric:MODULE:NAME, "
-    "or none.",
+    help="stage (default), relative, pairwise, checklist, rubric:MODULE:NAME, or none.",
 )
 @click.option("--group-size", type=int, metavar="G", help="Rollouts of each question (4).")
 @click.option("--limit", type=int, metavar="N", help="Questions at most.")

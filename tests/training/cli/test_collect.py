@@ -153,11 +153,17 @@ def test_a_collection_of_ec15fe0e_is_shown_exported_and_goes_on(folder: Path):
     assert "2 conversations" in rubricem("export", "old", "--to", "sft").stdout
     (folder / "questions.txt").write_text(f"{QUESTION}\nWhat does maxsize bound?\n")
     shape = ("--group-size", "2", "step_size=1", "reflections=1", "settings.seed=4",
-             "settings.memory=off", "settings.tool_calls=2")  # fmt: skip
+             "settings.memory=off", "settings.tool_calls=2", "short=true")  # fmt: skip
     with ScriptedServer(scripted) as server:
         where = ["--base-url", server.base_url, "--source", "documents"]
         done = collect_into(folder / "old", folder, where, *shape)
         assert done.exit_code == 2 and "another settings" in done.stderr, "other documents"
+        manifest = json.loads((folder / "old" / "manifest.json").read_text())
+        manifest["settings"]["source"] = [str(folder / "documents")]
+        (folder / "old" / "manifest.json").write_text(json.dumps(manifest))
+        done = collect_into(folder / "old", folder, where, *shape)
+    assert done.exit_code == 0, done.output
+    assert "2 groups in 2 steps, 4 rollouts: 4 finished" in done.stdout
 
 
 def test_a_run_of_branches_is_refused_in_a_sentence(folder: Path):
