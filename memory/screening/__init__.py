@@ -2,43 +2,32 @@
 
 A model wrote it after reading pages that anybody may have written, and it will precede the
 questions of later runs. So its text is stripped to plain lines and capped; what looks like somebody
-else's words is flagged, and a flagged reflection waits for a person. Screening can only reduce the
-danger: readers of the bank still treat its contents as untrusted text.
+else's words is flagged, and a flagged reflection waits for a person. This is a second line: it can
+only reduce the danger, and readers of the bank still treat its contents as untrusted text.
+
+Flagged is what does not depend on wording: text copied from what the run read, addresses, markers
+of chat templates, hidden parts and characters, encoded text, secrets. Of wording only the commonest
+orders are known, in English (`orders.toml`); a paraphrase that the rules have no words for gets
+through. What counts there is not the mood, since a reflection is full of advice, but the subject:
+dropping one's instructions, another role, hiding, leaving out citations, an answer or a name
+decided beforehand, an action other than research, being passed on.
 
 A text has copied from what the run read if `SHINGLE` consecutive words occur there in the same
 order, however they were formatted: both are compared as words without case, punctuation, markup and
 invisible characters. Naming the same facts copies short sequences; longer ones count. A whole
 sentence also counts when it is shorter, if it speaks of answering, citing or readers: pages of the
 world speak of the world, and one that speaks of its reader's work is addressing an agent.
-
-A reflection is full of advice in the imperative, so what counts is not the mood but the subject:
-dropping one's instructions, another role, hiding, leaving out citations, an answer or a name
-decided beforehand, an action other than research, being passed on. The rules (`orders.toml`) know
-many ways to say so in English, and the commonest in other languages, where two or three words must
-occur in one clause, so that a lesson about ignoring a rule of grammar is harmless. A paraphrase
-that the rules have no words for gets through.
-
-A text is also read as if its letters stood for others: whoever hides words relies on a reader who
-makes the same effort. Each such reading is cheap and by itself means nothing: it counts only if it
-contains an order.
-
-Stripping leaves the surrounding words as they are. Addresses are also reported, because a text that
-names one wants its reader to go there.
 """
 
-import base64
-import binascii
-import codecs
 import html
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
-from urllib.parse import unquote
 
 from rubricem.memory.text import printable
 
@@ -191,53 +180,21 @@ def _courting() -> re.Pattern[str]:
     return re.compile(_pattern("{COURTING}"))
 
 
-_COURTED = (
-    "judge", "grader", "evaluator", "point", "mark", "score", "ignore", "disregard", "forget",
-)  # fmt: skip
-"""every appeal to a judge has one of them; most texts have none, which is quickly checked"""
-
-
 def pleading(text: str) -> str:
     """The first words that address a judge, in lower case, or ""."""
-    plain = text.casefold()
-    worded = any(word in plain for word in _COURTED)
-    match = _courting().search(plain) if worded else None
+    match = _courting().search(text.casefold())
     return match.group(0) if match else ""
 
 
-_LOWER = frozenset("a an and as at by for from in of on or the to with".split())  # noqa: SIM905
-"""words that titles do not capitalise"""
-
-
-def orders(text: str, *, asked: bool = False, titles: bool = False) -> Iterator[str]:
+def orders(text: str, *, asked: bool = False) -> Iterator[str]:
     """A sentence for each thing that the text does to its reader, with the words that do it.
 
-    `asked`: it is a question, which may speak of itself and to its reader. `titles`: it names
-    works, which speak of I and you, with all words capitalised.
+    `asked`: it is a question, which may speak of itself and to its reader.
     """
-    told = dict(_find_orders(fold(text), titles))
-    if asked:
-        told.pop(BOND, None)
-    yield from (f'It {what}: "{words}".' for what, words in told.items())
-    for what, words in dict(_orders_abroad(text)).items():
-        yield f'It {what}: "{words[:QUOTED]}".'
-    for reading in hidden_readings(text):
-        for what, words in _find_orders(reading, titles):
-            if what not in told and not (asked and what == BOND):
-                yield f'Read otherwise, it {what}: "{words}".'
-
-
-def _find_orders(plain: str, titles: bool) -> Iterator[tuple[str, str]]:
-    """What a folded text does, and the first words that do it."""
+    plain = fold(text)
     for what, pattern in _orders().items():
-        passed = titles and what == BOND
-        matches = (m.group() for m in pattern.finditer(plain))
-        if words := next((w for w in matches if not (passed and _is_title(w))), ""):
-            yield what, words.strip(" .,:;!?-")[:QUOTED]
-
-
-def _is_title(words: str) -> bool:
-    return all(word in _LOWER or not word[0].islower() for word in words.split())
+        if (match := pattern.search(plain)) and not (asked and what == BOND):
+            yield f'It {what}: "{match.group().strip(" .,:;!?-")[:QUOTED]}".'
 
 
 _LOOKALIKES = str.maketrans(
@@ -250,156 +207,13 @@ _LOOKALIKES = str.maketrans(
 """Cyrillic and Greek letters that look like Latin ones"""
 _EMPHASIS = re.compile(r"[*`~]+|\b_+|_+\b")
 _ITEM = re.compile(r"\n\s*(?:[-+\u2022]|\d{1,2}[.)])\s+|\n\s*\n\s*")
-_APART = re.compile(r"(?<!\w)[^\W_]([ .\-_*|])(?:[^\W_]\1)+[^\W_](?!\w)")
-_BETWEEN = re.compile(r"[ .\-_*|]")
-_MIXED = re.compile(r"(?<![\w@$!|])(?=[\w@$!|]*[a-z])[\w@$!|]*[013457@$!|][\w@$!|]*(?!\w)", re.I)
-_DIGITS = str.maketrans("013457@$!|", "oieastasil")
-_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{16,400}={0,2}")
-_HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ ,:]?){8,}")
-_LEAST_SHARE = 0.9
-"""share of plain letters and spaces from which a decoded piece counts as words"""
-_MOST_PIECES = 20
-_SCRAMBLED = "ignore disregard forget previous instructions instruction system prompt rules sources"
-_KEYWORDS = {
-    (word[0], word[-1], "".join(sorted(word))): word for word in re.findall(r"\w+", _SCRAMBLED)
-}
-"""words that are recognised although their inner letters are shuffled"""
-_LIKELY = re.compile(
-    r"ignor|instruct|disregard|forget|prompt|answer|cite|citation|recommend|source|judge|assistant"
-    r"|agent|rules|always|never",
-    re.I,
-)
-"""some word of a suspicious reading matches it, so that most texts are read once"""
 
 
 def fold(text: str) -> str:
     """The text as it reads: letters by their look, one clause after another, no emphasis."""
     plain = unicodedata.normalize("NFKD", visible(entities_read(text)).translate(_LOOKALIKES))
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-    plain = plain.replace("\u2019", "'")
-    return " ".join(_EMPHASIS.sub("", _ITEM.sub(". ", plain)).split())
-
-
-def hidden_readings(text: str) -> Iterator[str]:
-    """Other readings of the text by known ways of hiding words, in the form of `fold`."""
-    plain = visible(entities_read(text))
-    once = fold(text)
-    for other in (
-        fold(_APART.sub(lambda match: _BETWEEN.sub("", match.group()), plain)),
-        fold(_MIXED.sub(lambda match: match.group().translate(_DIGITS), plain)),
-        re.sub(r"[A-Za-z]{5,}", _in_order, once),
-        codecs.encode(once, "rot13"),
-        once[::-1],
-        *map(fold, _decode_pieces(plain)),
-    ):
-        if other != once and _LIKELY.search(other):
-            yield other
-
-
-def _in_order(match: re.Match[str]) -> str:
-    word = match.group().casefold()
-    known = _KEYWORDS.get((word[0], word[-1], "".join(sorted(word))))
-    return known if known and known != word else str(match.group())
-
-
-def _decode_pieces(text: str) -> Iterator[str]:
-    """Pieces in base64, in hexadecimal or in escapes that decode to words."""
-    for match in [*_BASE64.finditer(text)][:_MOST_PIECES]:
-        piece = match.group().rstrip("=").replace("-", "+").replace("_", "/")
-        with_padding = piece + "=" * (-len(piece) % 4)
-        yield from _words(with_padding, base64.b64decode)
-    for match in [*_HEX.finditer(text)][:_MOST_PIECES]:
-        yield from _words(re.sub(r"0x|\\x|[% ,:]", "", match.group()), bytes.fromhex)
-    if "%" in text:
-        yield unquote(text, errors="replace")
-    if "\\u" in text or "\\x" in text:
-        yield html.unescape(re.sub(r"\\(?:u|x)([0-9A-Fa-f]{2,4})", r"&#x\1;", text))
-
-
-def _words(piece: str, decode: Callable[[str], bytes]) -> Iterator[str]:
-    try:
-        text = decode(piece).decode("utf-8")
-    except (binascii.Error, ValueError):
-        return
-    plain = sum(letter.isalpha() or letter.isspace() for letter in text)
-    if plain >= _LEAST_SHARE * len(text):
-        yield text
-
-
-_NEGATIONS = ("kein", "nicht", "ne", "pas", "no", "non", "nao", "niet", "inte", "ikke", "nie", "не")
-_DROPS = "tells its reader in another language to drop what it was told"
-_PROMOTES = "promotes something in another language"
-_CLAUSE = re.compile(r"[.!?;:\n\u3002\uff01\uff1f\uff1b]")
-_WORD = re.compile(r"[\w']+")
-_SPACED = "\u0600"
-"""scripts before this letter separate words with spaces, and have no prefixes"""
-_BESIDE = 2
-"""letters between `always` and what is always to be promoted"""
-_MOST = 200
-"""letters of a clause that are searched"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Language:
-    """Beginnings of one language's words, separated by |, without accents."""
-
-    drop: str
-    which: str
-    rules: str
-    void: str
-    always: str
-    promote: str
-
-
-@cache
-def _languages() -> tuple[_Language, ...]:
-    return tuple(_Language(**words) for words in _rules()["languages"])
-
-
-def _orders_abroad(text: str) -> Iterator[tuple[str, str]]:
-    """What the text does in another language, and its words without accents."""
-    letters = unicodedata.normalize("NFKD", text).casefold()
-    plain = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2019", "'")
-    clauses = (f" {' '.join(_WORD.findall(clause))}"[:_MOST] for clause in _CLAUSE.split(plain))
-    for words in dict.fromkeys(clauses):
-        for language in _languages() if words.strip() else ():
-            if _drops(words, language):
-                yield _DROPS, words.strip()
-            if _promotes(words, language):
-                yield _PROMOTES, words.strip()
-
-
-def _drops(words: str, language: _Language) -> bool:
-    if not (_at(words, language.rules) and _at(words, language.which)):
-        return False
-    if _at(words, language.void):
-        return True
-    return any(
-        not any(f" {negation} " in words[: start + 1] for negation in _NEGATIONS)
-        for start, _ in _at(words, language.drop)
-    )
-
-
-def _promotes(words: str, language: _Language) -> bool:
-    always, promote = _at(words, language.always), _at(words, language.promote)
-    return any(
-        0 <= second[0] - first[1] <= _BESIDE
-        for one in always
-        for other in promote
-        for first, second in (sorted((one, other)),)
-    )
-
-
-def _at(words: str, stems: str) -> list[tuple[int, int]]:
-    """Start and end of each word that begins with one of the stems."""
-    found = []
-    for stem in stems.split("|"):
-        sought = f" {stem}" if stem < _SPACED else stem
-        if (start := words.find(sought)) >= 0:
-            end = start + len(sought)
-            space = words.find(" ", end)
-            found.append((start, (space if space >= 0 else len(words)) if stem < _SPACED else end))
-    return found
+    return " ".join(_EMPHASIS.sub("", _ITEM.sub(". ", plain.replace("\u2019", "'"))).split())
 
 
 SHINGLE = 8
@@ -548,14 +362,6 @@ def screen(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Screene
         cap_length(parts[1].text, TAKEAWAYS_CHARACTERS),
         flags,
     )
-
-
-def flag_suspicious(question: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Flags of texts that code wrote about a run, which only searches and people read."""
-    whole = ".\n".join(texts)
-    found = (*orders(question, asked=True), *orders(whole, titles=True))
-    what = "It has what looks like a password, a key or the way to one"
-    return tuple(dict.fromkeys([*found, *_flag_of(_SECRET, whole, what)]))
 
 
 def cap_length(text: str, characters: int) -> str:
