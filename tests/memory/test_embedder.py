@@ -1,14 +1,12 @@
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rubricem.agent.weights.store import weights_dir
-from rubricem.memory import bert
-from rubricem.memory.embedder import SentenceEmbedder
+from rubricem.memory.embedder import MiniLM, SentenceEmbedder
 from rubricem.memory.errors import WeightsError
-from tests.support.tiny import WORDS, write_small_embedder, write_tiny_bert
+from tests.support.tiny import WORDS, write_small_embedder
 
 WEIGHTS_DIR = weights_dir()
 """read before the tests are given a home of their own"""
@@ -36,6 +34,11 @@ def test_queries_and_kept_texts_get_the_prompts_that_the_model_names(tmp_path: P
     np.testing.assert_allclose(embedder.embed(["cache"], query=True), [query], atol=1e-6)
 
 
+def test_another_model_is_left_to_sentence_transformers(tmp_path: Path) -> None:
+    assert not MiniLM.is_in(write_small_embedder(tmp_path / "small"))
+    assert not MiniLM.is_in(tmp_path / "none")
+
+
 def test_without_prompts_a_query_is_read_as_it_stands(tmp_path: Path) -> None:
     embedder = SentenceEmbedder(write_small_embedder(tmp_path / "small"))
     np.testing.assert_array_equal(embedder.embed(["heap"], query=True), embedder.embed(["heap"]))
@@ -44,34 +47,18 @@ def test_without_prompts_a_query_is_read_as_it_stands(tmp_path: Path) -> None:
 TEXTS = ("cache", "", "heap rome find " * 9, "heap rome", "a word that is not known", "rome\nheap")
 
 
-def test_a_bert_gives_the_vectors_that_sentence_transformers_gives(tmp_path: Path) -> None:
-    folder = write_tiny_bert(tmp_path)
-    assert bert.BertEncoder.can_read(folder)
-    _hold_against_torch(folder, TEXTS)
-
-
-@pytest.mark.parametrize("other", [{"pooling": "cls"}, {"hidden_act": "relu"}])
-def test_what_is_not_of_minilms_kind_is_left_to_torch(other: dict[str, str], tmp_path: Path):
-    assert not bert.BertEncoder.can_read(write_tiny_bert(tmp_path, **other))
-
-
-def _hold_against_torch(folder: Path, texts: Sequence[str]) -> None:
+@pytest.mark.model
+def test_minilm_has_the_vectors_of_sentence_transformers_without_torch(minilm: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    expected = theirs.encode(list(texts), normalize_embeddings=True)
-    found = SentenceEmbedder(folder).embed(texts)
-    assert np.min(np.sum(found * expected, axis=1)) >= 0.9999
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.model
-def test_minilm_has_the_same_vectors_without_torch(minilm: Path) -> None:
     words = Path(__file__).read_text(encoding="utf-8").split()
     spans = [" ".join(words[n : 2 * n]) for n in range(1, 200, 9)]
-    _hold_against_torch(
-        minilm, [*TEXTS, *spans, "\u6f22\u5b57 \xdcn\xefc\xf6d\xe9 \U0001f600", "x" * 400]
-    )
+    texts = [*TEXTS, *spans, "\u6f22\u5b57 \xdcn\xefc\xf6d\xe9 \U0001f600", "x" * 400]
+    assert MiniLM.is_in(minilm)
+    theirs = SentenceTransformer(str(minilm), device="cpu", local_files_only=True)
+    expected = theirs.encode(texts, normalize_embeddings=True)
+    found = SentenceEmbedder(minilm).embed(texts)
+    assert np.min(np.sum(found * expected, axis=1)) >= 0.9999
 
 
 @pytest.mark.model

@@ -165,32 +165,3 @@ def as_repository(folder: Path) -> tuple[dict[str, bytes], bytes]:
             entry["blobId"] = hashlib.sha1(header + content).hexdigest()
         entries.append(entry)
     return files, json.dumps({"sha": "abc", "siblings": entries}).encode()
-
-
-def write_tiny_bert(folder: Path, pooling: str = "mean", **config: Any) -> Path:
-    """A random BERT encoder of sentences over `WORDS`, as sentence-transformers saves it."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-    vocabulary = {word: n for n, word in enumerate(("[PAD]", "[CLS]", "[SEP]", *WORDS))}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = Whitespace()
-    ends = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
-    tokenizer.post_processor = TemplateProcessing("[CLS] $A [SEP]", None, ends)
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 48, "max_position_embeddings": 16}
-    made = BertConfig(vocab_size=len(vocabulary), initializer_range=0.5, **sizes, **config)
-    whole = folder / "whole"
-    BertModel(made).save_pretrained(whole)
-    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=16
-    )
-    fast.save_pretrained(whole)
-    parts = [Transformer(str(whole)), Pooling(32, pooling), Normalize()]
-    SentenceTransformer(modules=parts, device="cpu").save(str(folder), create_model_card=False)
-    return folder
