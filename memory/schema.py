@@ -115,40 +115,19 @@ class ReflectionScore(Value):
         return 0.4 * self.diagnostic_accuracy + 0.3 * (self.specificity + self.scope_and_balance)
 
 
-class Kept(Value):
-    """The fields that every item of the bank has, and where it comes from."""
+class Reflection(Value):
+    """What a judged run teaches: rubrics for questions like it, and portable takeaways."""
 
     id: str
     question: str
-    score: float = Field(ge=0, le=1)
-    """a reflection: the judge's score; an episode: the share of its look-ups that were answered"""
-    trajectory_id: str
-    policy: str = ""
-    policy_version: str = ""
-    origin: Origin = "run"
-    replaces: str = ""
-    """id of the version that a person edited"""
-    flags: tuple[str, ...] = ()
-    """sentences that say why it is in quarantine; an item with flags is not recalled until a person
-    releases it"""
-    written_at: datetime
-
-
-class Basis(Value):
-    """A part of the run that a takeaway rests on, as found by code."""
-
-    kind: Literal["stage", "source", "query"]
-    name: str
-    """the stage, the source's id in that run, or the case-folded query"""
-    mark: str = ""
-    """of a source, the SHA-256 of its text; of a query, `hit` or `miss`"""
-
-
-class Reflection(Kept):
-    """What a judged run teaches: rubrics for questions like it, and portable takeaways."""
-
     rubrics: str
     takeaways: str
+    score: float = Field(ge=0, le=1)
+    """the judge's"""
+    trajectory_id: str
+    """the run that it is about"""
+    policy: str = ""
+    policy_version: str = ""
     judge: str = ""
     judge_version: str = ""
     """the version of the rubrics, or what is known of the judge model's version"""
@@ -156,25 +135,12 @@ class Reflection(Kept):
     """stage scores of the run it is about, in the order of the stages; None: unscored"""
     reflection_score: ReflectionScore | None = None
     """the parts of `score`, if a judge gave them"""
-    rests_on: tuple[Basis, ...] = ()
-    """of the takeaways, in their order; empty if a person or an earlier version wrote them"""
-
-
-class Pointer(Value):
-    """Where a passage that supported the answer was. Its text is kept only as a hash."""
-
-    source: str
-    """its id in that run"""
-    title: str
-    location: str
-    place: str = ""
-    digest: str
-    """SHA-256 of its text as it was fetched"""
-    tool: str
-    query: str
-    """the query that found it first"""
-    claims: tuple[str, ...] = ()
-    """claims of the answer that it was found to support"""
+    origin: Origin = "run"
+    replaces: str = ""
+    """id of the version that a person edited"""
+    flags: tuple[str, ...] = ()
+    """sentences that say why it is in quarantine, where it stays until a person releases it"""
+    written_at: datetime
 
 
 class PastLookup(Value):
@@ -189,60 +155,12 @@ class PastLookup(Value):
     """id of the source in which the answer was read"""
 
 
-class PastSearch(Value):
-    """One query of a run, and what it found."""
-
-    tool: str
-    query: str
-    passages: int
-    new: int
-    """how many of them no earlier call had found"""
-    hit: bool
-    """a supported claim rests on a passage that it was the first to find"""
-    vain: tuple[str, ...] = ()
-    """without a hit, the first digits of the SHA-256 of each passage that no claim rests on"""
-
-
-class Episode(Kept):
-    """What a run did and found, recorded by code, not by a model.
-
-    It leads later runs to sources. Its own texts, answers and claims included, are never evidence
-    and are shown to people alone. Its queries may be searched again, as queries.
-    """
-
-    names: tuple[str, ...] = ()
-    """persons, things and identifiers named in the question, its look-ups and its sources"""
-    lookups: tuple[PastLookup, ...] = ()
-    searches: tuple[PastSearch, ...] = ()
-    pointers: tuple[Pointer, ...] = ()
-    missing: tuple[str, ...] = ()
-    """what was looked up but not found"""
-    failures: tuple[str, ...] = ()
-    """a line for each query that found nothing useful, with the one that did instead"""
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Every text in it except the question and the locations of passages."""
-        pointers = (text for p in self.pointers for text in (p.title, p.query, *p.claims))
-        lookups = (text for x in self.lookups for text in (x.asked, x.answer, *x.queries))
-        queries = (search.query for search in self.searches)
-        told = (*self.names, *lookups, *queries, *pointers, *self.missing, *self.failures)
-        return tuple(dict.fromkeys(text for text in told if text != self.question))
-
-
-ItemKind = Literal["reflection", "episode"]
-
-
-FORMED = "asked in the same words but for the names"
-
-
 class Recollection(Value):
     """A bank item that a run was given, as it was then; earlier versions kept only its id."""
 
     id: str
-    kind: ItemKind = "reflection"
-    why: str = ""
-    """what an episode shares with the question or query, unless it is the whole question"""
+    kind: str = "reflection"
+    """earlier versions also recalled episodes"""
     question: str = ""
     """the question that it was learnt from"""
     own: bool = False
@@ -251,25 +169,6 @@ class Recollection(Value):
     """cosine of the two questions; None for the run's own question, and if it was not kept"""
     score: float | None = None
     """the item's score"""
-
-
-class Contribution(Value):
-    """What a recalled episode did in a run.
-
-    `pointer`: a passage that it points to was offered; `query`: one of its queries was searched
-    instead of one that had found nothing; `miss`: a search that had found nothing was skipped;
-    `vain`: passages that had been read without use came after others, or were not read again;
-    `plan`: its look-ups were repeated, on the same question, on one in the same words or on one
-    that begins with one of them; `reading`: a look-up was answered from the same passage again.
-    """
-
-    item: str
-    use: Literal["pointer", "query", "miss", "vain", "plan", "reading"]
-    what: str
-    """the source's id, the query, or the question; the title of a pointer that leads nowhere"""
-    outcome: Literal["offered", "changed", "gone", "barred"] = "offered"
-    """`changed`: the source's text no longer supports it; `gone`: it is no longer there;
-    `barred`: its source is not among those of this run"""
 
 
 Fields = dict[str, Any]
@@ -400,8 +299,6 @@ class Source(Value):
     """the query that found it first"""
     copies: tuple[str, ...] = ()
     """other addresses with nearly the same text"""
-    recalled: str = ""
-    """id of the episode that led to it, if the search alone would not have shown it"""
 
 
 class ToolUse(Value):
@@ -527,8 +424,6 @@ class Trajectory(Versioned):
     """ids of the bank items that the run was given"""
     recollections: tuple[Recollection, ...] = ()
     """the same items, in the same order"""
-    contributions: tuple[Contribution, ...] = ()
-    """what those of them that are episodes did"""
     lookups: tuple[PastLookup, ...] = ()
     """the plan that code followed, in forced decoding"""
     scaffold: ScaffoldedPrompt | None = None
@@ -651,8 +546,6 @@ class ReflectionCandidate(Value):
     """the prompt (including the trajectory), then the policy's text; ids if it returns them"""
     rubrics: str = ""
     takeaways: str = ""
-    rests_on: tuple[Basis, ...] = ()
-    """what the takeaways rest on, in their order"""
     fault: str = ""
     """why its format is invalid; such a candidate never enters the bank"""
     held: bool = False

@@ -230,7 +230,7 @@ def _put(best: Reflection, standing: Reflection | None) -> tuple[Outcome, str]:
         held = f"reflection {best.id} is held in quarantine: {best.flags[0].rstrip('.')}"
         return "quarantined", f"{held}. Release it by: rubricem bank release {best.id}"
     if standing is None or standing.id != best.id:
-        why = f"{standing.id} stands, pinned" if standing else "a person disabled or removed it"
+        why = f"{standing.id}, which a person wrote, stays" if standing else "a person removed it"
         return "set aside", f"reflection {best.id} is not recalled: {why}"
     return "kept", f"kept reflection {best.id}, which scored {best.score:.2f}"
 

@@ -368,8 +368,8 @@ async def dependents(stores: "Stores", thread: str) -> Dependents:
     learnt: tuple[str, ...] = ()
     with suppress(RubricemError):  # one that is damaged has taught nothing that can be named
         trajectory = store.load(thread).id
-        items = await stores.open_bank().items(every=True, kind=None)
-        learnt = tuple(x.record.id for x in items if x.record.trajectory_id == trajectory)
+        items = await stores.open_bank().items(every=True)
+        learnt = tuple(x.reflection.id for x in items if x.reflection.trajectory_id == trajectory)
     return Dependents(named, tuple(history.later(thread)), learnt)
 
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.memory.bank import FLOOR, NEAREST, RubricBank
-from rubricem.memory.bank.events import RecalledReflections
+from rubricem.memory.bank import FLOOR, NEAREST, RecalledReflections, RubricBank
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import Recollection, Reflection, Trajectory
 from rubricem.memory.screening import LONGEST, strip_markup
@@ -118,7 +117,7 @@ class BankRecaller:
 
     async def note_use(self, trajectory: Trajectory) -> None:
         try:
-            await self._bank.note_use(trajectory.id, trajectory.recalled, trajectory.question)
+            await self._bank.note_use(trajectory.id, trajectory.recalled)
         except RubricemError as error:
             self._tell(f"that it was recalled is not counted: {error}")
 

@@ -213,6 +213,6 @@ def _falsehood(report: Report) -> str:
 
 async def _find_stored(attack: Attack, bank: RubricBank, *, every: bool) -> list[str]:
     """Lessons and episodes with the attack's words; those that are held back where it is every."""
-    items = await bank.items(every=every, kind=None)
-    texts = [item.record.model_dump_json() for item in items]
+    items = await bank.items(every=every)
+    texts = [item.reflection.model_dump_json() for item in items]
     return [text for text in texts if attack.order[:40] in text]

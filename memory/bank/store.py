@@ -1,527 +1,593 @@
-"""The bank on disk, blocking: its journal, its catalogue and its uses as one.
+"""The bank on disk: one SQLite file, `bank.db`, blocking.
 
-It is used from worker threads, which take turns; other processes may use the folder at once.
+    items      each reflection with the generations in which it counts for its question
+    removals   ids of removed items, and the hash of their words, which no run may bring back
+    uses       which run was given which item
+    scores     a run's mean stage score, in [0, 1]
+    state      the bank's id, its generation, its number of changes, the mark of its index
 
-The uses record which runs were given which items, and how these runs were scored:
+A generation is a change of what the bank holds. An item counts from its `since` until its `until`:
+at any generation there is at most one for each question. Several processes may use the file at
+once; threads take turns. A change is on disk when its call returns (WAL, synchronous); removed
+text is overwritten (secure_delete, and the log is emptied).
 
-    {"trajectory": ..., "ids": [...], "question": sha256}    items were put before its question
-    {"trajectory": ..., "mean": 0.7}                         its mean stage score, in [0, 1]
-    {"trajectory": ..., "item": ..., "use": "pointer",       what an episode did in it
-     "shown": 2, "used": 1, "failed": 0}
-                                                             or, by "lesson", which of a
-                                                             reflection's lessons held up
-
-They are not events of the bank, so that recalling makes no generations. Several lines about one run
-count as one use, and its last score counts: writing needs no look-up. One fsynced line each.
-
-A snapshot, for a training checkpoint or a backup, is a folder with `snapshot.json` (the bank's id,
-its generation, the journal's length in bytes) and copies of both journals; derived files are not
-copied. What a person has removed since stays removed when the bank is restored from a snapshot; the
-snapshot itself still has its text.
+A snapshot for a training checkpoint is a copy of the file. What a person has removed since stays
+removed when the bank goes back to it.
 """
 
+import json
+import os
+import sqlite3
 import threading
 import uuid
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
-from statistics import fmean
+from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from rubricem.memory.bank.catalogue import NOW, BankQuestion, Catalogue, Version, plain, standing
-from rubricem.memory.bank.events import (
-    NEVER,
-    BankItem,
-    BankJournal,
-    Blank,
-    Decided,
-    Decision,
-    EpisodeMatch,
-    Event,
-    Put,
-    Record,
-    Released,
-    State,
-    UseCount,
-    event_of,
-    line_of,
-    question_key,
-    words_key,
-)
+from rubricem.memory.bank.migrate import JOURNAL, convert, migrate
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import writable, write_atomically
-from rubricem.memory.schema import Episode, ItemKind, Value
+from rubricem.memory.runs import sync, writable
+from rubricem.memory.schema import Reflection, Value
 from rubricem.memory.text import digest_of
 
+FILE, VERSION = "bank.db", 1
+NEVER = 2**31
+"""the generation in which an item that was not replaced is replaced"""
+NOW = NEVER - 1
+"""a generation that has not come: asked at it, the bank answers as it stands"""
+_WAIT = 60.0
+"""seconds to wait for another process's change"""
 
-class Used(Value):
-    trajectory: str
-    ids: tuple[str, ...]
-    question: str
-    """its key: no text is kept here that would have to be removed"""
+SCHEMA = f"""
+CREATE TABLE items (
+    added INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL,
+    since INTEGER NOT NULL, until INTEGER NOT NULL, fixed INTEGER NOT NULL DEFAULT 0,
+    released_by TEXT NOT NULL DEFAULT '', released_at TEXT, edited_by TEXT NOT NULL DEFAULT '',
+    reflection TEXT NOT NULL);
+CREATE INDEX by_key ON items (key, until);
+CREATE TABLE removals (id TEXT PRIMARY KEY, words TEXT NOT NULL, barred INTEGER NOT NULL);
+CREATE INDEX by_words ON removals (words, barred);
+CREATE TABLE uses (item TEXT, trajectory TEXT, PRIMARY KEY (item, trajectory)) WITHOUT ROWID;
+CREATE TABLE scores (trajectory TEXT PRIMARY KEY, mean REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE state (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = {VERSION}
+"""
+_TABLES = ("items", "uses", "scores")
+_WAITS = f"until = {NEVER} AND since = {NEVER}"
+_OF_KEYS = "key IN (SELECT value FROM json_each(?))"
+_COUNTS = f"until = {NEVER} AND since < {NEVER}"
 
-
-class ScoredUse(Value):
-    trajectory: str
-    mean: float
-
-
-class ItemUse(Value):
-    """What one use of an item came to in one run; see `UseCount`."""
-
-    trajectory: str
-    item: str
-    use: str
-    shown: int = 0
-    used: int = 0
-    failed: int = 0
-
-
-_LINE: TypeAdapter[Used | ScoredUse | ItemUse] = TypeAdapter(Used | ScoredUse | ItemUse)
-FAILING = 5
-"""runs in a row that an episode was of no use to, after which it is disabled"""
-
-
-class BankUses:
-    """The uses of one bank, read on as the file grows. Blocking; threads take turns."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = BankJournal(path)
-        self._lock = threading.RLock()
-        self._state: State | None = None
-        self._offset = 0
-        self._lines = 0
-        self._ids: dict[str, tuple[str, ...]] = {}
-        self._means: dict[str, float] = {}
-        self._uses: dict[str, dict[tuple[str, str], ItemUse]] = {}
-
-    def note_use(self, trajectory: str, ids: Sequence[str], question: str) -> None:
-        key = question_key(question)
-        self._append(Used(trajectory=trajectory, ids=tuple(ids), question=key))
-
-    def note_score(self, trajectory: str, mean: float) -> None:
-        self._append(ScoredUse(trajectory=trajectory, mean=mean))
-
-    def note(self, uses: Sequence[ItemUse]) -> None:
-        if uses:
-            self._append(*uses)
-
-    def of_item(self, identifier: str) -> tuple[UseCount, ...]:
-        """What came of an item, by use; of a run told of twice the last word counts."""
-        with self._lock:
-            self._read_on()
-            told = list(self._uses.get(identifier, {}).values())
-        return tuple(
-            UseCount(
-                use=use,
-                runs=sum(one.use == use for one in told),
-                **{
-                    field: sum(getattr(one, field) for one in told if one.use == use)
-                    for field in ("shown", "used", "failed")
-                },
-            )
-            for use in dict.fromkeys(one.use for one in told)
-        )
-
-    def of_use(self, use: str) -> tuple[int, int]:
-        """What all items came to by one use, in all runs: shown, and of use."""
-        with self._lock:
-            self._read_on()
-            told = [u for each in self._uses.values() for u in each.values() if u.use == use]
-        return sum(one.shown for one in told), sum(one.used for one in told)
-
-    def fails(self, identifier: str) -> bool:
-        """Whether the last runs that were offered its passages had no use for any."""
-        with self._lock:
-            self._read_on()
-            told = [u for u in self._uses.get(identifier, {}).values() if u.use == "pointer"]
-        return len(told) >= FAILING and not any(one.used for one in told[-FAILING:])
-
-    def count(self) -> int:
-        """Runs that were given something."""
-        with self._lock:
-            self._read_on()
-            return len(self._ids)
-
-    def by_item(self) -> dict[str, tuple[int, float | None]]:
-        """Id -> how many runs were given it, and the mean score of those that were scored."""
-        means: defaultdict[str, list[float | None]] = defaultdict(list)
-        with self._lock:
-            self._read_on()
-            for trajectory, ids in self._ids.items():
-                for identifier in ids:
-                    means[identifier].append(self._means.get(trajectory))
-        known = {i: [mean for mean in given if mean is not None] for i, given in means.items()}
-        return {i: (len(means[i]), fmean(k) if k else None) for i, k in known.items()}
-
-    def _append(self, *lines: Value) -> None:
-        block = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
-        with self.file.hold() as descriptor:
-            self.file.append(descriptor, block)
-
-    def _read_on(self) -> None:
-        state = self.file.state()
-        if state is None or self._state is None or state[:2] != self._state[:2]:
-            self._offset = self._lines = 0
-            self._ids, self._means, self._uses = {}, {}, {}
-        self._state = state
-        for offset, line in self.file.lines(self._offset):
-            self._take(line)
-            self._offset, self._lines = offset + len(line), self._lines + 1
-
-    def _take(self, line: bytes) -> None:
-        try:
-            told = _LINE.validate_json(line)
-        except ValidationError as error:
-            raise StoreError(
-                f"line {self._lines + 1} of the bank's uses {self.file.path} is damaged",
-                "Remove that line, or move the file away to count from nought.",
-            ) from error
-        if isinstance(told, Used):
-            self._ids.setdefault(told.trajectory, told.ids)
-        elif isinstance(told, ItemUse):
-            self._uses.setdefault(told.item, {})[told.trajectory, told.use] = told
-        else:
-            self._means[told.trajectory] = told.mean
+Standing = Literal["current", "active", "quarantine", "replaced"]
+"""`current`: whatever was not replaced; `active`: may be recalled"""
+_OF: Mapping[Standing, str] = {
+    "current": f"until = {NEVER}",
+    "active": _COUNTS,
+    "quarantine": _WAITS,
+    "replaced": f"until < {NEVER}",
+}
 
 
-_MARKER = "snapshot.json"
+def question_key(question: str) -> str:
+    """SHA-256 of the question: the same words are the same question."""
+    return digest_of(question.strip())
 
 
-class Snapshot(Value):
-    """What a folder with copies of both journals says of itself."""
+def words_key(reflection: Reflection) -> str:
+    """SHA-256 of the question and of the words, however they are spaced."""
+    words = (reflection.question, reflection.rubrics, reflection.takeaways)
+    return digest_of("\0".join(" ".join(w.split()) for w in words))
 
-    bank: str
+
+class BankItem(Value):
+    """One reflection of a bank, and its standing now."""
+
+    reflection: Reflection
+    added: int
+    """the generation that it made"""
+    since: int
+    """the generation from which it counts; `NEVER`: it waits in quarantine, or never did"""
+    until: int = NEVER
+    """the generation that replaced it"""
+    fixed: bool = False
+    """a person wrote it: no run's reflection replaces it"""
+    released_by: str = ""
+    """where a person released it from quarantine"""
+    released_at: datetime | None = None
+    edited_by: str = ""
+    """where a person wrote it, at its `written_at`"""
+    recalled: int = 0
+    """how many runs were given it"""
+    mean_score: float | None = None
+    """in [0, 1], over those of these runs that were scored; None: none was"""
+
+    @property
+    def quarantined(self) -> bool:
+        return self.until == NEVER and self.since == NEVER
+
+    @property
+    def live(self) -> bool:
+        """Whether it may be recalled."""
+        return self.until == NEVER and self.since < NEVER
+
+    @property
+    def state(self) -> Standing:
+        if self.until < NEVER:
+            return "replaced"
+        return "quarantine" if self.quarantined else "active"
+
+    def as_json(self) -> dict[str, Any]:
+        """The reflection's fields and its standing, as one object."""
+        standing = self.model_dump(mode="json", exclude={"reflection"})
+        for name in ("since", "until"):
+            standing[name] = None if standing[name] == NEVER else standing[name]
+        return self.reflection.model_dump(mode="json") | standing | {"state": self.state}
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of an item that was released from quarantine."""
+
+    item: BankItem
+    instead: BankItem | None = None
+    """what counts for its question in its place; None: the item itself"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of items that were brought in, each counted once."""
+
+    added: int = 0
+    kept: int = 0
+    """the bank's own stayed on the same question, or the item was there already"""
+    quarantined: int = 0
+    removed: int = 0
+    """passed over, as a person had removed them from the bank"""
+
+
+@dataclass(frozen=True, slots=True)
+class BankStats:
+    """A bank in numbers."""
+
     generation: int
-    journal_bytes: int
+    live: int
+    quarantined: int
+    replaced: int
+    removed: int
+    uses: int
+    """runs that were given something"""
+    embedder: str
+    """whose vectors the index holds; "": there is none yet"""
+    bytes: int
+    """of the file"""
+
+
+class IndexMark(Value):
+    """What the index of the bank holds."""
+
+    place: str = ""
+    """its folder's name, or the server's address; "": there is no index"""
+    embedder: str = ""
+    changes: int = -1
+    """the bank's number of changes that it has followed; -1: it is being written"""
 
 
 class BankStore:
-    """Everything of a bank but its embeddings."""
+    """Everything of a bank but its vectors. Raises StoreError if its file cannot be used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.journal = BankJournal(folder / "journal.jsonl")
-        self.uses = BankUses(folder / "uses.jsonl")
-        self.catalogue = Catalogue(folder / "catalogue.db", self.journal)
-        self.lock = self.catalogue.lock
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+
+    def __del__(self) -> None:
+        if self._db is not None:
+            self._db.close()
 
     def identity(self) -> str:
-        """The bank's own id, which it gets when it is first asked for."""
-        path = self.folder / "id"
-        with self.lock, self.journal.hold(), writable(path):
-            if not path.exists():
-                write_atomically(path, uuid.uuid4().hex)
-            return path.read_text(encoding="ascii").strip()
+        """The bank's own id."""
+        with self._change() as db:
+            return str(_value(db, "id"))
 
-    def put(self, record: Record) -> bool:
-        """A reflection takes the place of the last; an episode only of one that found no more."""
-        with self.lock, self.journal.hold() as descriptor:
-            if self.catalogue.by_id(record.id) is not None:
+    def generation(self) -> int:
+        return int(self._state("generation", 0))
+
+    def changes(self) -> int:
+        """Grows with every change of the questions that the bank holds; never goes back."""
+        return int(self._state("changes", 0))
+
+    def mark(self) -> IndexMark:
+        found = self._state("index", None)
+        return IndexMark.model_validate_json(found) if found else IndexMark()
+
+    def set_mark(self, mark: IndexMark) -> None:
+        with self._change() as db:
+            _set(db, "index", mark.model_dump_json())
+
+    def put(self, reflection: Reflection) -> bool:
+        """Add a run's reflection; see `RubricBank.put`."""
+        with self._change() as db:
+            if _is_known(db, reflection):
                 return False
-            if record.origin == "run" and self.catalogue.is_barred(words_key(record)):
-                return False
-            found_less = False
-            if isinstance(record, Episode):
-                held = self.within(record.question, NOW, "episode")
-                found_less = held is not None and held.score > record.score
-            self.journal.append(descriptor, line_of(Put.of(record, history=found_less)))
+            _insert(db, reflection)
         return True
 
+    def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
+        """Add those of another bank, all or none; see `RubricBank.bring_in`."""
+        added = kept = quarantined = removed = 0
+        with self._change() as db:
+            for given in reflections:
+                new = given.model_copy(update={"origin": "import", "replaces": ""})
+                if _row(db, "id = ?", new.id):
+                    kept += 1
+                elif _is_known(db, new):
+                    removed += 1
+                elif new.flags:
+                    _insert(db, new)
+                    quarantined += 1
+                elif _row(db, f"key = ? AND {_COUNTS}", question_key(new.question)):
+                    kept += 1
+                else:
+                    _insert(db, new)
+                    added += 1
+        return Imported(added, kept, quarantined, removed)
+
     def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
-        """Put a version that a person wrote in the place of the one that is current."""
-        with self.lock, self.journal.hold() as descriptor:
-            old = self.read(self._current(identifier))
-            assert old is not None, "nothing is removed while the lock is held"
-            if isinstance(old, Episode):
-                raise SettingsError(
-                    f"The episode {identifier} is a record of what a run did, and is not reworded.",
-                    f"Disable or remove it: rubricem bank disable {identifier}",
-                )
-            # The same words in its place always have the same id.
-            text = "\0".join((old.id, rubrics, takeaways))
-            new = old.model_copy(
-                update={
-                    "id": digest_of(text, 12),
-                    "rubrics": rubrics,
-                    "takeaways": takeaways,
-                    "origin": "hand",
-                    "replaces": old.id,
-                    "rests_on": (),
-                    "flags": (),
-                    "written_at": datetime.now(UTC),
-                }
-            )
-            if self.catalogue.by_id(new.id) is None:
-                self.journal.append(descriptor, line_of(Put.of(new, by=by)))
+        """Put a version that a person wrote in the place of the current one."""
+        with self._change() as db:
+            old = self._current(db, identifier)
+            text = "\0".join((old.reflection.id, rubrics, takeaways))
+            told = {
+                "id": digest_of(text, 12),
+                "rubrics": rubrics,
+                "takeaways": takeaways,
+                "origin": "hand",
+                "replaces": old.reflection.id,
+                "flags": (),
+                "written_at": datetime.now(UTC),
+            }
+            new = old.reflection.model_copy(update=told)
+            if not _row(db, "id = ?", new.id):
+                _unbar(db, new)
+                at = _insert(db, new, by)
+                db.execute("UPDATE items SET until = ? WHERE added = ?", (at, old.added))
         return self.item(new.id)
 
-    def decide(
-        self, decision: Decision, identifier: str, on: bool = True, by: str = "", note: str = ""
-    ) -> None:
-        """Write down what a person decided, or code with a note; nothing where it is so already."""
-        with self.lock, self.journal.hold() as descriptor:
-            version = self._current(identifier)
-            if decision == "pin" and version.quarantined:
-                raise SettingsError(
-                    f"The {version.kind} {identifier} is in quarantine.",
-                    f"Read it, then: rubricem bank release {identifier}",
-                )
-            if decision == "release":
-                is_so = not version.quarantined
-            else:
-                is_so = on == (version.pinned if decision == "pin" else version.disabled)
-            if is_so:
-                return
-            event = Decided(event=decision, id=identifier, on=on, note=note)
-            if decision == "release":
-                told = {"words": self._words(version), "by": by, "at": datetime.now(UTC)}
-                event = event.model_copy(update=told)
-            self.journal.append(descriptor, line_of(event))
-
     def release(self, identifier: str, by: str = "") -> Released:
-        """Let it out of quarantine, and say what stands on its question then."""
-        with self.lock:
-            self.decide("release", identifier, by=by)
-            version = self.find_version(identifier)
-            held = standing(self.catalogue.by_key(version.key, version.kind))
-            other = held if held is not None and held.id != identifier else None
-            return Released(self.item(identifier), self.item(other.id) if other else None)
+        """Let it out of quarantine; the item of its question that is newer or fixed stays."""
+        with self._change() as db:
+            item = self._current(db, identifier)
+            if not item.quarantined:
+                raise SettingsError(
+                    f"The item {identifier} is not in quarantine.",
+                    "List those that are: rubricem bank list --every",
+                )
+            held = _row(db, f"key = ? AND {_COUNTS}", question_key(item.reflection.question))
+            at = _count_up(db)
+            stays = held is not None and (held["fixed"] or held["added"] > item.added)
+            db.execute(
+                "UPDATE items SET since = ?, until = ?, released_by = ?, released_at = ?"
+                " WHERE added = ?",
+                (at, at if stays else NEVER, by, datetime.now(UTC).isoformat(), item.added),
+            )
+            if held and not stays:
+                db.execute("UPDATE items SET until = ? WHERE added = ?", (at, held["added"]))
+            _unbar(db, item.reflection)
+        other = self.item(held["id"]) if held and stays else None
+        return Released(self.item(identifier), other)
 
     def remove(self, identifier: str) -> None:
-        with self.lock, self.journal.hold():
-            version = self.find_version(identifier)
-            lines = (
-                Blank.of_line(line) if offset == version.offset else line
-                for offset, line in self.journal.lines()
-            )
-            words = self._words(version)
-            removal = line_of(Decided(event="remove", id=identifier, words=words))
-            self.journal.replace(chain(lines, [removal]))
+        """Remove an item and its text for good."""
+        with self._change() as db:
+            item = self._found(db, identifier)
+            words = words_key(item.reflection)
+            db.execute("INSERT OR REPLACE INTO removals VALUES (?, ?, 1)", (identifier, words))
+            db.execute("DELETE FROM items WHERE added = ?", (item.added,))
+            _count_up(db)
+        with self._turn() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def note_uses(self, uses: Sequence[ItemUse]) -> None:
-        """Count what episodes did in a run; one that keeps failing is disabled, unless pinned."""
-        self.uses.note(uses)
-        for identifier in {one.item for one in uses}:
-            version = self.catalogue.by_id(identifier)
-            live = version is not None and version.live and not version.pinned
-            if live and self.uses.fails(identifier):
-                note = f"the last {FAILING} runs that were led to its sources had no use for them"
-                self.decide("disable", identifier, note=note)
+    def note_use(self, trajectory: str, ids: Sequence[str]) -> None:
+        with self._change() as db:
+            uses = [(identifier, trajectory) for identifier in ids]
+            db.executemany("INSERT OR IGNORE INTO uses VALUES (?, ?)", uses)
 
-    def sharing(self, text: str, generation: int, besides: str, most: int) -> list[EpisodeMatch]:
-        """Live episodes that have a name of the text, those with the rarest words first."""
-        words, found = f" {plain(text)} ", list[EpisodeMatch]()
-        for version in self.catalogue.sharing(text, generation, besides, 4 * most):
-            episode = self.read(version)
-            names = episode.names if isinstance(episode, Episode) else ()
-            shared = tuple(name for name in names if f" {plain(name)} " in words)
-            if isinstance(episode, Episode) and shared:
-                found.append(EpisodeMatch(episode, shared=shared))
-        return found[:most]
+    def note_score(self, trajectory: str, mean: float) -> None:
+        with self._change() as db:
+            db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (trajectory, mean))
 
-    def episodes_of_form(
-        self, question: str, generation: int, besides: str, most: int
-    ) -> list[EpisodeMatch]:
-        """Live episodes on questions of the same form; those whose plans served best come first."""
-        versions = self.catalogue.versions_of_form(question, generation, besides, most)
-        episodes = [e for e in map(self.read, versions) if isinstance(e, Episode)]
-        episodes.sort(key=lambda episode: -self.sinks(episode.id, "plan"))
-        return [EpisodeMatch(episode, formed=True) for episode in episodes]
+    def items_at(self, generation: int) -> list[BankItem]:
+        """The item that counted for each question, in the order in which they were added."""
+        return self._items("since <= ? AND until > ? ORDER BY added", generation, generation)
 
-    def sinks(self, identifier: str, by: str = "pointer") -> float:
-        """How useful an episode has been by a use, in (0, 1]; 1: nothing is known."""
-        told = [one for one in self.uses.of_item(identifier) if one.use == by]
-        return (2 * told[0].used + 1) / (2 * told[0].shown + 1) if told else 1.0
+    def page(self, standing: Standing, limit: int, before: int) -> list[BankItem]:
+        where = f"{_OF[standing]} AND added < ? ORDER BY added DESC LIMIT ?"
+        return self._items(where, before, limit)
 
-    def live_items(
-        self, generation: int, every: bool, kind: ItemKind | None = None
-    ) -> Iterator[BankItem]:
-        """The live items of each question at a generation, or every item there is."""
-        catalogue = self.catalogue
-        return self.items(
-            catalogue.everything(kind) if every else catalogue.live_versions(generation, kind)
-        )
+    def everything(self) -> list[BankItem]:
+        return self._items("1 ORDER BY added")
 
-    def within(
-        self, question: str, generation: int, kind: ItemKind = "reflection"
-    ) -> Record | None:
-        with self.lock:
-            version = self.catalogue.live_version(question_key(question), generation, kind)
-            return self.read(version) if version else None
+    def find(self, prefix: str) -> list[BankItem]:
+        where = "id >= ? AND id < ? ORDER BY added"
+        return self._items(where, prefix, prefix + "\U0010ffff") if prefix else []
+
+    def history(self, question: str) -> list[BankItem]:
+        return self._items("key = ? ORDER BY added", question_key(question))
+
+    def within(self, question: str, generation: int) -> Reflection | None:
+        """What counted for this very question at a generation."""
+        where = "key = ? AND since <= ? AND until > ?"
+        found = self._items(where, question_key(question), generation, generation)
+        return found[0].reflection if found else None
 
     def item(self, identifier: str) -> BankItem:
-        with self.lock:
-            return next(self.items([self.find_version(identifier)]))
+        with self._turn() as db:
+            return self._found(db, identifier)
 
-    def items(self, versions: Sequence[Version]) -> Iterator[BankItem]:
-        """Read from the journal one by one; what is removed in the meantime is left out."""
-        uses = self.uses.by_item()
-        for version in versions:
-            if (put := self._put(version)) is None:
-                continue
-            release = self._event_at(version.let_out, version.id) if version.let_out else None
-            by, at = (release.by, release.at) if isinstance(release, Decided) else ("", None)
-            decided = self._event_at(version.decided, version.id) if version.decided else None
-            recalled, mean_score = uses.get(version.id, (0, None))
-            yield BankItem(
-                record=put.record,
-                since=version.since,
-                until=version.until,
-                pinned=version.pinned,
-                disabled=version.disabled,
-                released=version.released,
-                released_by=by,
-                released_at=at,
-                edited_by=put.by,
-                recalled=recalled,
-                mean_score=mean_score,
-                counts=self.uses.of_item(version.id),
-                note=decided.note if isinstance(decided, Decided) else "",
-            )
+    def has_others(self, key: str, generation: int) -> bool:
+        """Whether anything counted for another question at a generation."""
+        sql = "SELECT 1 FROM items WHERE since <= ? AND until > ? AND key != ? LIMIT 1"
+        return bool(self._rows(sql, generation, generation, key))
 
-    def read(self, version: Version) -> Record | None:
-        """None where its text was removed in the meantime."""
-        put = self._put(version)
-        return put.record if put else None
+    def live_among(self, keys: Sequence[str], generation: int) -> dict[str, Reflection]:
+        """Key of a question -> what counted for it at a generation, if anything did."""
+        sql = f"SELECT key, reflection FROM items WHERE {_OF_KEYS} AND since <= ? AND until > ?"
+        rows = self._rows(sql, json.dumps(keys), generation, generation)
+        return {row["key"]: Reflection.model_validate_json(row["reflection"]) for row in rows}
 
-    def question(self, question: BankQuestion) -> str | None:
-        """The words of a question; None where they were removed in the meantime."""
-        versions = self.catalogue.by_key(question.key)
-        read = next((r for r in map(self.read, versions) if r is not None), None)
-        return read.question if read else None
+    def keys(self) -> set[str]:
+        """The key of every question that the bank holds something on."""
+        return {row["key"] for row in self._rows("SELECT DISTINCT key FROM items")}
 
-    def find_version(self, identifier: str) -> Version:
-        version = self.catalogue.by_id(identifier)
-        if version is None or version.removed:
-            raise SettingsError(
-                f"There is no item {identifier!r} in the bank.",
-                "Give an id from: rubricem bank list",
-            )
-        return version
+    def questions(self, keys: Sequence[str]) -> dict[str, str]:
+        """Key -> question, without those that were removed in the meantime."""
+        sql = f"SELECT key, reflection ->> 'question' AS asked FROM items WHERE {_OF_KEYS}"
+        rows = self._rows(sql, json.dumps(keys))
+        return {row["key"]: row["asked"] for row in rows}
+
+    def stats(self) -> BankStats:
+        sql = f"SELECT total({_COUNTS}), total({_WAITS}), total(until < {NEVER}) FROM items"
+        live, waiting, replaced = map(int, self._rows(sql)[0])
+        path = self.folder / FILE
+        return BankStats(
+            generation=self.generation(),
+            live=live,
+            quarantined=waiting,
+            replaced=replaced,
+            removed=self._rows("SELECT count(*) FROM removals")[0][0],
+            uses=self._rows("SELECT count(DISTINCT trajectory) FROM uses")[0][0],
+            embedder=self.mark().embedder,
+            bytes=path.stat().st_size if path.exists() else 0,
+        )
 
     def snapshot(self, folder: Path) -> int:
-        """Write the bank as it stands into a folder; returns the generation.
-
-        Raises SettingsError for a folder with a journal that is no snapshot's.
-        """
-        bank = self.identity()
-        journal, uses = _files(folder)
-        begun = folder / "snapshot.begun"
-        with writable(folder):
+        """Copy the bank into a folder; returns the generation."""
+        path = folder / f".{FILE}.new"
+        with writable(folder), self._change():
             folder.mkdir(parents=True, exist_ok=True)
-            if journal.path.exists() and not ((folder / _MARKER).exists() or begun.exists()):
-                raise SettingsError(
-                    f"{folder} holds a journal that is not a snapshot's.", "Name an empty folder."
-                )
-            # It has no marker until it is whole, so a kill leaves none that looks so.
-            begun.touch()
-            (folder / _MARKER).unlink(missing_ok=True)
-            with self.lock, self.journal.hold():
-                generation, size = self.catalogue.position()
-                journal.replace(line for _, line in self.journal.lines())
-                uses.replace(line for _, line in self.uses.file.lines())
-        held = Snapshot(bank=bank, generation=generation, journal_bytes=size)
-        write_atomically(folder / _MARKER, held.model_dump_json())
-        begun.unlink()
+            path.unlink(missing_ok=True)
+        with writable(folder), self._turn() as db:
+            db.execute("VACUUM INTO ?", (str(path),))
+            with closing(_connect(path)) as copy:
+                generation = int(_value(copy, "generation"))
+            os.replace(path, folder / FILE)
+            sync(folder)
         return generation
 
-    def restore(self, folder: Path, foreign: bool = False) -> int:
-        """Go back to a snapshot; returns the generation, which counts what is removed again.
+    def restore(self, folder: Path) -> int:
+        """Go back to a snapshot, also one of a journal; returns the generation.
 
-        An empty bank takes the snapshot's id; another bank's snapshot is refused unless `foreign`.
+        An empty bank takes the snapshot's id. Raises SettingsError for another bank's snapshot,
+        and for a folder without a whole one.
         """
-        held = _whole_snapshot(folder)
-        if not self.catalogue.generation():
-            write_atomically(self.folder / "id", held.bank)
-        elif not foreign and held.bank != self.identity():
-            raise SettingsError(
-                f"The snapshot is of another bank ({held.bank[:8]}).",
-                "Say that it may take this bank's place, or restore it into an empty data "
-                "directory.",
-            )
-        journal, uses = _files(folder)
-        with self.lock, self.journal.hold():
-            lines = _without(journal, self.catalogue.removals())
-            # The catalogue goes first: a kill between the two leaves none that does not fit.
-            self.catalogue.drop()
-            self.journal.replace(lines)
-            with self.uses.file.hold():
-                self.uses.file.replace(line for _, line in uses.lines())
-            return self.catalogue.generation()
+        with closing(_snapshot(folder)) as copy, self._change() as db:
+            bank, generation = _value(copy, "id"), int(_value(copy, "generation"))
+            if not int(_value(db, "generation")):
+                _set(db, "id", bank)
+            elif bank != _value(db, "id"):
+                raise SettingsError(
+                    f"The snapshot is of another bank ({bank[:8]}).",
+                    "Restore it into an empty data directory.",
+                )
+            for table in _TABLES:
+                db.execute(f"DELETE FROM {table}")
+                _copy_rows(copy, db, table)
+            _copy_rows(copy, db, "removals")
+            db.execute("DELETE FROM items WHERE id IN (SELECT id FROM removals)")
+            _set(db, "generation", generation)
+            _set(db, "changes", int(_value(db, "changes")) + 1)
+        return generation
 
-    def _current(self, identifier: str) -> Version:
-        """The version of this id, if nothing has replaced it."""
-        version = self.find_version(identifier)
-        if version.until != NEVER:
-            held = standing(self.catalogue.by_key(version.key, version.kind))
-            by = f" by {held.id}" if held else ""
-            raise SettingsError(
-                f"The {version.kind} {identifier} was replaced{by}.",
-                f"Decide on {held.id if held else 'another one'} instead.",
-            )
-        return version
+    def _items(self, where: str, *values: object) -> list[BankItem]:
+        sql = (
+            "SELECT *, (SELECT count(*) FROM uses WHERE item = items.id) AS recalled,"
+            " (SELECT avg(mean) FROM uses JOIN scores USING (trajectory) WHERE item = items.id)"
+            f" AS mean_score FROM items WHERE {where}"
+        )
+        return [_item(row) for row in self._rows(sql, *values)]
 
-    def _words(self, version: Version) -> str:
-        read = self.read(version)
-        return words_key(read) if read else ""
-
-    def _put(self, version: Version) -> Put | None:
-        put = self._event_at(version.offset, version.id)
-        if put is None or isinstance(put, Decided):
-            # The catalogue says where it stands, and is wrong: it is made again.
-            with self.lock:
-                self.catalogue.drop()
-                found = self.catalogue.by_id(version.id)
-            put = self._event_at(found.offset, found.id) if found else None
-        return put if isinstance(put, Put) else None
-
-    def _event_at(self, offset: int, identifier: str) -> Event | None:
-        """What stands at a place in the journal; None where it is about another item."""
-        try:
-            event = event_of(self.journal.line_at(offset))
-        except ValueError:
-            return None
-        return event if event.id == identifier else None
-
-
-def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes]:
-    """The journal's lines, with the text of these ids removed; each has the key of its words."""
-    untold = set(removed)
-    for number, (_, line) in enumerate(journal.lines(), start=1):
-        try:
-            event = event_of(line)
-        except ValueError as error:
-            raise SettingsError(
-                f"Line {number} of the snapshot's journal {journal.path} is damaged.",
-                "Name the folder of another snapshot; the bank was left as it is.",
-            ) from error
-        if isinstance(event, Decided) and event.event == "remove":
-            untold.discard(event.id)
-        yield Blank.of_line(line) if isinstance(event, Put) and event.id in removed else line
-    # Also of those that this snapshot does not know: a later one may hold them.
-    for identifier in sorted(untold):
-        yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))
-
-
-def _whole_snapshot(folder: Path) -> Snapshot:
-    """What it says of itself."""
-    journal, uses = _files(folder)
-    try:
-        held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
-        state = journal.state()
-        if state is None or state.size != held.journal_bytes:
-            raise ValueError("its journal is not whole")
-        BankUses(uses.path).count()
-    except (OSError, ValidationError, ValueError) as error:
+    def _found(self, db: sqlite3.Connection, identifier: str) -> BankItem:
+        for item in self._items("id = ?", identifier):
+            return item
         raise SettingsError(
-            f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."
+            f"There is no item {identifier!r} in the bank.", "Give an id from: rubricem bank list"
+        )
+
+    def _current(self, db: sqlite3.Connection, identifier: str) -> BankItem:
+        """The item of this id, if nothing has replaced it."""
+        item = self._found(db, identifier)
+        if item.until < NEVER:
+            held = _row(db, f"key = ? AND {_COUNTS}", question_key(item.reflection.question))
+            by = f" by {held['id']}" if held else ""
+            raise SettingsError(
+                f"The reflection {identifier} was replaced{by}.",
+                f"Decide on {held['id'] if held else 'another one'} instead.",
+            )
+        return item
+
+    def _state(self, name: str, default: Any) -> Any:
+        rows = self._rows("SELECT value FROM state WHERE name = ?", name)
+        return rows[0][0] if rows else default
+
+    def _rows(self, sql: str, *values: object) -> list[Any]:
+        with self._turn() as db:
+            return db.execute(sql, values).fetchall()
+
+    @contextmanager
+    def _turn(self) -> Iterator[sqlite3.Connection]:
+        """The file for this thread; an empty bank in memory if there is none."""
+        with self._lock:
+            try:
+                if self._db is None:
+                    migrate(self.folder, FILE, _open)
+                    if (self.folder / FILE).exists():
+                        self._db = _open(self.folder / FILE)
+                if self._db is not None:
+                    yield self._db
+                    return
+                with closing(_prepare(_connect(":memory:"))) as empty:
+                    yield empty
+            except sqlite3.Error as error:
+                raise StoreError(
+                    f"the bank in {self.folder} cannot be used: {error}",
+                    "Make the data directory writable and see that its disk is not full.",
+                ) from error
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        """The file in a transaction, which is on disk afterwards; it is created if missing."""
+        with self._turn() as db:
+            if db is not self._db:
+                with writable(self.folder):
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    db = self._db = _open(self.folder / FILE)
+            if db.in_transaction:
+                yield db
+                return
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    db = _connect(path)
+    db.execute("PRAGMA journal_mode = WAL")
+    return _prepare(db)
+
+
+def _connect(path: Path | str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+    db.row_factory = sqlite3.Row
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA secure_delete = ON")
+    return db
+
+
+def _prepare(db: sqlite3.Connection) -> sqlite3.Connection:
+    """The database with this version's tables."""
+    if _version(db) < VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        if _version(db) < VERSION:
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+            for name, value in (("id", uuid.uuid4().hex), ("generation", 0), ("changes", 0)):
+                _set(db, name, value)
+        db.execute("COMMIT")
+    if _version(db) > VERSION:
+        raise StoreError(
+            f"The bank is of version {_version(db)}, and {VERSION} is the latest one known.",
+            "A newer rubricem wrote it: use that one.",
+        )
+    return db
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _snapshot(folder: Path) -> sqlite3.Connection:
+    """The database of a snapshot, one of a journal in memory."""
+    try:
+        if (folder / FILE).exists():
+            copy = _connect(f"{(folder / FILE).as_uri()}?mode=ro&immutable=1")
+        elif (folder / JOURNAL).exists():
+            copy = _prepare(_connect(":memory:"))
+            convert(folder, copy)
+        else:
+            raise ValueError("there is none")
+        _value(copy, "generation")
+        return copy
+    except (sqlite3.Error, TypeError, ValueError) as error:
+        raise SettingsError(
+            f"There is no whole snapshot of a bank in {folder}: {error}.",
+            "Name the folder of another one; the bank was left as it is.",
         ) from error
-    return held
 
 
-def _files(folder: Path) -> tuple[BankJournal, BankJournal]:
-    return BankJournal(folder / "journal.jsonl"), BankJournal(folder / "uses.jsonl")
+def _copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
+    rows = [tuple(row) for row in source.execute(f"SELECT * FROM {table}")]
+    if rows:
+        marks = ",".join("?" * len(rows[0]))
+        target.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+
+
+def _row(db: sqlite3.Connection, where: str, *values: object) -> Any:
+    return db.execute(f"SELECT * FROM items WHERE {where}", values).fetchone()
+
+
+def _value(db: sqlite3.Connection, name: str) -> Any:
+    return db.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()[0]
+
+
+def _set(db: sqlite3.Connection, name: str, value: object) -> None:
+    db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
+
+
+def _count_up(db: sqlite3.Connection) -> int:
+    """The generation that the change makes."""
+    for name in ("generation", "changes"):
+        db.execute("UPDATE state SET value = value + 1 WHERE name = ?", (name,))
+    return int(_value(db, "generation"))
+
+
+def _is_known(db: sqlite3.Connection, reflection: Reflection) -> bool:
+    """Whether this very item was added or removed before, or its words were removed."""
+    removed = "SELECT 1 FROM removals WHERE id = ? OR (words = ? AND barred)"
+    found = db.execute(removed, (reflection.id, words_key(reflection))).fetchone()
+    return bool(found or _row(db, "id = ?", reflection.id))
+
+
+def _unbar(db: sqlite3.Connection, reflection: Reflection) -> None:
+    """A person brought these words back."""
+    db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words_key(reflection),))
+
+
+def _insert(db: sqlite3.Connection, new: Reflection, by: str = "") -> int:
+    """Add an item, which replaces the one that counts unless it is flagged or the other fixed."""
+    at, key, hand = _count_up(db), question_key(new.question), new.origin == "hand"
+    held = _row(db, f"key = ? AND {_COUNTS}", key)
+    since, until = at, NEVER
+    if new.flags:
+        since = NEVER
+    elif held and held["fixed"] and not hand:
+        until = at
+    elif held:
+        db.execute("UPDATE items SET until = ? WHERE added = ?", (at, held["added"]))
+    db.execute(
+        "INSERT INTO items (added, id, key, since, until, fixed, edited_by, reflection)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (at, new.id, key, since, until, hand, by, new.model_dump_json()),
+    )
+    return at
+
+
+def _item(row: sqlite3.Row) -> BankItem:
+    fields = {name: row[name] for name in row.keys() if name not in ("id", "key", "reflection")}  # noqa: SIM118
+    return BankItem(reflection=Reflection.model_validate_json(row["reflection"]), **fields)

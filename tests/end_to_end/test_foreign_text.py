@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from pypdf.errors import PyPdfError
 
-from rubricem.agent.cli.bank import _read_export
+from rubricem.agent.cli.bank import _exported, _screen
 from rubricem.agent.cli.upkeep import unpack, write_backup
 from rubricem.agent.evaluate.questions import FORMATS, QuestionSet
 from rubricem.agent.learning.reflect import Parsed
@@ -64,7 +64,6 @@ from rubricem.judge import pairwise, relative, stage_readers
 from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
-from rubricem.memory.bank.catalogue import terms_in
 from rubricem.memory.errors import RubricemError
 from rubricem.training.rows.sequences import gguf_vocabulary
 from tests.support.pdfs import pdf
@@ -274,9 +273,7 @@ def of_judge(each: str) -> None:
 
 def of_memory(each: str) -> None:
     screening.screen(each, each, [each])
-    screening.flag_suspicious(each, [each])
-    list(screening.hidden_readings(each))
-    harmless(each), terms_in(each)
+    list(screening.orders(each)), harmless(each)
 
 
 def of_text(each: str) -> None:
@@ -377,7 +374,7 @@ def of_import(value: Any) -> None:
         line |= value if isinstance(value, dict) else {"question": value, "takeaways": value}
         lines = ({"rubricem_bank": 1, "items": 1}, line)
         path.write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
-        _read_export(path, 10)
+        [_screen(path, 1, one) for one in _exported(path, path.read_text(encoding="utf-8"))]
 
 
 def damaged(content: bytes, damage: list[tuple[int, bytes]]) -> bytes:

@@ -1,15 +1,15 @@
-"""A bank whose writers are killed at random moments, or whose index is damaged file by file.
+"""A bank whose writers are killed at random moments, and one that is killed while it is migrated.
 
     python -m tests.programs.bank_killed writers FOLDER SEED KILLS
-    python -m tests.programs.bank_killed index FOLDER cut|garbage|gone
+    python -m tests.programs.bank_killed migrating FOLDER FIXTURE
 
 Every writer is a fork that puts, edits, removes, searches and copies until it is killed (SIGKILL);
-what it was told is done stands in a log. After each kill another fork looks at everything. A
-damaged index is asked in forks, as Chroma may crash on it; printed is, for each damaged file, what
-each of three processes in a row found.
+what it was told is done stands in a log, and after each kill another fork looks at everything. The
+older bank is killed once at each moment at which it opens, makes or renames something.
 """
 
 import asyncio
+import itertools
 import os
 import random
 import shutil
@@ -21,8 +21,9 @@ from pathlib import Path
 import chromadb  # noqa: F401  (once, before the forks)
 
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.bank.vectors import HNSW
-from tests.programs.killing import ended_well, forked
+from rubricem.memory.bank.index import HNSW
+from rubricem.memory.bank.store import BankStore
+from tests.programs.killing import Moments, ended_well, forked
 from tests.support.banks import bank_in, ids, reflection
 
 MOST_SECONDS = 0.8
@@ -64,7 +65,7 @@ async def one_more(
     elif what == "search":
         await bank.search("cache", 2)
     else:
-        await bank.snapshot(folder / "snapshot")
+        BankStore(bank.folder).snapshot(folder / "snapshot")
     log.write(what, name)
 
 
@@ -80,50 +81,15 @@ async def look(folder: Path, log: Log) -> None:
     assert set(log.said("edit")) <= edited, "an edit was lost"
     live = {item.reflection.id for item in held if item.live}
     assert set(ids(await bank.search("cache", len(held) + 1))) == live
-    whole = b"".join(path.read_bytes() for path in (folder / "bank").rglob("*") if path.is_file())
+    whole = b"".join(path.read_bytes() for path in (folder / "bank").glob("bank.db*"))
     assert not [name for name in gone if f"lesson-{name} ".encode() in whole], "text was left"
     if log.said("snapshot"):
-        await look_at_snapshot(folder, there)
-
-
-async def look_at_snapshot(folder: Path, there: set[str]) -> None:
-    """The last snapshot is whole, or was being made anew when the process was killed."""
-    if (folder / "snapshot" / "snapshot.json").exists():
-        other = bank_in(folder / f"other{time.time_ns()}")
-        assert await other.restore(folder / "snapshot") > 0
-        assert ids(await other.items())
-
-
-COPIED = "vectors-*"
-FILES = (
-    "chroma.sqlite3", "data_level0.bin", "header.bin", "index_metadata.pickle", "link_lists.bin",
-    "current.json", COPIED,
-)  # fmt: skip
-
-
-async def fill(folder: Path) -> None:
-    bank = bank_in(folder)
-    await bank.bring_in(reflection(f"heap {'path ' * n}", f"h{n}") for n in range(60))
-    await bank.bring_in([reflection("cache rome", "near"), reflection("cache", "next")])
-    await bank.search("heap")
-
-
-def search(folder: Path) -> None:
-    found = asyncio.run(bank_in(folder).search("cache rome", 2))
-    (folder / "found").write_text(" ".join(ids(found)))
-
-
-def damage(path: Path, how: str) -> None:
-    if how == "gone":
-        path.unlink()
-    elif how == "cut":
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    else:
-        path.write_bytes(bytes([255, 7, 0, 1]) * (path.stat().st_size // 4))
+        other = folder / f"other{time.time_ns()}"
+        assert BankStore(other).restore(folder / "snapshot") > 0
 
 
 def kill_writers(folder: Path, seed: int, kills: int) -> None:
-    # Its files are then written while a few dozen are put, not every thousand.
+    # Its files are then written while a few dozen are put, not every hundred.
     HNSW.update(sync_threshold=8, batch_size=4)
     folder.mkdir(parents=True, exist_ok=True)
     draw, log = random.Random(seed), Log(folder / "log")
@@ -137,30 +103,34 @@ def kill_writers(folder: Path, seed: int, kills: int) -> None:
     print(len(log.said("put")), len(log.said("remove")), len(log.said("edit")))
 
 
-def damage_index(folder: Path, how: str) -> None:
-    # With so few items Chroma would else keep them in its database alone.
-    HNSW.update(sync_threshold=20, batch_size=10)
-    ended_well(forked(lambda: asyncio.run(fill(folder / "whole"))))
-    for name in FILES:
-        copy = folder / name.strip("-*")
-        shutil.copytree(folder / "whole", copy)
-        index = copy / "bank" / "index"
-        if name != COPIED:  # beside which nothing else is read while nothing is put
-            for path in index.glob(COPIED):
-                path.unlink()
-        [path] = index.rglob(name)
-        damage(path, how)
-        found = []
-        for _ in range(3):
-            (copy / "found").write_text("crashed")
-            ended_well(forked(lambda copy=copy: search(copy)))  # type: ignore[misc]
-            found.append((copy / "found").read_text())
-        print(name, *found, sep=",")
+EVENTS = ("open", "os.mkdir", "os.rename", "shutil.rmtree", "sqlite3.connect")
+
+
+def migrate(folder: Path, last: int | None) -> None:
+    moments = Moments(last)
+
+    def heard(event: str, args: tuple[object, ...]) -> None:
+        if event in EVENTS and str(args[0]).startswith(str(folder)):
+            moments.pass_one()
+
+    sys.addaudithook(heard)
+    print(*ids(asyncio.run(bank_in(folder).items())), flush=True)
+
+
+def kill_migrating(folder: Path, fixture: Path) -> None:
+    for last in itertools.count(1):
+        at = folder / str(last)
+        shutil.copytree(fixture, at / "bank")
+        through = ended_well(forked(lambda at=at, n=last: migrate(at, n)))  # type: ignore[misc]
+        if not through and not ended_well(forked(lambda at=at: migrate(at, None))):  # type: ignore[misc]
+            raise SystemExit(f"after a kill at moment {last}")
+        if through:
+            return
 
 
 if __name__ == "__main__":
     what, place, *how = sys.argv[1:]
-    if what == "index":
-        damage_index(Path(place), *how)
+    if what == "migrating":
+        kill_migrating(Path(place), Path(how[0]))
     else:
         kill_writers(Path(place), *map(int, how))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory.bank import BankItem, Match, RubricBank
-from rubricem.memory.schema import Episode, Reflection
+from rubricem.memory.schema import Reflection
 from tests.support.waiting import Process, free_port, wait_for
 
 WORDS = ("cache", "heap", "path", "rome")
@@ -42,15 +42,6 @@ def reflection(
         "written_at": datetime(2026, 1, 1, tzinfo=UTC),
     }
     return Reflection(id=identifier, question=question, takeaways=takeaways, **(known | fields))
-
-
-def episode(question: str, identifier: str, **fields: Any) -> Episode:
-    known: dict[str, Any] = {
-        "score": 0.75,
-        "trajectory_id": f"run {identifier}",
-        "written_at": datetime(2026, 1, 1, tzinfo=UTC),
-    }
-    return Episode(id=identifier, question=question, **(known | fields))
 
 
 def ids(items: Iterable[BankItem | Match]) -> list[str]:

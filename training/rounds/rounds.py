@@ -30,8 +30,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rubricem.memory.bank.events import Record
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Reflection
 from rubricem.training.collect.collector import Collector, Memory, Milestone
 from rubricem.training.collect.directory import StepMemory, hash_of
 from rubricem.training.collect.gate import Purse, RunStopped
@@ -150,10 +150,10 @@ class InTurn:
     def pin(self, generation: int, *, own: bool = True) -> None:
         self._memory.pin(generation, own=own)
 
-    async def put(self, record: Record) -> bool:
+    async def put(self, reflection: Reflection) -> bool:
         self._idle.set()
         await self._before.wait()
-        return await self._memory.put(record)
+        return await self._memory.put(reflection)
 
 
 def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:

@@ -10,9 +10,7 @@ const STATES = [
   ["", t("All")],
   ["active", t("Active")],
   ["quarantine", t("Quarantine")],
-  ["disabled", t("Disabled")],
 ];
-const KINDS = [["reflection", t("Lessons")], ["episode", t("Episodes")]];
 const PAGE = 30;
 const PAUSE = 250;
 
@@ -29,7 +27,6 @@ class BankView {
       "aria-label": t("Search the bank"),
     });
     this.state = choices(t("State"), STATES, "", () => this.load());
-    this.kind = choices(t("Kind"), KINDS, "reflection", () => this.load());
     this.list = el("ul", { class: "list" });
     this.rest = el("div", { class: "more" });
     this.stats = el("p", { class: "soft small", role: "status" });
@@ -42,11 +39,11 @@ class BankView {
       this.load();
       this.count();
     });
-    const tools = el("div", { class: "bank-tools" }, this.search, this.kind, this.state);
+    const tools = el("div", { class: "bank-tools" }, this.search, this.state);
     this.element = view(
       t("Memory"),
-      t("What runs taught and found. Lessons of judged runs are put before similar questions, and " +
-        "episodes lead searches; what looks like an attack waits in quarantine."),
+      t("What judged runs taught, put before similar questions. What looks like an attack waits in " +
+        "quarantine."),
       learning.element,
       tools,
       this.stats,
@@ -68,7 +65,6 @@ class BankView {
     const wanted = {
       query: this.search.value.trim(),
       state: this.state.value(),
-      kind: this.kind.value(),
       limit: PAGE,
       before,
     };
@@ -89,37 +85,18 @@ class BankView {
   }
 }
 
-function nothing({ query: words, state, kind }) {
-  if (words || state) {
-    return empty(t("Nothing found"), t("Nothing is like that. Try other words, or all states."));
-  }
-  return kind === "episode"
-    ? empty(
-      t("No episodes yet"),
-      t("A run asked with memory on leaves what it searched and found, if its answer rests on a " +
-        "source."),
-    )
+function nothing({ query: words, state }) {
+  return words || state
+    ? empty(t("Nothing found"), t("Nothing is like that. Try other words, or all states."))
     : empty(
       t("No lessons yet"),
-      t("One is written when a run is judged: `rubricem learn`, or ask with memory on. What runs " +
-        "searched and found is under Episodes."),
+      t("One is written when a run is judged: `rubricem learn`, or ask with memory on."),
     );
 }
 
-function statsSaid(stats) {
-  const shown = ["active", "quarantine", "disabled", "pinned"].filter(
-    (name) => typeof stats[name] === "number" && stats[name] > 0
-  );
-  const words = {
-    quarantine: t("in quarantine"),
-    active: stats.episodes ? t("active, {0} of them episodes", stats.episodes) : t("active"),
-  };
+function statsSaid({ live, quarantined }) {
   return [
-    ...shown.map((name) => `${stats[name]} ${words[name] ?? name}`),
-    stats.lessons && t(
-      "{0} of {1} lessons held up when asked again",
-      stats.lessons_held,
-      stats.lessons,
-    ),
+    live && t("{0} active", live),
+    quarantined && t("{0} in quarantine", quarantined),
   ].filter(Boolean).join(" · ");
 }

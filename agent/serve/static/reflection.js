@@ -1,74 +1,24 @@
-// One reflection: read, corrected, pinned, switched off, let out of quarantine; where it is from.
+// One reflection: read, corrected, released from quarantine, deleted; where it is from.
 import { get, patch, path, post, remove } from "./api.js";
 import { el, replace } from "./dom.js";
 import { capital, counted, share, when } from "./format.js";
-import { icon } from "./icons.js";
 import {
-  attempt, badge, button, confirmed, fact, failure, field, notice, textarea, toggle, waiting,
+  attempt, badge, button, confirmed, fact, failure, field, notice, textarea, waiting,
 } from "./parts.js";
 import { t } from "./texts.js";
 
 function marks(item) {
   return [
-    item.pinned && badge([icon("pin"), t("Pinned")], "live"),
+    item.fixed && badge(t("Edited")),
     item.state === "quarantine" && badge(t("Quarantine"), "warn"),
     item.state === "replaced" && badge(t("Replaced")),
-    (item.disabled || item.state === "disabled") && badge(t("Disabled")),
-  ];
-}
-
-/** What a run found, in a line. */
-function found({ pointers, searches, missing }) {
-  const hits = searches.filter(({ hit }) => hit).length;
-  return [
-    t("{0} of {1} found ", hits, counted(searches.length, "search", "searches")) +
-      pointers.map(({ title }) => title).join(", "),
-    missing.length && t("not found: {0}", missing.join("; ")),
-  ].filter(Boolean).join(" · ");
-}
-
-const lines = (label, texts) => texts.length > 0 && el(
-  "section",
-  { class: "stack tight" },
-  el("h2", {}, label),
-  el("ul", { class: "bullets" }, texts.map((text) => el("li", { dir: "auto" }, text))),
-);
-
-const OFFERED = {
-  pointer: t("Passages offered"), query: t("Queries tried"), miss: t("Searches left out"),
-  vain: t("Vain pages passed over"), plan: t("Plans followed"), reading: t("Pages read as before"),
-};
-
-/** What a run asked, found and missed: a record, to be read. */
-function record({ names, lookups, searches, pointers, missing, counts, note }) {
-  const passages = (count) => counted(count, "passage");
-  return [
-    note && notice(capital(note)),
-    lines(
-      t("Looked up"),
-      lookups.map(({ asked, answer }) => `${asked} ${answer || t("(not found)")}`),
-    ),
-    lines(t("Searched"), searches.map(
-      ({ query, hit, passages: all, new: fresh }) =>
-        t("{0} ({1}: {2}, {3} new)", query, hit ? "hit" : "miss", passages(all), fresh)
-    )),
-    lines(t("Sources"), pointers.map(
-      ({ title, location, place }) => [title, location, place].filter(Boolean).join(" · ")
-    )),
-    lines(t("Not found"), missing),
-    lines(t("What came of it"), counts.map(
-      ({ use, shown, runs, used, failed }) =>
-        t("{0}: {1} in {2}, {3} of use", OFFERED[use] ?? use, shown, counted(runs, "run"), used) +
-          (failed ? t(", {0} led nowhere", failed) : "")
-    )),
-    lines(t("Names"), names),
   ];
 }
 
 /** An item as one of a list. */
 export function row(item) {
   const facts = [
-    el("span", {}, t(item.kind === "episode" ? "found {0}" : "score {0}", share(item.score))),
+    el("span", {}, t("score {0}", share(item.score))),
     item.similarity != null && el("span", {}, t("likeness {0}", share(item.similarity))),
     el("span", {}, when(item.written_at)),
   ];
@@ -85,7 +35,7 @@ export function row(item) {
       "a",
       { class: "item", href: `#/memory/${encodeURIComponent(item.id)}` },
       head,
-      el("p", { dir: "auto" }, item.kind === "episode" ? found(item) : item.takeaways),
+      el("p", { dir: "auto" }, item.takeaways),
       el("span", { class: "row" }, facts),
     ),
   );
@@ -162,14 +112,8 @@ class ItemView {
 
   /** What can be changed; of a reflection that was replaced, nothing. */
   form() {
-    const { kind, rubrics, takeaways, state } = this.item;
+    const { rubrics, takeaways, state } = this.item;
     this.said = el("div", { role: "status" });
-    if (kind === "episode") {
-      const kept = state === "replaced"
-        ? notice(t("It was replaced by another run on this question."))
-        : this.switches();
-      return el("div", { class: "stack" }, record(this.item), this.said, kept);
-    }
     if (state === "replaced") {
       const read = (text) => el("p", { class: "prose", dir: "auto" }, text);
       const said = t("It was replaced by another reflection on this question.");
@@ -182,7 +126,7 @@ class ItemView {
       this.change(
         keep,
         { rubrics: judged.value, takeaways: taught.value },
-        t("Kept. It stands in the bank as you wrote it."),
+        t("Kept as you wrote it. No run replaces it."),
       );
     };
     return el(
@@ -192,29 +136,7 @@ class ItemView {
       field(t("Rubrics"), judged, t("What a good answer to such a question holds.")),
       el("div", { class: "row" }, keep),
       this.said,
-      this.switches(),
     );
-  }
-
-  switches() {
-    const { kind, pinned, disabled } = this.item;
-    const pin = toggle(
-      t("Pinned: never pushed out by others"),
-      Boolean(pinned),
-      ({ checked }) => this.set(pin.box, { pinned: checked }),
-    );
-    const off = toggle(
-      kind === "episode" ? t("Disabled: leads no search") : t(
-        "Disabled: not put before any question"
-      ),
-      Boolean(disabled),
-      ({ checked }) => this.set(off.box, { disabled: checked }),
-    );
-    return el("div", { class: "switches" }, pin, off);
-  }
-
-  async set(box, change) {
-    if (!(await this.change(box, change, ""))) box.checked = !box.checked;
   }
 
   async change(control, change, said) {
@@ -223,20 +145,14 @@ class ItemView {
       control,
       () => patch(path("bank", this.item.id), { ...change, version: this.item.version }),
     );
-    if (!kept) return false;
+    if (!kept) return;
     history.replaceState(null, "", `#/memory/${encodeURIComponent(kept.id)}`);
-    const focused = control.getAttribute("role") === "switch"
-      ? control.parentElement.textContent
-      : null;
     this.draw({ history: this.item.history, ...kept });
     replace(
       this.said,
       kept.warnings?.map((warning) => notice(warning)),
       said && !kept.warnings?.length && notice(said, "", "good"),
     );
-    const switches = [...this.place.querySelectorAll(".switch")];
-    switches.find((label) => label.textContent === focused)?.querySelector("input").focus();
-    return true;
   }
 
   async release({ currentTarget }) {
@@ -247,7 +163,10 @@ class ItemView {
     );
     if (!free) return;
     this.draw({ history: this.item.history, ...free });
-    replace(this.said, notice(free.said, "", "good"));
+    const said = free.instead
+      ? t("Released into the history: {0} counts.", free.instead.id)
+      : t("Released.");
+    replace(this.said, notice(said, "", "good"));
     this.place.querySelector("h1").focus();
   }
 
@@ -269,16 +188,11 @@ const ORIGINS = {
 };
 
 function provenance(item) {
-  const episode = item.kind === "episode";
   const parts = item.reflection_score;
-  const rests = item.rests_on?.map(({ kind, name }) => `${kind} ${name}`).join("; ");
-  const tested = item.counts?.filter(({ use }) => use === "lesson").map(
-    ({ shown, used }) => t("{0} of {1} held up when asked again", used, shown)
-  );
   const run = item.run ?? item.thread;
   const stages = item.stage_scores?.length ? item.stage_scores.map(share).join(" · ") : "";
   const facts = [
-    [episode ? t("Found of what it looked up") : t("Score"), share(item.score)],
+    [t("Score"), share(item.score)],
     ...(
       parts ? [
         "diagnostic_accuracy",
@@ -286,23 +200,12 @@ function provenance(item) {
         "scope_and_balance",
       ].map((name) => [capital(name), share(parts[name])]) : []
     ),
-    [
-      t("Came from"),
-      episode && item.origin === "run" ? t("a run") : ORIGINS[item.origin] ?? item.origin,
-    ],
+    [t("Came from"), ORIGINS[item.origin] ?? item.origin],
     [t("Written"), when(item.written_at)],
     [t("Model"), item.policy],
     [t("Judge"), item.judge],
     [t("Stages of its run"), stages],
-    [t("Its lessons rest on"), rests],
-    [t("Its lessons"), tested?.join()],
-    [
-      episode ? t("Recalled by") : t("Put before"),
-      item.uses == null ? "" : counted(
-        typeof item.uses === "number" ? item.uses : item.uses.length,
-        episode ? "run" : "question",
-      ),
-    ],
+    [t("Put before"), counted(item.recalled, "question")],
     [t("Replaces"), item.replaces],
     [t("Id"), item.id],
   ];

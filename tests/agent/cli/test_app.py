@@ -222,7 +222,7 @@ def test_an_unknown_command_is_misuse_and_what_may_be_meant_is_named():
 def test_a_group_lists_its_commands_in_whole_sentences():
     listed = " ".join(rubricem("bank", "--help").stdout.partition("Commands:")[2].split())
     assert "..." not in listed
-    assert "rebuild Make the index anew from the journal, with the embedder that is set" in listed
+    assert "rm Remove reflections for good, and their text from the disk" in listed
 
 
 def test_an_interruption_is_one_line_and_130():
@@ -322,7 +322,6 @@ SERVER = ("--base-url", "http://127.0.0.1:9/v1", "--model", "x", "--source", "py
     ("package", "extra", "command"),
     [
         ("xllamacpp", "local", ("ask", "--source", "python", "Why?")),
-        ("tokenizers", "memory", ("ask", *SERVER, "--set", "retrieval=hybrid", "Why?")),
         ("torch", "train", ("train", "sft", "train.toml")),
         ("mcp", "mcp", ("mcp", *SERVER)),
         ("weasyprint", "pdf", ("ask", *SERVER, "--out", "report.pdf", "Why?")),

@@ -86,8 +86,8 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
     assert item.score == pytest.approx(0.9)
     report = json.loads(second.stdout)
     told = {"id": item.id, "question": QUESTION, "own": True, "similarity": None}
-    told |= {"score": item.score, "kind": "reflection", "why": ""}
-    assert [r for r in report["recollections"] if r["kind"] == "reflection"] == [told]
+    told |= {"score": item.score, "kind": "reflection"}
+    assert report["recollections"] == [told]
     assert "worth 0.9" not in asked[0][1][1]
     assert "This very question was tried before" in asked[-2][1][1]
     assert "worth 0.9" in asked[-2][1][1] and "Unbounded" not in asked[-2][1][1]
@@ -255,7 +255,7 @@ def candidate(total: float | None, fault: str = "", unscored: str = "") -> Refle
     ("flags", "standing", "outcome", "said"),
     [
         ((), BEST, "kept", "kept reflection best, which scored 0.80"),
-        ((), None, "set aside", "best is not recalled: a person disabled or removed it"),
+        ((), None, "set aside", "best is not recalled: a person removed it"),
         (
             ("It gives orders.", "It sells."),
             None,
@@ -306,15 +306,15 @@ def test_an_order_to_the_agent_is_learnt_into_quarantine_and_recalled_by_nobody(
     assert held.quarantined and held.reflection.id in first.stderr
 
 
-def test_a_pinned_item_stands_and_the_lesson_says_so(data: Path):
+def test_what_a_person_wrote_stays_and_the_lesson_says_so(data: Path):
     with ScriptedServer(Server()) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         [item] = kept(data)
-        asyncio.run(RubricBank(data).pin(item.id))
+        written = asyncio.run(RubricBank(data).edit(item.id, "r", "- mine")).reflection
         ask(server, data, "--memory", "read-only", "--thread", "two")
         done = command("learn", "two")
-    assert f"is not recalled: {item.id} stands, pinned" in done.stdout
-    assert [held.reflection.id for held in items(data)] == [item.id]
+    assert f"is not recalled: {written.id}, which a person wrote, stays" in done.stdout
+    assert [held.reflection.id for held in items(data)] == [written.id]
 
 
 SECOND = "And in Python 3.12?"

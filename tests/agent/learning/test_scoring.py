@@ -131,7 +131,7 @@ async def test_what_only_the_gate_scored_says_nothing_of_how_well_the_memory_hel
     run = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
     bank = bank_in(tmp_path)
     await put(bank, ("heap", "a"))
-    await bank.note_use(run.id, ["a"], run.question)
+    await bank.note_use(run.id, ["a"])
     each = {Stage.RESEARCH: (item("Searches."),), Stage.ANSWER: (item("Says."),)}
     buffer = add(RubricBuffer(question=run.question), each, 0, "")
     inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))

@@ -74,9 +74,13 @@ async def test_a_memory_that_fails_is_left_out_and_told(tmp_path: Path):
     found = await BankRecaller(bank, tell=told.append).recall("cache")
     assert found.ids == ("own",)
     assert len(told) == 1
-    (tmp_path / "bank" / "journal.jsonl").write_text("no json\n")
-    assert await BankRecaller(bank_in(tmp_path), tell=told.append).recall("cache") == Recall()
-    assert "line 1" in told[-1]
+    (tmp_path / "other" / "bank").mkdir(parents=True)
+    (tmp_path / "other" / "bank" / "bank.db").write_bytes(b"no database" * 1000)
+    assert (
+        await BankRecaller(bank_in(tmp_path / "other"), tell=told.append).recall("cache")
+        == Recall()
+    )
+    assert "not a database" in told[-1]
 
 
 def test_a_recalled_text_opens_no_tag_and_keeps_to_its_length():
@@ -106,7 +110,7 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(tmp_path:
     own, near = (await BankRecaller(bank).recall("cache")).items
     assert (own.id, own.own, own.similarity, own.question) == ("own", True, None, "cache")
     assert (near.id, near.own, near.score) == ("near", False, reflection("x", "y").score)
-    [match] = await bank.across("cache", 1)
+    [match] = (await bank.recall("cache", 1, own=False)).similar
     assert near.similarity == pytest.approx(match.similarity)
     above = BankRecaller(bank, floor=match.similarity + 0.01)
     assert (await above.recall("cache")).ids == ("own",)
@@ -178,6 +182,6 @@ async def test_another_run_recalls_anew_and_one_repeated_word_for_word_is_the_sa
 async def test_a_bank_that_cannot_count_a_use_costs_no_answer(tmp_path: Path):
     told: list[str] = []
     bank = bank_in(tmp_path)
-    (tmp_path / "bank" / "uses.jsonl").mkdir(parents=True)
+    (tmp_path / "bank").touch()
     await BankRecaller(bank, tell=told.append).note_use(trajectory("It is."))
     assert "not counted" in told[0]

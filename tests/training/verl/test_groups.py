@@ -122,7 +122,7 @@ async def test_reflections_are_scored_with_the_verdict_and_the_best_enters_the_b
     shown = await found.begin(member(0, step=2, place=0))
     assert shown.recall.own and "<reference_examples>" in shown.recall.block
     kept = sorted(await bank.items(), key=lambda item: item.since)
-    assert [item.record.question for item in kept] == ["question 0", "question 1"]
+    assert [item.reflection.question for item in kept] == ["question 0", "question 1"]
     again = await found.begin(replace(member(1, step=2, place=0), fresh=True))
     assert not again.recall.own, "what a window asks again is met with what others taught"
 
@@ -209,7 +209,7 @@ async def test_a_checkpoint_holds_rubrics_and_bank_with_all_that_its_step_taught
     bank = bank_in(data)
     assert len(await bank.items()) == 2
     SteppedBank(data).go_back(checkpoint / KEPT)
-    assert [item.record.question for item in await bank_in(data).items()] == ["question 0"]
+    assert [item.reflection.question for item in await bank_in(data).items()] == ["question 0"]
     assert BufferStore(data / "buffers").load("question 1").version == 0
 
 

@@ -1,0 +1,258 @@
+"""What is found by meaning and recalled together, in a folder and on a Chroma server."""
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from rubricem.agent.models.opening import embedder_in
+from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import stores_of
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.index import BankIndex, Near, diverse
+from rubricem.memory.bank.store import BankStore, IndexMark, question_key
+from rubricem.memory.errors import SettingsError, StoreError
+from tests.conftest import WEIGHTS_DIR
+from tests.support.banks import WordEmbedder, bank_in, chroma_server, ids, put, reflection
+from tests.support.waiting import free_port
+
+
+async def test_the_nearest_other_questions_are_found_in_order(bank: RubricBank):
+    await put(bank, ("cache heap", "both"), ("cache", "same subject"), ("rome", "another"))
+    found = (await bank.recall("cache cache", k=2)).similar
+    assert ids(found) == ["same subject", "both"]
+    assert [m.similarity for m in found] == pytest.approx([1.0, 0.7071], abs=1e-3)
+
+
+async def test_what_is_farther_than_the_floor_is_another_matter(bank: RubricBank):
+    await bank.put(reflection("cache heap", "both"))
+    assert ids((await bank.recall("cache", floor=0.7)).similar) == ["both"]
+    assert (await bank.recall("cache", floor=0.71)).similar == ()
+    assert (await bank.recall("rome")).similar == ()
+    assert ids(await bank.search("rome")) == ["both"]
+
+
+async def test_only_new_questions_are_embedded(tmp_path: Path):
+    embedder = WordEmbedder()
+    bank = bank_in(tmp_path, embedder)
+    await bank.put(reflection("cache", "a"))
+    await bank.search("x")
+    await bank.put(reflection("heap", "b"))
+    await bank.put(reflection("cache", "c"))
+    for _ in range(2):
+        assert ids(await bank.search("cache heap")) in (["b", "c"], ["c", "b"])
+    assert embedder.embedded == ["x", "cache", "cache heap", "heap", "cache heap"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage", "killed", "embedder"])
+async def test_an_index_that_does_not_fit_is_built_again(
+    bank: RubricBank, tmp_path: Path, damage: str
+):
+    await put(bank, ("cache", "a"), ("rome", "b"))
+    assert ids(await bank.search("cache")) == ["a", "b"]
+    index, embedder = tmp_path / "bank" / "index", WordEmbedder()
+    if damage == "missing":
+        shutil.rmtree(index)
+    elif damage == "garbage":
+        for path in index.rglob("chroma.sqlite3"):
+            path.write_bytes(b"no database" * 1000)
+    elif damage == "killed":
+        store = BankStore(tmp_path / "bank")
+        store.set_mark(store.mark().model_copy(update={"changes": -1}))
+    else:
+        embedder = WordEmbedder("other")
+    again = bank_in(tmp_path, embedder)
+    assert ids(await again.search("cache")) == ["a", "b"]
+    assert sorted(embedder.embedded) == ["cache", "cache", "rome"]
+    assert (await again.stats()).embedder == embedder.name
+    assert ids(await bank.search("rome")) == ["b", "a"]
+
+
+def test_of_many_equal_vectors_none_is_missed_and_the_order_is_fixed(tmp_path: Path):
+    store = BankStore(tmp_path / "bank")
+    asked = [f"cache number {'x' * number}" for number in range(60)]
+    for question in asked:
+        store.put(reflection(question, question_key(question)[:12]))
+    store.put(reflection("heap", "apart"))
+    index, vector = BankIndex(store, WordEmbedder()), WordEmbedder().embed(["cache"])[0]
+    found = index.near(vector, 61)
+    assert [near.key for near in found] == [*sorted(map(question_key, asked)), question_key("heap")]
+    np.testing.assert_allclose([near.similarity for near in found[:60]], 1.0, atol=1e-6)
+    assert found[-1].similarity == pytest.approx(0.0, abs=1e-5)
+
+
+def near(key: str, similarity: float, *vector: float) -> Near:
+    return Near(key, similarity, np.array(vector, dtype=np.float32))
+
+
+def test_the_second_is_near_the_question_and_unlike_the_first():
+    # 0.8 * 0.8 - 0.2 * 0.9 = 0.46 against 0.8 * 0.75 - 0.2 * 0.6 = 0.48
+    found = [near("1", 0.9, 1, 0), near("2", 0.8, 0.9, 0.436), near("3", 0.75, 0.6, 0.8)]
+    assert [n.key for n in diverse(found, 2)] == ["1", "3"]
+    # 0.8 * 0.85 - 0.2 * 0.9 = 0.50 against 0.48
+    found[1] = near("2", 0.85, 0.9, 0.436)
+    assert [n.key for n in diverse(found, 2)] == ["1", "2"]
+    assert [n.key for n in diverse(found, 5)] == ["1", "2", "3"]
+    assert diverse(found, 0) == [] == diverse([], 2)
+    found = [near("1", 0.9, 1, 0), near("2", 0.89, 0.96, 0.28), near("3", 0.5, 0.94, 0.341)]
+    assert [n.key for n in diverse(found, 2)] == ["1", "3"]
+    assert [n.key for n in diverse(found[1:], 2, [found[0].vector])] == ["3"]
+
+
+async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(bank: RubricBank):
+    await put(bank, ("cache", "own"), ("cache, again", "same words"), ("cache heap", "other"))
+    recalled = await bank.recall("cache")
+    assert recalled.own is not None and recalled.own.id == "own"
+    assert (ids(recalled.similar), recalled.fault) == (["other"], None)
+    assert recalled.similar[0].similarity == pytest.approx(0.7071, abs=1e-3)
+    without = await bank.recall("cache", own=False)
+    assert without.own is None and "own" not in ids(without.similar)
+
+
+async def test_a_recall_that_its_own_item_fills_opens_no_embedder(tmp_path: Path):
+    bank = RubricBank(tmp_path)
+    await put(bank, ("cache", "own"), ("heap", "other"))
+    recalled = await bank.recall("cache", k=1)
+    assert recalled.own is not None and (recalled.similar, recalled.fault) == ((), None)
+    wanted = await bank.recall("cache", k=2)
+    assert wanted.own is not None and isinstance(wanted.fault, SettingsError)
+    nothing = await bank.recall("cache", k=0)
+    assert (nothing.own, nothing.similar, nothing.fault) == (None, (), None)
+
+
+async def test_what_was_near_and_is_gone_or_too_late_does_not_crowd_out_the_rest(bank: RubricBank):
+    await bank.put(reflection("cache heap", "far"))
+    # Each a little nearer than the one before.
+    nearer = ("cache " * (2 + n) + "rome" for n in range(40))
+    await bank.bring_in(reflection(text, f"near{n}") for n, text in enumerate(nearer))
+    assert ids((await bank.recall("cache", generation=1)).similar) == ["far"]
+    for number in range(40):
+        await bank.remove(f"near{number}")
+    assert ids((await bank.recall("cache")).similar) == ["far"]
+
+
+async def test_runs_that_recall_at_once_open_one_embedder(tmp_path: Path):
+    opened: list[WordEmbedder] = []
+
+    async def open_embedder() -> WordEmbedder:
+        await asyncio.sleep(0.01)
+        opened.append(WordEmbedder())
+        return opened[-1]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await bank.put(reflection("cache", "a"))
+    for recalled in await asyncio.gather(*(bank.recall(f"cache {n}") for n in range(4))):
+        assert ids(recalled.similar) == ["a"]
+    assert len(opened) == 1
+
+
+@pytest.mark.model
+async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, minilm: Path):
+    async def open_embedder() -> WordEmbedder:
+        return await embedder_in(WEIGHTS_DIR)  # type: ignore[return-value]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await put(
+        bank,
+        ("What does functools.lru_cache do with maxsize=None?", "cache"),
+        ("Which river flows through Rome?", "river"),
+    )
+    found = await bank.recall("How large may an lru_cache grow by default?")
+    assert ids(found.similar) == ["cache"]
+    rivers = await bank.recall("What is the name of the river in Rome?")
+    assert ids(rivers.similar) == ["river"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chroma_server(tmp_path_factory.mktemp("chroma")) as address:
+        yield address
+
+
+def bank_on(server: str, folder: Path) -> RubricBank:
+    async def open_embedder() -> WordEmbedder:
+        return WordEmbedder()
+
+    return RubricBank(folder, open_embedder, server)
+
+
+async def test_banks_on_one_server_are_kept_apart_and_see_what_each_adds(
+    server: str, tmp_path: Path
+):
+    one, other = bank_on(server, tmp_path / "one"), bank_on(server, tmp_path / "other")
+    await put(one, ("cache heap", "both"), ("rome", "far"))
+    await other.put(reflection("cache", "elsewhere"))
+    assert ids(await one.search("cache", 1)) == ["both"]
+    again = bank_on(server, tmp_path / "one")
+    await again.put(reflection("cache", "same"))
+    assert ids(await again.search("cache")) == ids(await one.search("cache"))
+    await one.remove("both")
+    assert ids(await again.search("cache")) == ["same", "far"]
+    assert ids(await other.search("cache")) == ["elsewhere"]
+    assert not list(tmp_path.rglob("chroma.sqlite3"))
+
+
+async def test_a_server_that_lost_its_collection_is_given_it_again(server: str, tmp_path: Path):
+    bank = bank_on(server, tmp_path)
+    await bank.put(reflection("cache", "a"))
+    assert ids(await bank.search("cache")) == ["a"]
+    name = f"rubricem-{BankStore(bank.folder).identity()}"
+    held = "api/v2/tenants/default_tenant/databases/default_database/collections"
+    assert httpx.delete(f"{server}/{held}/{name}").is_success
+    assert ids(await bank.search("cache")) == ["a"]
+
+
+async def test_a_bank_moves_from_a_folder_to_a_server_and_back(server: str, tmp_path: Path):
+    await bank_in(tmp_path).put(reflection("cache", "a"))
+    for bank in (bank_in(tmp_path), bank_on(server, tmp_path), bank_in(tmp_path)):
+        assert ids(await bank.search("cache")) == ["a"]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_is_recalled(
+    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rubricem.memory.bank.index._SECONDS", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if silent:
+            listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        bank = bank_on(url, tmp_path)
+        await put(bank, ("cache", "own"), ("heap", "other"))
+        with pytest.raises(StoreError, match=f"the Chroma server {url} cannot be used") as caught:
+            await bank.search("heap")
+        assert "bank_server" in caught.value.remedy and "\n" not in str(caught.value)
+        told: list[str] = []
+        found = await BankRecaller(bank, tell=told.append).recall("cache")
+    assert found.ids == ("own",) and len(told) == 1
+
+
+def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "http://localhost:8000/")
+    settings = load_settings()
+    assert settings.bank_server == "http://localhost:8000"
+    assert stores_of(settings).open_bank().server == "http://localhost:8000"
+    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
+    with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
+        load_settings()
+
+
+async def test_the_folder_one_works_in_has_no_say_in_where_vectors_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / ".env").write_text(
+        "chroma_api_impl=chromadb.api.fastapi.FastAPI\nchroma_server_host=127.0.0.1\n"
+        f"chroma_server_http_port={free_port()}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    bank = bank_in(tmp_path / "data")
+    await put(bank, ("cache", "own"), ("heap", "other"))
+    assert ids(await bank.search("heap"))[0] == "other"
+    assert BankStore(bank.folder).mark() != IndexMark()
