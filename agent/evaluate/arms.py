@@ -2,27 +2,24 @@
 
 - stages: the product's own run;
 - plain: the same model in a plain search loop, with the same source, limits and journal;
-- closed: the same model without any search;
-- best-of-N: the product's run N times, of which a judge picks one.
+- memory: the product's own run, given what earlier runs taught;
+- closed: the same model without any search.
 
 The plain loop is the least that a model needs to research: it is shown passages for the question
 itself, and then writes either another query or its answer with the ids of its passages, until it
 has searched as often as a staged run may. For an exact answer the runner begins the last line in
-every arm, so that the same is compared. stages and best-of-N can be given what earlier runs left
-(`+memory`); the two others are the bare model, which is given nothing.
+every arm, so that the same is compared. plain and
+closed are the bare model, which is given nothing of earlier runs.
 """
 
 import asyncio
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rubricem.agent.learning.best_of import ask_among
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.question import Ask, Found, RunCut, reason_of, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, template
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -36,11 +33,9 @@ BARE = Sampling(max_tokens=24, temperature=0.0)
 _SEARCH = re.compile(r"\s*search:[ \t]*([^\n]*)", re.I)
 _ANSWER = re.compile(r"\s*answer:\s*", re.I)
 _NEXT = re.compile(r"\n[^\S\n]*(?:search:|question:|<tool_output)", re.I)
-_BEST = re.compile(r"best-of-(\d+)")
 WAYS = ("stages", "plain", "closed")
-MOST = 64
-MEMORIES = {"memory-off": False, "memory-on": True}
-"""names of the staged arm, by what earlier runs left for it"""
+MEMORY = "memory"
+"""the name of the staged arm that is given what earlier runs taught"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +43,7 @@ class Arm:
     """A way to answer, with or without what earlier runs taught."""
 
     way: str
-    """one of `WAYS`, or best-of-N"""
+    """one of `WAYS`"""
     memory: bool = False
 
     @property
@@ -56,68 +51,32 @@ class Arm:
         return f"{self.way}+memory" if self.memory else self.way
 
     @property
-    def count(self) -> int:
-        """Runs of each question."""
-        best = _BEST.fullmatch(self.way)
-        return int(best[1]) if best else 1
-
-    @property
     def searches(self) -> bool:
         return self.way != "closed"
 
-    @property
-    def staged(self) -> bool:
-        return self.way not in ("plain", "closed")
-
     async def ask(
-        self, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
-    ) -> tuple[Trajectory, Sequence[Trajectory]]:
-        """The run that answers in this arm, and all runs made for it.
-
-        `setup` says where the researcher's runs are stored. A failure is a FAILED trajectory.
-        """
+        self, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
+    ) -> Trajectory:
+        """The run that answers in this arm; a failure is a FAILED trajectory."""
         if self.way == "closed":
-            run = await ask_closed(researcher, ask, thread)
-            return run, [run]
-        decoder = researcher.decoder if self.staged else PlainDecoder()
+            return await ask_closed(researcher, ask, thread)
+        decoder = researcher.decoder if self.way == "stages" else PlainDecoder()
         reading = ReadingRecaller(recaller) if self.memory and recaller else None
-        able = replace(researcher, decoder=decoder, recaller=reading)
-        if self.count > 1:
-            return await ask_among(setup, able, ask, thread, self.count)
-        run = await able.ask(ask, thread)
-        return run, [run]
+        return await replace(researcher, decoder=decoder, recaller=reading).ask(ask, thread)
 
     @classmethod
-    def parse(
-        cls, named: str, best_of: int | None = None, memory: str = "off"
-    ) -> tuple["Arm", ...]:
-        """The arms of a list such as `stages,plain` or `memory-off,memory-on`; `memory` is on, off
-        or both, and says what the others are given.
+    def parse(cls, named: str) -> tuple["Arm", ...]:
+        """The arms of a list such as `stages,memory,plain`, each once.
 
         Raises SettingsError for an arm that there is not, and where none is named.
         """
-        ways = list(dict.fromkeys(filter(None, (name.strip() for name in named.split(",")))))
-        if best_of is not None:
-            ways.append(f"best-of-{best_of}")
-        arms = list[Arm]()
-        for way in ways:
-            if way in MEMORIES:
-                arms.append(cls("stages", MEMORIES[way]))
-                continue
-            best = _BEST.fullmatch(way)
-            if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
+        names = list(dict.fromkeys(filter(None, (name.strip() for name in named.split(",")))))
+        for name in names or [""]:
+            if name not in (*WAYS, MEMORY):
                 raise SettingsError(
-                    f"There is no arm {way!r}.",
-                    f"Arms are {', '.join([*WAYS, *MEMORIES])} and best-of-2 to best-of-{MOST}.",
+                    f"There is no arm {name!r}.", f"Arms are {', '.join((*WAYS, MEMORY))}."
                 )
-            staged = cls(way).staged
-            if not staged or memory != "on":
-                arms.append(cls(way))
-            if staged and memory != "off":
-                arms.append(cls(way, memory=True))
-        if not arms:
-            raise SettingsError("No arm is named.", f"Name some: --arms {','.join(WAYS)}")
-        return tuple(dict.fromkeys(arms))
+        return tuple(cls("stages", True) if name == MEMORY else cls(name) for name in names)
 
 
 class ReadingRecaller:

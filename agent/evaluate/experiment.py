@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.grades import EvalGrade
@@ -36,7 +36,6 @@ from rubricem.judge.checklist import with_items
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import append_whole, hold_lock, value_of, writable, write_atomically
 from rubricem.memory.schema import (
-    NO_USAGE,
     AnswerFormat,
     GroupJudge,
     RubricBuffer,
@@ -50,7 +49,7 @@ from rubricem.memory.schema import (
 from rubricem.memory.text import digest_of
 
 SETTINGS, ROWS = "settings.json", "rows.jsonl"
-JUDGES: tuple[Kind, ...] = tuple(k for k in get_args(Kind) if k in ("checklist", "stage"))
+JUDGES: tuple[Kind, ...] = ("checklist", "stage")
 """those that can grade one answer by a rubric; the others compare answers"""
 MOST_FAILED = 5
 """consecutive failed runs after which no more are begun"""
@@ -74,7 +73,7 @@ class EvalRow(Value):
     grade: EvalGrade
     searches: int = 0
     seconds: float = 0.0
-    """of all runs made for it, without grading"""
+    """without grading"""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None
@@ -114,13 +113,14 @@ class Experiment:
         # A server may move. Whether there is memory is said by the arms.
         left_out = ("memory", "base_url")
         chosen = {k: v for k, v in self.setup.choices.items() if k not in left_out}
+        tool = self.search_tool
         return {
             "format": self.questions.format,
             "settings": chosen,
             "limits": {name: template[name] for name in shaping},
             "budgets": asdict(self.setup.budgets),
             "answer_format": self.answer_format or "auto",
-            "searched": describe_search(self.search_tool),
+            "searched": f"{tool.name} {getattr(tool, 'digest', '')[:24]}".strip() if tool else "",
             "judge": self.judge
             and f"{self.judge} by {(self.judge_model or self.setup.model).name}",
         }
@@ -138,16 +138,9 @@ class Experiment:
     async def run(self, tell: Tell = hush, on_row: OnRow = lambda *told: None) -> list[EvalRow]:
         """The rows of all questions in all arms, in this order, earlier attempts' included.
 
-        Raises SettingsError for a folder of other settings and for more simultaneous runs than the
-        model serves, StoreError if the folder is in use or damaged, PolicyError if run after run
-        fails.
+        Raises SettingsError for a folder of other settings, StoreError if the folder is in use or
+        damaged, PolicyError if run after run fails.
         """
-        most = self.setup.model.at_once
-        if self.at_once > most:
-            raise SettingsError(
-                f"This model serves {most} run{'' if most == 1 else 's'} at once.",
-                "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
-            )
         folder = EvalFolder(self.out)
         with folder.alone():
             setup = await settle(self.setup.over_whole_sources(), tell=tell)
@@ -155,21 +148,14 @@ class Experiment:
             folder.claim(self.row_inputs())
             wanted = [(question, arm) for question in self.questions.questions
                       for arm in self.arms]  # fmt: skip
-            with folder.rows(EvalRow) as rows:
-                check_questions(rows, self.questions.questions)
+            with folder.rows() as rows:
+                rows.check_questions(self.questions.questions)
                 done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
                 left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
                 if left:
                     async with open_parts(self, tell) as parts:
                         await _answer_all(parts, left, rows, on_row, len(wanted))
                 return [rows.held[q.id, arm.name] for q, arm in wanted]
-
-
-def describe_search(tool: SearchTool | None) -> str:
-    """What is searched, if not the sources of the settings; a corpus by its content."""
-    if tool is None:
-        return ""
-    return f"{tool.name} {getattr(tool, 'digest', '')[:24]}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +191,12 @@ class EvalFolder:
             ) from error
         if other:
             raise SettingsError(
-                f"{self.path} holds an evaluation with other settings: {_differing(before, told)}.",
+                f"{self.path} holds an evaluation with other {', '.join(other)}.",
                 f"Name another folder with --out; {path.name} has the settings of that one.",
             )
 
     @contextmanager
-    def rows(self, kind: type[Any]) -> Iterator["RowFile"]:
+    def rows(self, kind: type[EvalRow] = EvalRow) -> Iterator["RowFile"]:
         """Its rows, as values of a kind; the file is created if missing."""
         path = self.path / ROWS
         with writable(path):
@@ -221,24 +207,13 @@ class EvalFolder:
                 os.close(descriptor)
 
 
-def _differing(before: Mapping[str, Any], told: Mapping[str, Any]) -> str:
-    """The first setting that differs, and how."""
-    for name, now in told.items():
-        was = before.get(name)
-        if isinstance(now, Mapping) and isinstance(was, Mapping) and was != now:
-            return _differing({**dict.fromkeys(now), **was}, {**dict.fromkeys(was), **now})
-        if was != now:
-            return f"{name} was {was} and is now {now}"
-    return "one of them"
-
-
 class RowFile:
     """Rows on disk, each by its `key`; of two with one key the later one counts."""
 
-    def __init__(self, path: Path, descriptor: int, kind: type[Any]) -> None:
+    def __init__(self, path: Path, descriptor: int, kind: type[EvalRow] = EvalRow) -> None:
         self.path = path
         self._descriptor = descriptor
-        self.held: dict[Any, Any] = {}
+        self.held: dict[tuple[str, str], Any] = {}
         whole = path.read_bytes()
         # A last line without its end was being written when the process was killed.
         end = whole.rfind(b"\n") + 1
@@ -247,23 +222,22 @@ class RowFile:
             row = value_of(line, kind, "Name another folder with --out.", str(path))
             self.held[row.key] = row
 
-    async def append(self, row: Any) -> None:
+    async def append(self, row: EvalRow) -> None:
         """Return once the row is on disk."""
         line = row.model_dump_json() + "\n"
         with writable(self.path):
             await asyncio.to_thread(append_whole, self._descriptor, line.encode())
         self.held[row.key] = row
 
-
-def check_questions(rows: RowFile, questions: Sequence[EvalQuestion]) -> None:
-    """Raises SettingsError if a row is of another question with the same id."""
-    asked = {question.id: question.question for question in questions}
-    for row in rows.held.values():
-        if asked.get(row.id, row.question) != row.question:
-            raise SettingsError(
-                f"{rows.path.parent} holds another question with the id {row.id!r}.",
-                "Name another folder with --out.",
-            )
+    def check_questions(self, questions: Sequence[EvalQuestion]) -> None:
+        """Raises SettingsError if a row is of another question with the same id."""
+        asked = {question.id: question.question for question in questions}
+        for row in self.held.values():
+            if asked.get(row.id, row.question) != row.question:
+                raise SettingsError(
+                    f"{self.path.parent} holds another question with the id {row.id!r}.",
+                    "Name another folder with --out.",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,14 +324,13 @@ async def _answer_all(
 async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> EvalRow:
     """The row of a question in an arm, its answer graded."""
     ask, thread = parts.experiment.ask(question), thread_of(question, arm)
-    answered = await arm.ask(parts.setup, parts.researcher, parts.recaller, ask, thread)
-    run, runs = answered
-    answer, usage = cited_answer(run), sum((each.usage for each in runs), NO_USAGE)
-    graded = await asyncio.to_thread(EvalGrade.of, question, run)
+    run = await arm.ask(parts.researcher, parts.recaller, ask, thread)
+    answer = cited_answer(run)
+    grade = await asyncio.to_thread(EvalGrade.of, question, run)
     if not arm.searches:
-        graded = graded.model_copy(update={"evidence": None})
+        grade = grade.model_copy(update={"evidence": None})
     if question.rubric:
-        graded = graded.model_copy(update=await rubric_score(parts.judge, question, run))
+        grade = grade.model_copy(update=await rubric_score(parts.judge, question, run))
     return EvalRow(
         id=question.id,
         arm=arm.name,
@@ -368,20 +341,19 @@ async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> Eval
         reason=run.reason,
         answer=answer.text(),
         bare=answer.bare,
-        grade=graded,
-        searches=sum(each.tool_calls for each in runs),
-        seconds=round(sum(each.seconds for each in runs), 3),
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        cost=usage.cost,
+        grade=grade,
+        searches=run.tool_calls,
+        seconds=round(run.seconds, 3),
+        prompt_tokens=run.usage.prompt_tokens,
+        completion_tokens=run.usage.completion_tokens,
+        cost=run.usage.cost,
     )
 
 
 def thread_of(question: EvalQuestion, arm: Arm) -> str:
     """A run's name that can be a file's: the arm and the id, or a hash of an unsuitable id."""
     named = _PLAIN_ID.fullmatch(question.id)
-    digest = digest_of(question.id, 16)
-    return f"{arm.name.replace('+', '-')}-{question.id if named else digest}"
+    return f"{arm.name.replace('+', '-')}-{question.id if named else digest_of(question.id, 16)}"
 
 
 async def rubric_score(

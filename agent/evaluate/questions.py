@@ -10,19 +10,16 @@ Public sets are recognised by the fields of their first row:
 - 2wiki: 2WikiMultihopQA (arXiv:2011.01060), supporting facts and evidence triples;
 - hotpotqa: HotpotQA (arXiv:1809.09600), supporting facts;
 - musique: MuSiQue (arXiv:2108.00573), paragraphs marked as supporting, aliases, unanswerable ones;
-- simpleqa: SimpleQA (arXiv:2411.04368), a CSV file of problem and answer;
 - healthbench: HealthBench (arXiv:2505.08775), a conversation and a checklist with points;
 - deepresearch: DeepResearch Bench (arXiv:2506.11763), the queries, or the criteria with weights.
 
-The last three are graded upstream by a large model. Graded here, by code or by a judge of another
+The last two are graded upstream by a large model. Graded here, by code or by a judge of another
 size, their figures are not comparable with the published ones, and `incomparable` says so.
 
 The first three come with passages for each question. All of them together are a closed corpus,
 which can be searched instead of a source.
 """
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,28 +91,27 @@ class QuestionSet:
         return digest_of(told, 24)
 
     @classmethod
-    def read(cls, path: Path, form: str | None = None) -> "QuestionSet":
-        """The questions of a file, in a format of `FORMATS`; None: as its first row shows.
+    def read(cls, path: Path) -> "QuestionSet":
+        """The questions of a file, in the format that its first row shows.
 
         Raises SettingsError for an empty file, an unknown format and repeated ids, StoreError for a
         file or row that cannot be read.
         """
-        rows = rows_of(path, "question", _OWN)
+        rows = _rows_of(path)
         fields = rows[0] if isinstance(rows[0], dict) else {}
         showing = (name for name, (signs, _) in _FORMATS.items() if signs <= fields.keys())
-        form = form or next(showing, None)
+        form = next(showing, None)
         if form is None:
             shown = ", ".join(map(str, fields))[:200] or "no fields"
             raise SettingsError(
                 f"The format of {path} is not known: its first row has {shown}.",
-                f"Force one with --format ({', '.join(FORMATS)}), or: {_OWN}",
+                f"Known are {', '.join(_FORMATS)}. {_OWN}",
             )
         kind = _FORMATS[form][1]
         asked = dict[str, int]()
         questions, passages = list[EvalQuestion](), dict[Passage, None]()
         for place, row in enumerate(rows, start=1):
-            read = _read(kind, row, path, place, form)
-            question = _whole(read, path, place)
+            read, question = _read(kind, row, path, place)
             if question.id in asked:
                 raise SettingsError(
                     f"Rows {asked[question.id]} and {place} of {path} have the same id "
@@ -238,19 +234,6 @@ class MusiqueRow(AskedRow):
         return [_passage(p.title, p.paragraph_text) for p in self.paragraphs]
 
 
-class SimpleQARow(AskedRow):
-    """A row of SimpleQA; its metadata is a Python literal, of which the topic is used."""
-
-    problem: str
-    answer: str
-    metadata: str = ""
-
-    def to_question(self) -> EvalQuestion:
-        topic = re.search(r"'topic': '([^']*)'", self.metadata)
-        kind = topic[1] if topic else ""
-        return EvalQuestion(id="", question=self.problem, answers=(self.answer,), type=kind)
-
-
 class HealthRow(AskedRow):
     """A row of HealthBench; the theme among its tags is its type."""
 
@@ -305,21 +288,18 @@ class DeepResearchRow(AskedRow):
         )
 
 
-QuestionRow = OwnRow | HopsRow | MusiqueRow | SimpleQARow | HealthRow | DeepResearchRow
+QuestionRow = OwnRow | HopsRow | MusiqueRow | HealthRow | DeepResearchRow
 
 _FORMATS: dict[str, tuple[set[str], type[QuestionRow]]] = {
     "2wiki": ({"question", "supporting_facts", "evidences"}, HopsRow),
     "hotpotqa": ({"question", "supporting_facts"}, HopsRow),
     "musique": ({"question", "paragraphs"}, MusiqueRow),
-    "simpleqa": ({"problem", "answer"}, SimpleQARow),
     "healthbench": ({"prompt", "rubrics"}, HealthRow),
     "deepresearch": ({"prompt", "id"}, DeepResearchRow),
     "rubricem": ({"question"}, OwnRow),
 }
 """by name: the fields that identify a format (the first match counts), and the row's class"""
-FORMATS = tuple(_FORMATS)
 INCOMPARABLE = {
-    "simpleqa": "SimpleQA is graded upstream by a large model, here by exact match and F1",
     "healthbench": "HealthBench is graded upstream by GPT-4.1, here by the judge that was named",
     "deepresearch": "DeepResearch Bench is graded upstream by a large model against a reference "
     "report, here by the judge that was named and without one",
@@ -327,47 +307,37 @@ INCOMPARABLE = {
 _OWN = 'Write lines such as {"question": "...", "answer": "..."}.'
 
 
-def rows_of(path: Path, what: str, remedy: str) -> list[Any]:
-    """The rows of a JSON list, of JSON lines, or of a .csv file; at least one."""
+def _rows_of(path: Path) -> list[Any]:
+    """The rows of a JSON list or of JSON lines; at least one."""
     try:
-        if path.is_char_device():  # it has no end
+        if not path.is_file():  # a device has no end
             raise OSError("it is no plain file")
         text = path.read_bytes().decode("utf-8-sig")
-        listed = path.suffix.lower() == ".csv"
-        rows: list[Any] = [*csv.DictReader(io.StringIO(text, newline=""))] if listed else []
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
-    if not listed and text.strip():
-        rows = json_rows(text, str(path))
+    rows = json_rows(text, str(path)) if text.strip() else []
     if not rows:
-        raise SettingsError(f"{path} holds no {what}.", remedy)
+        raise SettingsError(f"{path} holds no question.", _OWN)
     return rows
 
 
-def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) -> QuestionRow:
+def _read(
+    kind: type[QuestionRow], row: Any, path: Path, place: int
+) -> tuple[QuestionRow, EvalQuestion]:
+    """The row, and its question with an id; raises StoreError if it is none or cannot be asked."""
     if isinstance(row, dict) and kind is HopsRow and "id" in row:
         row = {"_id": row["id"], **row}
     try:
-        return kind.model_validate(row)
-    except (ValidationError, TypeError) as error:
-        why = first_fault(error) if isinstance(error, ValidationError) else str(error)
-        raise StoreError(
-            f"row {place} of {path} is no question of the format {form}: {why}",
-            "Fix the row, leave it out, or force another format with --format.",
-        ) from error
-
-
-def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
-    """The row's question with an id; raises StoreError if it cannot be asked."""
-    try:
-        question = row.to_question()
+        read = kind.model_validate(row)
+        question = read.to_question()
         text = check_question(question.question)
     except (SettingsError, ValueError, LookupError, TypeError) as error:
+        why = first_fault(error) if isinstance(error, ValidationError) else str(error)
         raise StoreError(
-            f"row {place} of {path} cannot be asked: {error}", "Fix the row, or leave it out."
+            f"row {place} of {path} cannot be asked: {why}", "Fix the row, or leave it out."
         ) from error
     identifier = question.id or digest_of(text, 12)
-    return question.model_copy(update={"id": identifier, "question": text})
+    return read, question.model_copy(update={"id": identifier, "question": text})
 
 
 def ungraded(questions: Sequence[EvalQuestion]) -> str:

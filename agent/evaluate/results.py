@@ -1,4 +1,4 @@
-"""Summaries of an evaluation's rows: figures, paired differences, JSON, text and a page.
+"""Summaries of an evaluation's rows: figures, paired differences, JSON and text.
 
 Every figure is over the rows that can have it: recall if gold passages are known, exact match if an
 answer is. When arms are compared, shares have no interval of their own: the first arm is compared
@@ -7,20 +7,18 @@ paired bootstrap.
 """
 
 import json
-import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rubricem.agent.evaluate.experiment import EvalRow, Experiment
-from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, ungraded
-from rubricem.memory.errors import RubricemError
-from rubricem.memory.runs import RunStore, write_atomically
-from rubricem.memory.schema import Status, Trajectory, Value
+import numpy as np
 
-JSON, PAGE = "evaluation.json", "evaluation.html"
+from rubricem.agent.evaluate.experiment import EvalRow, Experiment
+from rubricem.agent.evaluate.questions import QuestionSet, ungraded
+from rubricem.memory.runs import write_atomically
+from rubricem.memory.schema import Status, Value
+
+JSON = "evaluation.json"
 Figures = dict[str, float | int | None]
 LABELS = {
     "n": "questions",
@@ -54,8 +52,6 @@ class EvalDifference(Value):
     first: str
     other: str
     figure: str
-    type: str = ""
-    """"": of all types"""
     n: int
     mean: float
     low: float
@@ -80,12 +76,11 @@ def figures(rows: Sequence[EvalRow], unanswerable: frozenset[str] = frozenset())
              if g.right is False and row.id not in unanswerable]  # fmt: skip
     cites = sum(g.cites for g in grades)
     marks = cites + sum(g.dropped for g in grades)
-    refused = [float(row.grade.refused) for row in rows if row.id in unanswerable]
     costs = [row.cost for row in rows if row.cost is not None]
     found: Figures = {"n": len(rows)}
     found |= {name: _mean(figure_of(row, name) for row in rows) for name in COMPARED[:-1]}
     found |= {
-        "unanswerable": _mean(iter(refused)),
+        "unanswerable": _mean(float(r.grade.refused) for r in rows if r.id in unanswerable),
         "honest": _mean(float(g.refused) for g in wrong),
         "resolved": round(cites / marks, 4) if marks else None,
         "supported": round(sum(g.supported for g in grades) / cites, 4) if cites else None,
@@ -99,12 +94,12 @@ def figures(rows: Sequence[EvalRow], unanswerable: frozenset[str] = frozenset())
     return {name: found[name] for name in LABELS}
 
 
-def _mean(values: Iterator[float | None] | Iterator[float]) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(statistics.fmean(known), 4) if known else None
 
 
-def differences(rows: Sequence[EvalRow], kind: str = "") -> list[EvalDifference]:
+def differences(rows: Sequence[EvalRow]) -> list[EvalDifference]:
     """The first arm against each other one, by every figure that both have on two questions."""
     by_arm: dict[str, dict[str, EvalRow]] = {}
     for row in rows:
@@ -117,17 +112,17 @@ def differences(rows: Sequence[EvalRow], kind: str = "") -> list[EvalDifference]
             pairs = [(figure_of(a, name), figure_of(b, name)) for a, b in shared]
             gaps = [a - b for a, b in pairs if a is not None and b is not None]
             if len(gaps) > 1:
-                low, high = bootstrap_mean(gaps)
+                low, high = (round(end, 4) for end in bootstrap_mean(gaps))
+                mean = round(statistics.fmean(gaps), 4)
                 found.append(
                     EvalDifference(
                         first=first,
                         other=other,
                         figure=name,
-                        type=kind,
                         n=len(gaps),
-                        mean=round(statistics.fmean(gaps), 4),
-                        low=round(low, 4),
-                        high=round(high, 4),
+                        mean=mean,
+                        low=low,
+                        high=high,
                     )
                 )
     return found
@@ -144,9 +139,10 @@ def bootstrap_mean(values: Sequence[float], seed: int = 0) -> tuple[float, float
     """
     if not values:
         raise ValueError("no values to draw from")
-    rng = random.Random(seed)
-    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(DRAWS))
-    return means[round(0.025 * (DRAWS - 1))], means[round(0.975 * (DRAWS - 1))]
+    rng, values_N = np.random.default_rng(seed), np.asarray(values, dtype=np.float64)
+    means_D = [rng.choice(values_N, len(values_N)).mean() for _ in range(DRAWS)]
+    low, high = np.percentile(means_D, (2.5, 97.5))
+    return float(low), float(high)
 
 
 def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, Any]) -> Any:
@@ -188,14 +184,12 @@ def text_table(told: Mapping[str, Any]) -> list[str]:
         for row in cells
     ]
     scores = (one for one in told["differences"] if one["figure"] == "score")
-    return [*lines, *map(difference_text, scores)]
+    return [*lines, *map(_difference_text, scores)]
 
 
-def difference_text(one: Mapping[str, Any]) -> str:
-    # Of each arm the median is told, but a difference is the mean of the pairs'.
-    label = LABELS[one["figure"]].partition(",")[0]
+def _difference_text(one: Mapping[str, Any]) -> str:
     return (
-        f"{one['first']} - {one['other']}, {label}: {one['mean']:+.3f} "
+        f"{one['first']} - {one['other']}, {one['figure']}: {one['mean']:+.3f} "
         f"(95%: {one['low']:+.3f} to {one['high']:+.3f}, {one['n']} questions)"
     )
 
@@ -212,58 +206,7 @@ def format_figure(name: str, value: float | int | None) -> str:
 
 
 def write_results(experiment: Experiment, rows: Sequence[EvalRow]) -> dict[str, Any]:
-    """The summary, after writing it as JSON and as a page into the evaluation's folder."""
+    """The summary, after writing it as JSON into the evaluation's folder."""
     told: dict[str, Any] = summary(experiment.questions, rows, experiment.row_inputs())
-    text = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
-    write_atomically(experiment.out / JSON, text)
-    runs = trajectories(experiment.out, rows)
-    write_atomically(experiment.out / PAGE, results_page(told, experiment.questions, rows, runs))
+    write_atomically(experiment.out / JSON, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
     return told
-
-
-def trajectories(out: Path, rows: Sequence[EvalRow]) -> dict[str, Trajectory]:
-    """The runs of the rows by their threads, without unreadable ones."""
-    store, found = RunStore(out), {}
-    for row in rows:
-        with suppress(RubricemError):
-            found[row.thread] = store.load(row.thread)
-    return found
-
-
-def results_page(
-    told: Mapping[str, Any],
-    questions: QuestionSet,
-    rows: Sequence[EvalRow],
-    runs: Mapping[str, Trajectory],
-) -> str:
-    """One self-contained page: the figures, and every answer with the way to it."""
-    from rubricem.agent.reports.page import page_of
-    from rubricem.agent.reports.report import stage_texts
-
-    answers: list[tuple[EvalQuestion, list[EvalRow]]] = [
-        (question, [row for row in rows if row.id == question.id])
-        for question in questions.questions
-    ]
-    return page_of(
-        "rubricem.agent.reports",
-        "evaluation_page.html",
-        told=told,
-        labels=LABELS,
-        shown=format_figure,
-        difference_text=difference_text,
-        answers=answers,
-        stages={thread: stage_texts(run) for thread, run in runs.items()},
-        bars=bars(told),
-    )
-
-
-def bars(told: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
-    """The shares to draw: a figure, and each arm's value of it."""
-    drawn = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "supported")
-    found = []
-    for name in drawn:
-        values = [(arm, each["all"][name]) for arm, each in told["arms"].items()]
-        known = [(arm, value) for arm, value in values if value is not None]
-        if known:
-            found.append((LABELS[name], known))
-    return found

@@ -26,7 +26,7 @@ from pypdf.errors import PyPdfError
 
 from rubricem.agent.cli.bank import _exported, _screen
 from rubricem.agent.cli.upkeep import unpack, write_backup
-from rubricem.agent.evaluate.questions import FORMATS, QuestionSet
+from rubricem.agent.evaluate.questions import QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
 from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
@@ -320,9 +320,8 @@ def of_rows(value: Any) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "a.jsonl")
         path.write_text(json.dumps(value), encoding="utf-8")
-        for form in (None, *FORMATS):
-            with suppress(RubricemError):
-                QuestionSet.read(path, form)
+        with suppress(RubricemError):
+            QuestionSet.read(path)
     for kind in (RunAsked, Answered, ChatAsked):
         with suppress(ValidationError):
             kind.model_validate(value)

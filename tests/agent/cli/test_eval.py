@@ -1,4 +1,4 @@
-"""`rubricem eval`: a table and a page, one JSON object, or one sentence and its remedy."""
+"""`rubricem eval`: a table, one JSON object, or one sentence and its remedy."""
 
 import json
 from pathlib import Path
@@ -14,6 +14,11 @@ from tests.support.scripted_server import ScriptedServer
 pytestmark = pytest.mark.usefixtures("data")
 
 
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUBRICEM_VERIFY", "off")
+
+
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
     return written(tmp_path / "questions.jsonl")
@@ -23,7 +28,7 @@ def evaluated(
     server: ScriptedServer, questions: Path, documents: Path, *arguments: object, code: int = 0
 ) -> Result:
     where = ("--base-url", server.base_url, "--model", "scripted", "--source", documents)
-    return rubricem("eval", questions, *where, "--verify", "off", *arguments, code=code)
+    return rubricem("eval", questions, *where, *arguments, code=code)
 
 
 def arms(server: ScriptedServer, questions: Path, documents: Path, *arguments: object) -> Any:
@@ -81,7 +86,7 @@ def test_another_model_of_a_server_is_asked_anew_where_none_is_named(
     asked = list[int]()
     for lone in ("one", "one", "other"):
         with ScriptedServer(answers, models=[lone]) as server:
-            where = ("--base-url", server.base_url, "--source", documents, "--verify", "off")
+            where = ("--base-url", server.base_url, "--source", documents)
             rubricem("eval", questions, *where, "--limit", "1", "--quiet")
             asked.append(len(server.requests))
     assert asked == [2, 0, 2]
@@ -109,7 +114,7 @@ def test_other_settings_for_the_same_folder_are_refused(
         other = evaluated(server, questions, documents, *out, "--seed", "7", code=2)
         written(questions, [{**QUESTIONS[0], "question": "Another one?"}])
         changed = evaluated(server, questions, documents, *out, code=2)
-    assert "other settings: seed was 0 and is now 7" in other.stderr
+    assert "holds an evaluation with other" in other.stderr
     assert "holds another question with the id 'cache'" in changed.stderr
     assert "another folder with --out" in other.stderr and "another folder" in changed.stderr
 
@@ -140,28 +145,12 @@ def test_without_gold_a_warning_is_told_and_the_rest_reported(documents: Path, t
 def test_a_server_that_is_gone_ends_the_evaluation_with_its_reason(documents: Path, tmp_path: Path):
     many = written(tmp_path / "many.jsonl", [{"question": f"What is {n}?"} for n in range(9)])
     with ScriptedServer(failing) as server:
-        done = evaluated(server, many, documents, "--out", tmp_path / "out", "--quiet",
-                         "--at-once", "1", code=1)  # fmt: skip
+        done = evaluated(server, many, documents, "--out", tmp_path / "out", "--quiet", code=1)
     for said in ("5 runs in a row failed", "the same command then continues"):
         assert said in done.stderr
     with ScriptedServer(answers) as server:
         again = arms(server, many, documents, "--out", tmp_path / "out")
     assert again["stages"]["all"]["failed"] == 0, "they are tried again"
-
-
-def test_best_of_n_is_an_arm_whose_runs_are_all_counted(
-    questions: Path, documents: Path, tmp_path: Path
-):
-    def judging(body: dict[str, list[dict[str, str]]], number: int) -> str:
-        if "Attempt 1:" in body["messages"][-1]["content"]:
-            scores = [{"id": at, "score": 1, "explanation": "x"} for at in (1, 2)]
-            return json.dumps({"scores": scores})
-        return str(answers(body, number))
-
-    with ScriptedServer(judging) as server:
-        told = arms(server, questions, documents, "--best-of", "2", "--arms", "stages",
-                    "--limit", "1", "--out", tmp_path / "out")  # fmt: skip
-    assert (told["best-of-2"]["all"]["searches"], told["stages"]["all"]["searches"]) == (2, 1)
 
 
 def test_a_rubric_is_graded_by_the_judge_that_is_named(documents: Path, tmp_path: Path):
@@ -188,14 +177,7 @@ SERVED = ("Q", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--quiet")
     ("arguments", "sentence"),
     [
         ((*SERVED, "--arms", "stages,fast"), "There is no arm 'fast'."),
-        ((*SERVED, "--format", "squad"), "There is no format 'squad'."),
-        ((*SERVED, "--judge", "pairwise"), "A judge 'pairwise' cannot grade one answer"),
-        ((*SERVED, "--at-once", "9", "--concurrency", "4"), "This model serves 4 runs at once."),
         ((*SERVED, "--source", "nowhere"), "Unknown source 'nowhere'."),
-        (("Q", "--model", "0.5b", "--at-once", "2"), "This model serves 1 run at once."),
-        ((), "Name a file of questions, or one of claims."),
-        (("Q", "--claims", "Q"), "Questions and claims are measured one at a time."),
-        (("Q", "--checker", "rules"), "--checker belongs to claims."),
         (("Q", "--own-passages"), "No passages came with the questions"),
     ],
 )
@@ -213,20 +195,9 @@ def test_the_passages_of_the_questions_can_be_searched(tmp_path: Path):
     path = written(tmp_path / "hotpot.jsonl", asked)
     with ScriptedServer(answers) as server:
         done = rubricem("eval", path, "--base-url", server.base_url, "--model", "scripted",
-                        "--own-passages", "--verify", "off", "--json")  # fmt: skip
+                        "--own-passages", "--json")  # fmt: skip
     told = json.loads(done.stdout)
     assert told["format"] == "hotpotqa" and told["arms"]["stages"]["all"]["all_gold"] == 1.0
-
-
-def test_claims_are_checked_by_the_rules_in_place_of_questions(tmp_path: Path):
-    said = {"claim": "The cache is unbounded.", "evidence": "The cache is unbounded."}
-    claims = written(tmp_path / "claims.jsonl", [
-        {**said, "label": "supported"},
-        {**said, "claim": "It has 7 eggs.", "label": "not_supported"},
-    ])  # fmt: skip
-    told = rubricem("eval", "--claims", claims, "--quiet").stdout
-    assert "balanced accuracy 1.000" in told
-    assert json.loads(rubricem("eval", "--claims", claims, "--json").stdout)["claims"] == 2
 
 
 def test_where_no_arm_searches_no_source_is_opened(questions: Path, tmp_path: Path):

@@ -15,8 +15,6 @@ from rubricem.agent.evaluate.arms import (
 )
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.recall import Recall
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Recollection, Status, Trajectory
@@ -24,35 +22,13 @@ from tests.support.policies import QUESTION, FixedSearch, answer, plan, research
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 
 
-@pytest.mark.parametrize(
-    ("named", "best_of", "memory", "names"),
-    [
-        ("stages,plain, closed", None, "off", ["stages", "plain", "closed"]),
-        ("stages,plain", None, "both", ["stages", "stages+memory", "plain"]),
-        ("closed,stages", 4, "on", ["closed", "stages+memory", "best-of-4+memory"]),
-        ("best-of-2,best-of-2", None, "off", ["best-of-2"]),
-    ],
-)
-def test_arms_are_named_once_and_memory_is_the_staged_ones(
-    named: str, best_of: int | None, memory: str, names: list[str]
-):
-    assert [arm.name for arm in Arm.parse(named, best_of, memory)] == names
-
-
-@pytest.mark.parametrize(
-    ("named", "said"),
-    [("stages,quick", "There is no arm 'quick'"), ("best-of-1", "no arm 'best-of-1'"),
-     (" , ", "No arm is named")],
-)  # fmt: skip
-def test_an_unknown_arm_is_refused_with_those_that_there_are(named: str, said: str):
-    with pytest.raises(SettingsError, match=said) as refused:
-        Arm.parse(named)
-    assert "stages, plain, closed" in refused.value.remedy.replace(",", ", ").replace("  ", " ")
-
-
-def test_only_best_of_n_makes_several_runs():
-    assert [arm.count for arm in Arm.parse("stages,best-of-3")] == [1, 3]
-    assert not Arm("plain").staged
+def test_arms_are_named_once_and_an_unknown_one_is_refused():
+    found = Arm.parse("stages,plain, closed,memory,plain")
+    assert [arm.name for arm in found] == ["stages", "plain", "closed", "stages+memory"]
+    for named in ("stages,quick", "best-of-2", " , "):
+        with pytest.raises(SettingsError, match="There is no arm") as refused:
+            Arm.parse(named)
+        assert "stages, plain, closed, memory" in refused.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -139,10 +115,12 @@ class FixedRecaller:
 async def test_memory_is_put_before_the_staged_arm_that_is_named_so_and_the_bank_not_told(
     tmp_path: Path, arm: Arm, recalled: tuple[str, ...]
 ):
-    turns: list[Scripted] = [plan(), answer()] if arm.staged else ["Answer: It grows [S1]."]
-    setup, recaller = setup_of(load_settings({"data_dir": tmp_path})), FixedRecaller()
+    turns: list[Scripted] = (
+        [plan(), answer()] if arm.way == "stages" else ["Answer: It grows [S1]."]
+    )
+    recaller = FixedRecaller()
     with ScriptedServer(turns) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            run, runs = await arm.ask(setup, researcher, recaller, Ask(QUESTION), "t")
-    assert (run.recalled, run.status, len(runs)) == (recalled, Status.FINISHED, 1)
+            run = await arm.ask(researcher, recaller, Ask(QUESTION), "t")
+    assert (run.recalled, run.status) == (recalled, Status.FINISHED)
     assert recaller.told == 0

@@ -1,4 +1,4 @@
-"""Rows kept through kills; figures and paired differences by hand, and the page that shows them."""
+"""Rows kept through kills; figures and paired differences by hand."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,15 @@ from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
 from rubricem.agent.evaluate.results import (
     differences,
     figures,
-    results_page,
     summary,
     text_table,
 )
-from rubricem.memory.schema import Stage, Status
-from tests.agent.reports.test_page import Page
+from rubricem.memory.schema import Status
 from tests.programs.killing import killed_runs
-from tests.support.values import run_of
 
-HOSTILE = "<script>alert(1)</script>"
 QUESTIONS = QuestionSet(
     "rubricem",
-    (EvalQuestion(id="1", question=f"Who? {HOSTILE}", answers=("Ada",), gold=("A",), type="t"),
+    (EvalQuestion(id="1", question="Who?", answers=("Ada",), gold=("A",), type="t"),
      EvalQuestion(id="2", question="Which?", answers=("B",), type="u"),
      EvalQuestion(id="3", question="When?", unanswerable=True, type="t")),
 )  # fmt: skip
@@ -41,7 +37,7 @@ def row(identifier: str, arm: str, **changes: object) -> EvalRow:
 
 ROWS = [
     row("1", "stages", em=1, f1=1, evidence=1, right=True, cites=2, supported=1, seconds=4,
-        searches=2, answer=f"Ada {HOSTILE}", bare="Ada", type="t"),
+        searches=2, answer="Ada", bare="Ada", type="t"),
     row("1", "plain", em=0, f1=0.5, evidence=0.5, right=True, seconds=2, type="t"),
     row("2", "stages", em=0, f1=0, right=False, refused=True, dropped=2, seconds=6, type="u"),
     row("2", "plain", em=0, f1=0, right=False, seconds=2, type="u"),
@@ -78,29 +74,11 @@ def test_the_summary_is_json_with_types_and_the_table_a_row_a_figure():
     assert any(line.startswith("stages - plain, score:") for line in lines)
 
 
-def shown(questions: QuestionSet) -> str:
-    run = run_of({Stage.PLAN: f"look {HOSTILE}", Stage.ANSWER: "<answer>Ada</answer>"})
-    told = summary(questions, ROWS, {})
-    return results_page(told, questions, ROWS, {"stages-1": run})
-
-
-def test_the_page_has_every_answer_with_its_way_and_loads_nothing():
-    text = shown(QUESTIONS)
-    page = Page(text)
-    assert not page.all("script")
-    assert not any(attributes.keys() & {"src", "href", "style"} for _, attributes in page.tags)
-    assert text.count("&lt;script&gt;") >= 3, "question, answer and stage"
-    assert "Ada" in text and "look" in text and "expected: B" in text
-    assert "default-src 'none'" in text and page.all("svg")
-    assert len(page.all("details")) == 3 + 1
-
-
-@pytest.mark.parametrize(("form", "noted"), [("simpleqa", True), ("2wiki", False)])
+@pytest.mark.parametrize(("form", "noted"), [("healthbench", True), ("2wiki", False)])
 def test_what_does_not_compare_with_published_figures_says_so(form: str, noted: bool):
     questions = QuestionSet(form, QUESTIONS.questions)
     told = summary(questions, ROWS, {})
     assert ("not comparable with published figures" in told["comparable"]) is noted
-    assert ("ot comparable with published figures" in shown(questions)) is noted
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
