@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import EXISTING, ONLY_JSON, QUIET, print_json, setting_flags
+from rubricem.agent.cli.options import (
+    EXISTING,
+    ONLY_JSON,
+    QUIET,
+    print_json,
+    set_option,
+    setting_flags,
+)
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import digest_of, pluralise
@@ -57,7 +64,8 @@ AT_ONCE = 8
     metavar="FOLDER",
     help="Folder for rows, runs and results; an existing one continues.",
 )
-@setting_flags("model", "base_url", "source", "seed")
+@setting_flags("model", "base_url", "source")
+@set_option
 @ONLY_JSON
 @QUIET
 def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> None:

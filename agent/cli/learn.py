@@ -19,7 +19,6 @@ import click
 from rubricem.agent.cli.options import ONLY_JSON, setting_flags
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.learning.lessons import (
-    LearnMark,
     Lesson,
     enter,
     failed_lesson,
@@ -27,7 +26,6 @@ from rubricem.agent.learning.lessons import (
     keep_rating,
     models_of,
     open_learner,
-    set_mark,
 )
 from rubricem.agent.learning.lessons import learn as learn_from
 from rubricem.agent.settings import load_settings
@@ -86,7 +84,6 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @click.argument("threads", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All runs, also those asked without memory on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
-@click.option("--skip", is_flag=True, help="Take them from the queue and learn nothing.")
 @click.option("--model", help="The model that reflects and judges, in place of each run's own.")
 @setting_flags("base_url")
 @ONLY_JSON
@@ -94,7 +91,6 @@ def learn(
     threads: tuple[str, ...],
     every: bool,
     limit: int | None,
-    skip: bool,
     as_json: bool,
     **flags: Any,
 ) -> None:
@@ -108,11 +104,7 @@ def learn(
         store.load(thread)  # they must have ended
     wanted = (list(dict.fromkeys(threads)) or find_queued(store, every=every))[:limit]
     printer = LessonPrinter(quiet=as_json)
-    lessons = [] if skip else learn_all(store, wanted, flags, printer)
-    for thread in wanted if skip else ():
-        set_mark(store.folder / thread, LearnMark(state="skipped", reason="a person skipped it"))
-        lessons.append(Lesson(thread=thread, outcome="skipped", said="it waits no longer"))
-        printer.lesson(lessons[-1])
+    lessons = learn_all(store, wanted, flags, printer)
     if as_json:
         import json
 

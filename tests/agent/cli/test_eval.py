@@ -111,7 +111,7 @@ def test_other_settings_for_the_same_folder_are_refused(
     out = ("--out", tmp_path / "out", "--quiet")
     with ScriptedServer(answers) as server:
         evaluated(server, questions, documents, *out, "--limit", "1")
-        other = evaluated(server, questions, documents, *out, "--seed", "7", code=2)
+        other = evaluated(server, questions, documents, *out, "--set", "seed=7", code=2)
         written(questions, [{**QUESTIONS[0], "question": "Another one?"}])
         changed = evaluated(server, questions, documents, *out, code=2)
     assert "holds an evaluation with other" in other.stderr

@@ -136,21 +136,6 @@ def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
     assert unknown.exit_code == 2 and "no run that has ended is called 'nobody'" in unknown.stderr
 
 
-def test_a_skipped_run_waits_no_longer(data: Path):
-    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
-        assert "one: it waits no longer" in command("learn", "--skip").stdout
-    assert command("learn").stdout.startswith("Nothing waits")
-    assert mark(data, "one") == {"state": "skipped", "reason": "a person skipped it", "failed": []}
-
-
-def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
-    with ScriptedServer(Server(at=Failing(Fault(401)))) as server:
-        ask(server, data, "--memory", "on", "--thread", "t", "--best-of", "2")
-    assert mark(data, "t-1")["state"] == "queued"
-    assert mark(data, "t-2")["reason"] == "another run of its question was chosen"
-
-
 def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
     data: Path,
 ):
