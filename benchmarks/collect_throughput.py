@@ -37,9 +37,10 @@ from rubricem.judge.build import stage_judge
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding, Passage
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import Manifest, RunDirectory, RunTally, hash_of
+from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, RunGate
 from rubricem.training.collect.questions import Question
+from rubricem.training.show.collected import run_numbers
 
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4
@@ -133,8 +134,8 @@ async def measure(
     await collect(address, folder, rollouts, at_once, judge)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     sampler.cancel()
-    found = RunTally.of(RunDirectory(folder))
-    assert found.finished == rollouts and not found.unscored, found
+    found = run_numbers(RunDirectory(folder))
+    assert found.finished == rollouts and not found.counted("unscored"), found
     return Measured(rollouts, at_once, wall, cpu, max(sizes) - before)
 
 

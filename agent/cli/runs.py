@@ -93,27 +93,12 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
 
 @runs.command()
 @click.argument("thread", metavar="RUN")
-@click.option(
-    "--html",
-    is_flag=False,
-    flag_value="",
-    metavar="[FILE]",
-    help="Of a folder, write a page (run.html in it).",
-)
-@click.option(
-    "--tensorboard",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Of a training, write its numbers as TensorBoard's event files.",
-)
 @REPORT_OUT
 @AS_JSON
 @click.pass_context
 def show(
     context: click.Context,
     thread: str,
-    html: str | None,
-    tensorboard: Path | None,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -126,17 +111,10 @@ def show(
         if out is not None:
             raise SettingsError(
                 f"{thread!r} is a folder, and --out writes the report of one question.",
-                "Write its page by --html FILE.",
+                "Print its numbers by --json.",
             )
-        context.invoke(
-            SHOWN.load(), folder=Path(thread), html=html, tensorboard=tensorboard, as_json=as_json
-        )
+        context.invoke(SHOWN.load(), folder=Path(thread), as_json=as_json)
         return
-    if html is not None or tensorboard is not None:
-        raise SettingsError(
-            f"{thread!r} is no folder of a collected run or a training, and only those have this.",
-            f"Write the report of a run by rubricem runs show {thread} --out FILE.html.",
-        )
     store = _store()
     store.request(thread)
     run = ListedRun.of(store, thread)

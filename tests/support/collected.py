@@ -9,14 +9,13 @@ A run of two steps in a folder, its numbers worked by hand, some of its texts ho
 
 import asyncio
 import json
-import math
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from click.testing import CliRunner, Result
@@ -28,7 +27,7 @@ from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import JudgeModel
-from rubricem.memory.errors import PolicyError, RubricemError
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
@@ -59,17 +58,10 @@ from rubricem.training.collect.collector import Collector, Judging
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.remote import (
-    RemoteRollouts,
-    RolloutWorker,
-    Said,
-    Work,
-    WorkerLost,
-    WorkerPool,
-)
+from rubricem.training.collect.remote import GroupJob, GroupWorker, RemoteGroups, _Seat
 from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.rows.compile import each_row
-from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan, search
+from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"
 """what the file of questions asks in a working directory of the tests"""
@@ -84,13 +76,6 @@ def two_turns(before: str, sampling: Sampling) -> str:
     if not before:
         return plan()
     return answer(f'It is <cite id="S1">answer {sampling.seed}</cite>.')
-
-
-def by_seed(before: str, sampling: Sampling) -> str:
-    """Three turns, each of which says by which seed it was sampled."""
-    turn = before.count("</tool_output>") + 1
-    said = f"turn {turn} by {sampling.seed}"
-    return plan(said) if turn == 1 else search(said) if turn < 3 else answer(said)
 
 
 def manifest(questions: Sequence[Question] = QUESTIONS, **changed: Any) -> Manifest:
@@ -331,96 +316,72 @@ OWN = {"id", "started_at", "seconds", "spent"}
 """fields of a trajectory that no two runs share"""
 
 
+class WorkerLost(Exception):
+    """What Ray raises of a worker that has ended."""
+
+
 class NearWorker:
-    """A `Worker`; one that is killed lets go of its calls and answers nobody any more."""
+    """A worker in this process, reached as one of Ray's; what passes is pickled on the way."""
 
-    def __init__(self, worker: RolloutWorker) -> None:
-        self._worker = worker
-        self._death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begun: list[Work] = []
-
-    async def begin(self, work: Work) -> Said:
-        self.begun.append(work)
-        return await self._passed(self._worker.begin, work)
-
-    async def go_on(self, thread: str, answer: Any) -> Said:
-        return await self._passed(self._worker.go_on, thread, answer)
+    def __init__(self, worker: GroupWorker) -> None:
+        self._worker, self._death = worker, asyncio.get_running_loop().create_future()
+        self.jobs: list[GroupJob] = []
+        self.collect = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._collect))
+        self.stop = SimpleNamespace(remote=worker.stop)
 
     def kill(self) -> None:
         if not self._death.done():
             self._death.set_result(None)
-        for _, writing in self._worker._begun.values():
-            writing.cancel()
 
-    async def _passed(self, call: Callable[..., Awaitable[Said]], *arguments: Any) -> Said:
-        if self._death.done():
-            raise WorkerLost("killed")
-        work = asyncio.ensure_future(call(*pickle.loads(pickle.dumps(arguments))))
-        # Nobody may wait any more for what a worker says after its run has ended.
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait({work, self._death}, return_when=asyncio.FIRST_COMPLETED)
-        if self._death.done():
-            work.cancel()
-            raise WorkerLost("killed")
-        said: Said = pickle.loads(pickle.dumps(work.result()))
-        return said
+    async def _collect(self, job: GroupJob) -> AsyncIterator[Awaitable[Any]]:
+        self.jobs.append(job)
+        async with aclosing(self._worker.collect(pickle.loads(pickle.dumps(job)))) as said:
+            while True:
+                one = asyncio.ensure_future(anext(said, None))
+                await asyncio.wait({one, self._death}, return_when=asyncio.FIRST_COMPLETED)
+                if self._death.done():
+                    one.cancel()
+                    await asyncio.gather(one, return_exceptions=True)
+                    raise WorkerLost("killed")
+                if one.result() is None:
+                    return
+                yield asyncio.sleep(0, pickle.loads(pickle.dumps(one.result())))
 
 
 class Remote:
-    """A collector of an opened run, its rollouts written by two workers."""
+    """A collector of an opened run, its groups collected by two workers."""
 
     def __init__(
         self,
         opened: Opened,
         policy: Policy,
-        *,
-        recalls: bool = False,
-        cannot: Callable[[int], RubricemError | None] = lambda number: None,
-        coming: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
         judging: tuple[Judging, JudgeModel] | None = None,
         **options: Any,
     ) -> None:
-        """`cannot`: what the so many-th worker raises; `coming`: how all but the first come.
-
-        `judging`: workers judge and reflect, by a model; None: the run's own process does.
-        """
+        """`judging`: workers judge and reflect, by a model; None: the run's own process does."""
         self.hired: list[NearWorker] = []
-        self._opened, self._policy, self._recalls = opened, policy, recalls
-        self._cannot, self._coming, self._asked = cannot, coming, 0
+        self._policy, self._judging = policy, judging
         self.collector: Collector = opened.collector(**options)
-        self.researcher = self.collector.rollouts
-        share = math.ceil(self.collector.at_once / 2)
-        self.pool = WorkerPool(self._hire, 2, share, opened.lines.append)
-        away, self._judges = None, None
+        researcher = self.collector.rollouts
+        assert isinstance(researcher, Researcher)
+        self.researcher = researcher
         if judging is not None:
-            away, self._judges = judging[0], partial(judging[0].over, judging[1], policy)
-        self.collector.rollouts = elsewhere = RemoteRollouts(
-            self.researcher, opened.journal, opened.gate, self.pool, away
-        )
-        if judging is not None:
-            self.collector.judge, self.collector.reflecting = elsewhere.judges()
+            self.collector.judge = self.collector.reflecting = None
+        groups = RemoteGroups(self.collector, researcher, self._hire, WorkerLost)
+        for _ in range(2):
+            groups.free.put_nowait(_Seat(self._new()))
+        self.collector.elsewhere = groups
 
     async def _hire(self) -> NearWorker:
-        self._asked = number = self._asked + 1
-        if number > 1:
-            await self._coming()
-        if error := self._cannot(number):
-            raise error
-        own = replace(self.researcher, policy=self._policy, journal=None)
-        worker = RolloutWorker(own, recalls=self._recalls, judges=self._judges)
+        return self._new()
+
+    def _new(self) -> NearWorker:
+        worker = GroupWorker()
+        worker._researcher = replace(self.researcher, policy=self._policy, journal=None)
+        worker._judging, worker._model = self._judging or (None, None)
+        worker._at_once, worker._stop = 2, asyncio.Event()
         self.hired.append(NearWorker(worker))
         return self.hired[-1]
-
-
-@asynccontextmanager
-async def remote(opened: Opened, policy: Policy, **options: Any) -> AsyncIterator[Remote]:
-    made = Remote(opened, policy, **options)
-    try:
-        yield made
-    finally:
-        await made.pool.close()
-        for worker in made.hired:
-            worker.kill()
 
 
 async def left(run: RunDirectory) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import asyncio
 import gc
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -60,10 +60,15 @@ from rubricem.training.extras import Pace
 
 Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
+TELL_EVERY = 60.0
+"""seconds between lines of progress"""
+GC_THRESHOLD = 50_000
+"""allocations before the youngest generation is collected; Python's default of 700 scans the
+objects of hundreds of rollouts again and again, which takes a tenth of all CPU time"""
 
 
 class Rollouts(Protocol):
-    """Runs rollouts: in this process by a `Researcher`, or in other processes."""
+    """Runs rollouts, as a `Researcher` does."""
 
     @property
     def template(self) -> Ask:
@@ -83,8 +88,12 @@ class Reflecting(Protocol):
     ) -> Reflected: ...
 
 
-Keeping = Callable[[Any], Any]
-"""A model -> the same with its calls journaled and gated."""
+class GroupWriter(Protocol):
+    """Writes, judges and reflects on whole groups in other processes."""
+
+    async def collect(self, record: GroupRecord, question: Question) -> Iterable[Trajectory]:
+        """The rollouts of a group, in order; all that it made is in the run's folder."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Judging:
     reflections: int
     """candidates for each judged group; 0: none"""
     reflection_tokens: int
-    least: float | None
+    minimum: float | None
     """score from which the best one enters the bank; None: the judge's own"""
 
     def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
@@ -109,15 +118,15 @@ class Judging:
         return (self.model or own).open_judge(shared=shared)
 
     def over(
-        self, model: JudgeModel, policy: Policy, keeping: Keeping
+        self, model: JudgeModel, policy: Policy, journaled: Callable[[Any], Any]
     ) -> tuple[GroupJudge, Reflector | None]:
-        """Judge and reflecting over an open model and the policy."""
-        judging = keeping(model)
+        """Judge and reflecting over an open model and the policy, their calls `journaled`."""
+        judging = journaled(model)
         judge = build_judge(self.judge, judging, self.wanted, gate_scores() if self.gated else None)
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens
-        return judge, Reflector(keeping(policy), choosing, tokens, self.reflections, self.least)
+        return judge, Reflector(journaled(policy), choosing, tokens, self.reflections, self.minimum)
 
 
 class Memory(Protocol):
@@ -157,16 +166,6 @@ class Group:
     """of the rollouts that did not fail"""
 
 
-def _means(judged: GroupJudgement) -> str:
-    """The mean score of each stage, in order, over the trajectories that have one."""
-    told = []
-    for scores in zip(*(judgement.stages for judgement in judged.judgements), strict=True):
-        known = [score.score for score in scores if score.score is not None]
-        mean = f"{sum(known) / len(known):.2f}" if known else "unscored"
-        told.append(f"{scores[0].stage} {mean}")
-    return ", ".join(told)
-
-
 class InForce(Value):
     """The criteria of one question, a part of which its rollouts are shown."""
 
@@ -189,14 +188,6 @@ def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
     return bring_in(buffer, {Stage.ANSWER: own}, "from the questions file")
 
 
-TOLD_EVERY = 60.0
-"""seconds between lines of progress"""
-
-SWEPT_EVERY = 50_000
-"""allocations before the youngest generation is collected; Python's default of 700 scans the
-objects of hundreds of rollouts again and again, which takes a tenth of all CPU time"""
-
-
 @dataclass
 class Collector:
     """Collects one run; a part that is None is skipped."""
@@ -213,6 +204,8 @@ class Collector:
     judged_at_once: int | None = None
     """groups being judged and reflected on at the same time; None: they share the places of the
     rollouts, since one model in this process does both"""
+    elsewhere: GroupWriter | None = None
+    """what collects groups in other processes; None: this process does"""
     fresh: bool = False
     """the questions are a fresh batch of a larger curriculum, which this run does not know"""
     tell: Callable[[str], None] = lambda line: None
@@ -224,6 +217,7 @@ class Collector:
         apart = self.judged_at_once
         self._judging = self._places if apart is None else asyncio.Semaphore(apart)
         self._manifest = self.run.manifest()
+        self._progress = CollectProgress(Pace(), self.gate.meter)
 
     async def collect(self, stop: asyncio.Event | None = None) -> None:
         """Do every step that is not committed yet.
@@ -236,10 +230,9 @@ class Collector:
         curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
-        pace = Pace(sum(sizes[:finished]), sum(sizes))
-        self._progress = CollectProgress(pace, self.gate.meter)
-        with _seldom_swept():
-            telling = asyncio.create_task(self._telling())
+        self._progress.pace = Pace(sum(sizes[:finished]), sum(sizes))
+        with _rare_garbage_collection():
+            telling = asyncio.create_task(self._tell_progress())
             try:
                 for step, batch in list(enumerate(batches))[finished:]:
                     await self._step(step, batch, stop)
@@ -249,79 +242,83 @@ class Collector:
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
-        await self._pin(step, batch)
-        groups = await self.gate.through(self._ask_groups(step, batch), stop)
+        if self.memory is not None:
+            snapshot = self.run.part(step, "snapshot", StepMemory)
+            if snapshot is None:
+                snapshot = StepMemory(generation=await self.memory.generation())
+                self.run.save_part(step, "snapshot", snapshot)
+            self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
+        groups = await self.gate.through(self._collect_groups(step, batch), stop)
         if not any(group.threads for group in groups):
             reasons = [reason for group in groups for reason in group.record.failures]
             raise PolicyError(
-                f"No rollout of step {step} ended. The first failed thus: {reasons[0]}",
-                MEND,
+                f"No rollout of step {step} ended. The first failed thus: {reasons[0]}", MEND
             )
-        records = [await self._apply(group) for group in groups]
+        records = [await self._apply(group.record) for group in groups]
         threads = [thread for group in groups for thread in group.threads]
         await asyncio.to_thread(self._commit, step, records, threads)
 
-    async def _pin(self, step: int, batch: QuestionBatch) -> None:
-        if self.memory is None:
-            return
-        snapshot = self.run.part(step, "snapshot", StepMemory)
-        if snapshot is None:
-            snapshot = StepMemory(generation=await self.memory.generation())
-            self.run.save_part(step, "snapshot", snapshot)
-        self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
-
-    async def _ask_groups(self, step: int, batch: QuestionBatch) -> list[Group]:
+    async def _collect_groups(self, step: int, batch: QuestionBatch) -> list[Group]:
         groups = []
         async with asyncio.TaskGroup() as tasks:
             for number, question in enumerate(batch.questions):
-                name = group_name(step, number)
-                rollouts = await self._rollouts(tasks, step, name, question)
                 record = GroupRecord(
-                    id=name,
+                    id=group_name(step, number),
                     step=step,
                     question_id=question.id,
                     question=question.question,
                     trajectories=(),
                     replay_of=batch.replay_of,
                 )
-                group = self._finish_group(record, question, rollouts)
-                groups.append(tasks.create_task(group))
+                # Here, since it waits for places: the rollouts begin in the order of the questions.
+                rollouts = await self._begin_rollouts(tasks, record, question)
+                groups.append(tasks.create_task(self._finish(record, question, rollouts)))
         return [group.result() for group in groups]
 
-    async def _rollouts(
-        self, tasks: asyncio.TaskGroup, step: int, name: str, question: Question
-    ) -> list["asyncio.Future[Rollout]"]:
-        """Start the rollouts of a question, each as soon as there is a place for it."""
-        rollouts: list[asyncio.Future[Rollout]] = []
-        shown = await self._scaffolds(step, name, question)
-        threads = [thread_of(name, member) for member in range(len(shown))]
-        before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
-        for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
-            if ended is not None:
-                rollouts.append(asyncio.get_running_loop().create_future())
-                rollouts[-1].set_result(ended)
-                self._progress.pace.done += 1
-                continue
-            await self._places.acquire()
-            work = self._rollout(name, question, member, scaffold)
-            rollouts.append(tasks.create_task(work))
-        return rollouts
+    async def collect_group(self, record: GroupRecord, question: Question) -> Group:
+        """Roll out, judge and reflect on one group by itself."""
+        async with asyncio.TaskGroup() as tasks:
+            rollouts = await self._begin_rollouts(tasks, record, question)
+            finishing = tasks.create_task(self._finish(record, question, rollouts))
+        return finishing.result()
 
-    async def _scaffolds(self, step: int, name: str, question: Question) -> list[Scaffold]:
-        """The scaffold of each member of the group `name`; empty in a run without scaffolding.
+    async def _begin_rollouts(
+        self, tasks: asyncio.TaskGroup, record: GroupRecord, question: Question
+    ) -> "asyncio.Future[list[Rollout]]":
+        """Start the rollouts of a question, each as soon as there is a place for it."""
+        shown = await self._scaffolds(record, question)
+        threads = [thread_of(record.id, member) for member in range(len(shown))]
+        before = await asyncio.to_thread(lambda: [self._load_ended(thread) for thread in threads])
+        for _ in filter(None, before):
+            self._progress.pace.done += 1
+        if self.elsewhere is not None and not self._is_complete(record, before):
+            return tasks.create_task(self._roll_elsewhere(self.elsewhere, record, question))
+        rolling: list[asyncio.Future[Rollout]] = []
+        for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
+            if ended is None:
+                await self._places.acquire()
+                work = self._roll(threads[member], question, member, scaffold, record.id)
+                rolling.append(tasks.create_task(work))
+            else:
+                rolling.append(asyncio.get_running_loop().create_future())
+                rolling[-1].set_result(ended)
+        return asyncio.gather(*rolling)
+
+    async def _scaffolds(self, record: GroupRecord, question: Question) -> list[Scaffold]:
+        """The scaffold of each member of a group; an empty one in a run without scaffolding.
 
         The criteria are saved before the first rollout, so that a resumed step shows the same.
         """
         manifest = self._manifest
         if manifest.scaffold is None:
             return [Scaffold()] * manifest.group_size
-        part = f"{name}-criteria"
-        found = self.run.part(step, part, InForce)
+        part = self.run.criteria_part(record.id)
+        found = self.run.part(record.step, part, InForce)
         if found is None:
             buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
             found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
-            await asyncio.to_thread(self.run.save_part, step, part, found)
-        seed = f"{manifest.seed}:{name}"
+            await asyncio.to_thread(self.run.save_part, record.step, part, found)
+        seed = f"{manifest.seed}:{record.id}"
         return manifest.scaffold.scaffolds(found.criteria, manifest.group_size, seed)
 
     def _load_ended(self, thread: str) -> Rollout | None:
@@ -331,11 +328,26 @@ class Collector:
         trajectory = self.run.store.load(thread)
         return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
 
-    async def _rollout(
-        self, group: str, question: Question, member: int, scaffold: Scaffold
+    def _is_complete(self, record: GroupRecord, before: Sequence[Rollout | None]) -> bool:
+        """Whether all of a group that other processes would do is on disk."""
+        if not all(before) or self.judge is not None or not self._manifest.judge:
+            return all(before)
+        judged = self.run.judgement_of(record.step, record.id)
+        reflected = self.run.reflection_of(record.step, record.id)
+        return judged is not None and (reflected is not None or not self._manifest.reflections)
+
+    async def _roll_elsewhere(
+        self, elsewhere: GroupWriter, record: GroupRecord, question: Question
+    ) -> list[Rollout]:
+        ended = [Rollout.of(each) for each in await elsewhere.collect(record, question)]
+        for _ in ended:
+            self._progress.pace.advance()
+        return ended
+
+    async def _roll(
+        self, thread: str, question: Question, member: int, scaffold: Scaffold, group: str
     ) -> Rollout:
         """Run one rollout to its end, in the place that was acquired for it."""
-        thread = thread_of(group, member)
         ask = replace(
             self.rollouts.template,
             question=question.question,
@@ -350,15 +362,19 @@ class Collector:
         finally:
             self._places.release()
             self._progress.pace.advance()
-        self.tell(f"{thread}: {trajectory.status}, {pluralise(trajectory.tool_calls, 'search')}"
-                  f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
+        why = f" ({trajectory.reason})" if trajectory.reason else ""
+        searches = pluralise(trajectory.tool_calls, "search")
+        self.tell(f"{thread}: {trajectory.status}, {searches}{why}")
         return Rollout.of(trajectory)
 
-    async def _finish_group(
-        self, record: GroupRecord, question: Question, rollouts: Sequence[Awaitable[Rollout]]
+    async def _finish(
+        self,
+        record: GroupRecord,
+        question: Question,
+        rollouts: "asyncio.Future[list[Rollout]]",
     ) -> Group:
         """Judge a group once its rollouts have ended, and reflect on one of its members."""
-        step, name, ended = record.step, record.id, await asyncio.gather(*rollouts)
+        step, name, ended = record.step, record.id, await rollouts
         members = [rollout for rollout in ended if not rollout.failure]
         failed = [rollout for rollout in ended if rollout.failure]
         threads = tuple(rollout.thread for rollout in members)
@@ -382,7 +398,7 @@ class Collector:
                 judged = await self._judge(record, question, runs, judge)
             self.reached("judged", name)
             if runs and reflecting:
-                reflected = await self._reflect(step, name, runs, judged, reflecting)
+                reflected = await self._reflect(record, runs, judged, reflecting)
         found = {
             "trajectories": tuple(rollout.trajectory_id for rollout in members),
             "failures": failures,
@@ -397,28 +413,26 @@ class Collector:
     async def _judge(
         self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
-        step, name, part = record.step, record.id, self.run.judgement_part(record.id)
+        part = self.run.judgement_part(record.id)
         buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         began = time.monotonic()
         with call_scope(part), asking_through(self.gate.ask_rubric):
-            judged = await judge.judge(runs, buffer, step)
+            judged = await judge.judge(runs, buffer, record.step)
         noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
         judged = judged.model_copy(update=noted)
-        await asyncio.to_thread(self.run.save_part, step, part, judged)
-        self.gate.journal.forget(part)
-        self.tell(f"{name}: judged, {_means(judged)}")
+        await self._keep_part(record.step, part, judged)
+        self.tell(f"{record.id}: judged, {_describe_means(judged)}")
         return judged
 
     async def _reflect(
         self,
-        step: int,
-        name: str,
+        record: GroupRecord,
         runs: TrajectoryGroup,
         judged: GroupJudgement | None,
         reflecting: Reflecting,
     ) -> Reflected:
         """Reflect on one trajectory, drawn at random regardless of score and length."""
-        part = self.run.reflection_part(name)
+        part = self.run.reflection_part(record.id)
         draw = random.Random(f"{self._manifest.seed}:{part}")
         run: Trajectory = draw.choice(runs.trajectories)
         scored = judged.judgements if judged else ()
@@ -429,25 +443,28 @@ class Collector:
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
         reflected = reflected.model_copy(update={"usage": self.gate.usage_in(part)})
-        await asyncio.to_thread(self.run.save_part, step, part, reflected)
-        self.gate.journal.forget(part)
+        await self._keep_part(record.step, part, reflected)
         kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{name}: {pluralise(len(reflected.candidates), 'reflection')}, {kept}")
+        self.tell(f"{record.id}: {pluralise(len(reflected.candidates), 'reflection')}, {kept}")
         return reflected
 
-    async def _apply(self, group: Group) -> GroupRecord:
+    async def _keep_part(self, step: int, part: str, value: Value) -> None:
+        await asyncio.to_thread(self.run.save_part, step, part, value)
+        self.gate.journal.forget(part)
+
+    async def _apply(self, record: GroupRecord) -> GroupRecord:
         """Save the changes of a group; idempotent, so that it can be repeated after a kill."""
-        record, notes = group.record, group.record.notes
         if judged := self.run.judgement_of(record.step, record.id):
             try:
                 await asyncio.to_thread(self.buffers.save, judged.buffer)
             except StoreError as error:
                 # Another process judged this question meanwhile: its rubrics stay, the run goes on.
-                notes = (*notes, f"The rubrics were not saved: {error}")
+                notes = (*record.notes, f"The rubrics were not saved: {error}")
+                record = record.model_copy(update={"notes": notes})
         reflected = self.run.reflection_of(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
             await self.memory.put(reflected.reflection)
-        return record.model_copy(update={"notes": notes})
+        return record
 
     def _commit(self, step: int, records: Sequence[GroupRecord], threads: Sequence[str]) -> None:
         judged = (self.run.judgement_of(step, record.id) for record in records)
@@ -462,31 +479,34 @@ class Collector:
             },
         )
 
-    async def _telling(self) -> None:
+    async def _tell_progress(self) -> None:
         while True:
-            await asyncio.sleep(TOLD_EVERY)
-            calls = self.gate.in_flight
-            left, them = ("is", "it") if calls == 1 else ("are", "them")
-            self.tell(
-                f"{pluralise(calls, 'call')} {left} in flight, and the run ends with {them}"
-                if self.gate.ended_by is not None
-                else self._progress.line()
-            )
+            await asyncio.sleep(TELL_EVERY)
+            ending = self.gate.ended_by is not None
+            calls = pluralise(self.gate.in_flight, "call")
+            self.tell(f"the run ends after {calls}" if ending else self._progress.line())
+
+
+def _describe_means(judged: GroupJudgement) -> str:
+    """The mean score of each stage, in order, over the trajectories that have one."""
+    told = []
+    for scores in zip(*(judgement.stages for judgement in judged.judgements), strict=True):
+        known = [score.score for score in scores if score.score is not None]
+        mean = f"{sum(known) / len(known):.2f}" if known else "unscored"
+        told.append(f"{scores[0].stage} {mean}")
+    return ", ".join(told)
 
 
 @contextmanager
-def _seldom_swept() -> Iterator[None]:
-    """Collect garbage seldom, and exempt the objects that exist already, which stay anyway.
-
-    If the process has frozen its objects itself, they stay frozen afterwards.
-    """
+def _rare_garbage_collection() -> Iterator[None]:
+    """Collect garbage seldom, and exempt the objects that exist already, which stay anyway."""
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    if before[0] == SWEPT_EVERY:  # another run in this process has seen to it
+    if before[0] == GC_THRESHOLD:  # another run in this process has seen to it
         yield
         return
     if not frozen:
         gc.freeze()
-    gc.set_threshold(SWEPT_EVERY, *before[1:])
+    gc.set_threshold(GC_THRESHOLD, *before[1:])
     try:
         yield
     finally:

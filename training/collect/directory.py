@@ -17,12 +17,8 @@ the run is resumed. Readers stop at those sizes.
 
 import os
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field
@@ -40,26 +36,25 @@ from rubricem.memory.runs import (
 )
 from rubricem.memory.schema import (
     NO_USAGE,
-    Author,
     Decoding,
     GroupJudgement,
     Judgement,
     ReflectionCandidate,
-    Stage,
-    Status,
     Trajectory,
     TrajectoryGroup,
     Usage,
     Value,
     Versioned,
 )
-from rubricem.memory.text import digest_of, pluralise
+from rubricem.memory.text import digest_of
 from rubricem.training.collect.questions import Question, Selection
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
 PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
 JOURNAL = "journal.jsonl"
+BRANCHED = "ec15fe0e"
+"""the last version that sampled branches"""
 V = TypeVar("V", bound=Value)
 
 
@@ -93,6 +88,8 @@ class Manifest(Versioned):
     """what was chosen of how the judge works; a rubric by the name of its version"""
     scaffold: ScaffoldRule | None = None
     """how much of its question's rubric a rollout is shown; None: nothing"""
+    branch: bool = False
+    """whether a group's rollouts share a beginning, as in runs of ec15fe0e; they are refused"""
     selection: Selection | None = None
     """None: all that were given are asked"""
 
@@ -167,15 +164,19 @@ class RunDirectory:
         manifest: Manifest,
         questions: Sequence[Question],
         held_out: Sequence[Question] = (),
+        known: Collection[str] = (),
     ) -> None:
-        """Write down what is collected, or go on with the same; another run is refused."""
+        """Write down what is collected, or go on with the same; another run is refused.
+
+        `known`: the settings that this version has, by which runs are told apart.
+        """
         if self.exists:
-            before, after = _shape(self.manifest()), _shape(manifest)
-            if fields := [name for name in before if before[name] != after[name]]:
+            old, new = _shape(self.manifest(), known), _shape(manifest, known)
+            if fields := [name for name in old if old[name] != new[name]]:
                 told = ("list of questions" if f == "questions_sha256" else f for f in fields)
                 raise SettingsError(
                     f"{self.folder} holds a run with another {', '.join(told).replace('_', ' ')}.",
-                    "Continue with its original flags, or name another --out.",
+                    "Continue with its original options, or name another --out.",
                 )
         else:
             if held_out:
@@ -189,6 +190,11 @@ class RunDirectory:
             raise SettingsError(
                 f"{self.folder} is no collecting run: it has no manifest.json.",
                 "Name the folder that was given to rubricem collect by --out.",
+            )
+        if found.branch:
+            raise SettingsError(
+                f"{self.folder} was collected by branch sampling, which is gone.",
+                f"Read it with rubricem of commit {BRANCHED}, or collect anew.",
             )
         return found
 
@@ -204,6 +210,11 @@ class RunDirectory:
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
         """A finished part of a step, or None if it is still to be done."""
         return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
+
+    @staticmethod
+    def criteria_part(group: str) -> str:
+        """What names the criteria that a group's scaffolds are drawn from."""
+        return f"{group}-criteria"
 
     @staticmethod
     def judgement_part(group: str) -> str:
@@ -316,92 +327,13 @@ def _lines(questions: Sequence[Question]) -> str:
     return "".join(question.model_dump_json() + "\n" for question in questions)
 
 
-def _shape(manifest: Manifest) -> dict[str, Any]:
-    """The manifest without the addresses of servers, which may move while a run goes on."""
+def _shape(manifest: Manifest, known: Collection[str]) -> dict[str, Any]:
+    """What two manifests must have in common for one run: their addresses may move.
+
+    Settings that this version does not know are ignored: an earlier one wrote them.
+    """
     shape = {name: getattr(manifest, name) for name in Manifest.model_fields}
-    settings = {**manifest.settings, "base_url": bool(manifest.settings.get("base_url"))}
+    settings = {name: manifest.settings.get(name) for name in known}
+    settings["base_url"] = bool(manifest.settings.get("base_url"))
     models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
     return {**shape, **models, "settings": settings}
-
-
-@dataclass
-class RunTally:
-    """Counts over the finished steps of a run, for people."""
-
-    steps: int
-    groups: int = 0
-    statuses: Counter[Status] = field(default_factory=Counter)
-    failed: int = 0
-    """rollouts that gave no trajectory"""
-    first_try: int = 0
-    """finished ones of which no turn had to be asked again"""
-    scores: dict[Stage, list[float]] = field(default_factory=lambda: {s: [] for s in Stage})
-    unscored: Counter[str] = field(default_factory=Counter)
-    """stages by reason"""
-    reflections: Counter[bool] = field(default_factory=Counter)
-    """by whether they were accepted"""
-    turns: int = 0
-    """of free rollouts, that stand in their transcripts"""
-    ratioless: Counter[str] = field(default_factory=Counter)
-    """turns of which no policy-gradient ratio can be formed, by reason"""
-
-    @property
-    def finished(self) -> int:
-        return self.statuses[Status.FINISHED]
-
-    @property
-    def partial(self) -> int:
-        return self.statuses.total() - self.finished
-
-    def count(self, trajectory: Trajectory) -> None:
-        self.statuses[trajectory.status] += 1
-        whole = all(segment.kept for segment in trajectory.segments)
-        self.first_try += whole and trajectory.status is Status.FINISHED
-        if trajectory.decoding is not Decoding.FREE:
-            return
-        written = (s for s in trajectory.segments if s.kept and s.author is Author.POLICY)
-        for _, segments in groupby(written, key=lambda segment: segment.turn):
-            turn = list(segments)
-            self.turns += 1
-            if any(segment.retokenised or segment.token_ids is None for segment in turn):
-                self.ratioless["retokenised"] += 1
-            elif any(segment.logprobs is None for segment in turn):
-                self.ratioless["without log-probabilities"] += 1
-
-    def lines(self) -> list[str]:
-        rollouts = self.statuses.total() + self.failed
-        told = [
-            f"{pluralise(self.groups, 'group')} in {pluralise(self.steps, 'step')}, "
-            f"{pluralise(rollouts, 'rollout')}: {self.finished} finished "
-            f"({self.first_try} without a turn asked again), {self.partial} partial, "
-            f"{self.failed} failed"
-        ]
-        if means := [f"{s} {fmean(known):.2f}" for s, known in self.scores.items() if known]:
-            told.append(f"mean stage scores: {', '.join(means)}")
-        told += [
-            f"{pluralise(count, 'stage')} unscored: {reason}"
-            for reason, count in self.unscored.items()
-        ]
-        if written := self.reflections.total():
-            told.append(f"{pluralise(written, 'reflection')}, {self.reflections[True]} accepted")
-        if without := self.ratioless.total():
-            why = ", ".join(f"{count} {reason}" for reason, count in self.ratioless.items())
-            told.append(f"{without} of {self.turns} turns form no ratio: {why}")
-        return told
-
-    @classmethod
-    def of(cls, run: RunDirectory) -> "RunTally":
-        """Count what the finished steps of a run hold, with one of its trajectories in memory."""
-        found = cls(run.finished_steps())
-        for trajectory in run.trajectories():
-            found.count(trajectory)
-        for group in run.groups():
-            found.groups += 1
-            found.failed += len(group.failures)
-        for stage in (stage for judgement in run.judgements() for stage in judgement.stages):
-            if stage.score is None:
-                found.unscored[stage.unscored_reason] += 1
-            else:
-                found.scores[stage.stage].append(stage.score)
-        found.reflections.update(candidate.accepted for candidate in run.reflections())
-        return found

@@ -9,9 +9,6 @@ Runs that share a purse belong to one training: its rounds and its held-out ques
 rollouts, judgements and reflections overlap. The cost of each is in its own journal, including
 calls without a usable reply, so a resumed training counts the journals of everything it did before.
 
-Calls that a custom rubric makes to a model of its own pass here as well, though an `LLMJudge` knows
-nothing of a run: its replies are kept, and a server that is away is waited for.
-
 A judge's call on its way, from outside in, with what each step adds:
 
     StageJudge.judge -> ask_json            a prompt; a reply parsed, or asked for again
@@ -25,11 +22,11 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from rubricem.agent.models.limits import usage_of_failure
 from rubricem.agent.models.policy import (
@@ -52,6 +49,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.extras import Pace, lasting
 
+LIMIT = "max_run_cost"
 LOST = "lost"
 """the journal's thread for what failed calls had cost"""
 
@@ -94,7 +92,7 @@ class Purse:
 
     most: float | None = None
     """US dollars; None: no limit"""
-    limit: str = "--max-run-cost"
+    limit: str = LIMIT
     """what sets `most`, for whoever is told of it"""
     empty: RubricemError | None = None
     """why no run that shares it begins a call any more"""
@@ -271,14 +269,18 @@ class RunGate:
             self._tell_change()
 
     @contextmanager
-    def park(self) -> Iterator[None]:
-        """A rollout waits inside for a place; a run that is ended does not wait for it."""
-        self._parked += 1
-        self._tell_change()
+    def job(self) -> Iterator[None]:
+        """Calls that other processes make are in flight inside."""
+        self._count(1)
         try:
             yield
         finally:
-            self._parked -= 1
+            self._count(-1)
+            self._tell_change()
+
+    async def ended(self) -> None:
+        """Return once no call begins any more."""
+        await self._until(lambda: self.ended_by is not None)
 
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
@@ -292,8 +294,12 @@ class RunGate:
         while True:
             await self._until(lambda: self.ended_by is not None or self._affordable())
             if self.ended_by is not None:
-                with self.park() if of_rollout else nullcontext():
+                self._parked += of_rollout
+                self._tell_change()
+                try:
                     await asyncio.Event().wait()
+                finally:
+                    self._parked -= of_rollout
             # Waiting for money is no waiting for the server.
             began = began or time.monotonic()
             self._count(1)
@@ -379,18 +385,10 @@ class RunGate:
                 change.set_result(None)
 
 
-class CallGate(Protocol):
-    """Makes a call when it may begin; a run's `RunGate`, or what asks for it from elsewhere."""
-
-    async def call(
-        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
-    ) -> T: ...
-
-
 class GatedPolicy(BesidePolicy):
     """A `Policy` that writes rollouts: each of its turns begins when the gate lets it."""
 
-    def __init__(self, policy: Policy, gate: CallGate) -> None:
+    def __init__(self, policy: Policy, gate: RunGate) -> None:
         super().__init__(policy)
         self._gate = gate
 
@@ -435,18 +433,10 @@ class CollectProgress:
         return ", ".join(parts)
 
 
-@runtime_checkable
-class Served(Protocol):
-    """A model on a server, which may cost money."""
-
-    name: str
-    price: object
-    """None: nobody knows it"""
-
-
-def check_priced(*models: object, limit: str = "--max-run-cost") -> None:
+def check_priced(*models: Any, limit: str = LIMIT) -> None:
     """Raise SettingsError where a limit of money could not be kept for want of a price."""
-    unknown = [m.name for m in models if isinstance(m, Served) and m.price is None]
+    # Models of this process have no price.
+    unknown = [m.name for m in models if getattr(m, "price", True) is None]
     if unknown:
         raise SettingsError(
             f"{limit} cannot be kept: the price of {unknown[0]} is not known.",

@@ -1,35 +1,27 @@
-"""Reading questions, and choosing which of them are asked.
+"""Reading questions, choosing which of them are asked, and the steps that ask them.
 
-Files are lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question in
-the column `question`, or in a named one, and may have an `id` and `criteria` that a good answer
-meets: texts, or items with points as in checklists. `answer_format` is the form of the answer:
-long, short or exact, also as long_form and exact_answer. `facts` is an object by which a custom
-rubric scores. Without an id a question is called by the number of its row, from 0. Parquet needs
-`pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns of text, numbers,
-truth values, lists of text and items with points are read; others, such as pictures, are ignored.
+A file is lines of text, JSONL, CSV or Parquet (the extra `data`). A row has the question in the
+column `question`, or in a named one, and may have an `id`, an `answer_format` (long, short, exact),
+`criteria` that a good answer meets (texts, or items with points as in checklists), and `facts`, an
+object by which a custom rubric scores; other columns are ignored. Without an id a question is
+called by the number of its row, from 0.
 
-Filters leave some questions out. Duplicates are found by their text alone, ignoring spaces, case
-and compatibility forms (Unicode NFKC); the first one is kept. A question is held out by the hash of
-that text, so the same one is held out in every run with the same share, whichever file it came
-from, and one that is held out at a share is also held out at any larger share.
+Duplicates are found by their text, ignoring spaces, case and compatibility forms (Unicode NFKC);
+the first is kept. A question is held out by the hash of that text, so the same one is held out in
+every run with the same share, whichever file it came from, and at any larger share.
 
 A `Curriculum` says which questions each step asks: batches in order, or windows that ask each batch
 twice. A window is K batches of new questions, then the same K batches again: the first time a
 question is asked with what similar ones taught, the second time with what it taught itself
 (RubricEM, arXiv:2605.10899, section 3.4 and appendix D, with K = 3). So a fresh batch of a window
-recalls nothing of its own questions, even if the bank holds it from an earlier pass or run. A
-step's batch follows from its number alone: resuming at a step, in collecting or training, needs no
-other state than that number.
+recalls nothing of its own questions. A step's batch follows from its number alone.
 """
 
 import csv
 import hashlib
 import io
 import json
-import logging
-import operator
 import random
-import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,26 +33,25 @@ from pydantic import ValidationError
 
 from rubricem.agent.transcript.question import check_question
 from rubricem.judge.checklist import ChecklistItem
-from rubricem.memory.errors import SettingsError, import_extra
+from rubricem.memory.errors import SettingsError, boundary, import_extra
 from rubricem.memory.schema import AnswerFormat, Value
 from rubricem.memory.text import pluralise, storable
 
 T = TypeVar("T")
 COLUMN = "question"
-HUB = "hf:"
-FORMAT = "answer_format"
-SHOWN = 8
+KINDS = (".txt", ".jsonl", ".csv", ".parquet")
+_SHOWN = 8
 """column names told of a table that lacks one"""
 
 
 class Question(Value):
-    """One line of a questions file."""
+    """One row of a questions file."""
 
     id: str
     question: str
     criteria: tuple[str | ChecklistItem, ...] = ()
-    """what a good answer says, or with points below 0 does not, where whoever asks knows it: the
-    scaffold shows it, and the judge scores it"""
+    """what a good answer says, or with points below 0 does not: the scaffold shows it, and the
+    judge scores it"""
     answer_format: AnswerFormat | None = None
     """None: the run's"""
     facts: dict[str, Any] | None = None
@@ -71,140 +62,84 @@ class Selection(Value):
     """How the questions of a run were chosen from those that were read."""
 
     read: int
-    filtered: int
+    filtered: int = 0
+    """not asked, by a limit; runs of earlier versions also had filters"""
     duplicates: int
-    """dropped: the same text, but for spaces and case, came before"""
     held_out: int
     filters: tuple[str, ...] = ()
+    """of earlier versions"""
     held_out_share: float = 0.0
 
     def sentence(self) -> str:
         asked = self.read - self.filtered - self.duplicates - self.held_out
         return (
-            f"{pluralise(self.read, 'question')} read, {self.filtered} filtered out, "
+            f"{pluralise(self.read, 'question')} read, {self.filtered} over the limit, "
             f"{pluralise(self.duplicates, 'duplicate')} dropped, {self.held_out} held out, "
             f"{asked} asked"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    number: int
-    """from 0, over the rows that are not blank"""
-    place: str
-    """for a person: `line 3 of q.jsonl`"""
-    fields: Mapping[str, Any]
+class Selected:
+    """The questions to ask, those held out, and how many there were of each kind."""
+
+    questions: tuple[Question, ...]
+    held_out: tuple[Question, ...] = ()
+    selection: Selection | None = None
 
 
-def utf8_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a UTF-8 file with their places; a byte order mark is no part of them.
+def read_questions(named: str | Path, column: str = COLUMN) -> list[Question]:
+    """All questions of a file.
 
-    Raises SettingsError that names the first line which is no UTF-8.
+    Raises SettingsError that names the line or row at fault, and where there is none.
     """
-    for number, line in enumerate(content(path).split(b"\n"), start=1):
-        place = f"line {number} of {path}"
-        yield place, decode(line, place)
+    path = Path(named)
+    rows = _rows(path, column)
+    found = [_question(fields, place, n, column) for n, (place, fields) in enumerate(rows)]
+    if not found:
+        raise SettingsError(f"{path} holds no question.", "Write one question a line.")
+    return found
 
 
-def decode(written: bytes, place: str) -> str:
-    try:
-        return written.decode("utf-8-sig")
-    except UnicodeDecodeError as cause:
+def _rows(path: Path, column: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each row that is not blank: its place for a person, and its fields."""
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        parquet = import_extra("pyarrow.parquet", "data")
+        with boundary(SettingsError, f"reading {path}"):
+            listed = parquet.read_table(path).to_pylist()
+        yield from ((f"row {number} of {path}", row) for number, row in enumerate(listed, 1))
+    elif kind == ".csv":
+        yield from _csv_rows(path)
+    elif kind in KINDS:
+        for place, line in _lines(path):
+            if line.strip():
+                yield place, {column: line} if kind == ".txt" else _object(line, place)
+    else:
         raise SettingsError(
-            f"{place} is no UTF-8: byte {written[cause.start]:#04x} at {cause.start}.",
-            "Save the file as UTF-8.",
-        ) from cause
+            f"{path} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file.", "Name such a file."
+        )
 
 
-def content(path: Path) -> bytes:
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 file with their places; a byte order mark is no part of them."""
     try:
         if path.is_char_device():  # it has no end
             raise OSError("it is no plain file")
-        return path.read_bytes()
+        written = path.read_bytes()
     except OSError as cause:
         raise SettingsError(
             f"{path} cannot be read: {cause.strerror or cause}.", "Name a file of questions."
         ) from cause
-
-
-def lacking(place: str, column: str, has: Iterable[str]) -> SettingsError:
-    names = [str(name) for name in has]
-    listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    return SettingsError(
-        f"{place} has no {column!r}; it has {listed or 'nothing'}.",
-        "Name what holds the question with --column.",
-    )
-
-
-KINDS = (".txt", ".jsonl", ".csv", ".parquet")
-_SAID = (
-    (type(None), "empty"),
-    (bool, "true or false"),
-    (int | float, "a number"),
-    (object, "a list or an object"),
-)
-
-
-def read_rows(named: str, column: str = COLUMN) -> list[Row]:
-    """All rows of what is named: a file, a folder that `datasets` saved, or `hf:org/name[:split]`.
-
-    Raises SettingsError that names the line or row at fault, and where there is none.
-    """
-    rows = list(_rows(named, column))
-    if not rows:
-        raise SettingsError(f"{named} holds no question.", "Write one question a line.")
-    return rows
-
-
-def question_of(row: Row, column: str = COLUMN) -> Question:
-    """The question of a row. Raises SettingsError, with the row's place, if it has none."""
-    if column not in row.fields:
-        raise lacking(row.place, column, row.fields)
-    text, identifier = row.fields[column], row.fields.get("id")
-    if not isinstance(text, str):
-        kinds = (said for kind, said in _SAID if isinstance(text, kind))
-        raise SettingsError(
-            f"{row.place}: its {column} is {next(kinds)} instead of a text.",
-            "Correct it, or leave it out with --filter.",
-        )
-    try:
-        fields = {
-            "id": storable(str(row.number if identifier is None else identifier)),
-            "question": check_question(text),
-            "criteria": _criteria(row.fields.get("criteria")),
-            "answer_format": _format(row),
-            "facts": _facts(row.fields.get("facts")),
-        }
-    except SettingsError as cause:
-        raise SettingsError(f"{row.place}: {cause}", "Correct it, or leave the row out.") from cause
-    try:
-        return Question.model_validate(fields)
-    except ValidationError as cause:
-        raise SettingsError(
-            f"{row.place}: its criteria are no list of texts, or of items with points.",
-            'Write them as ["says ...", {"criterion": "names ...", "points": -5}], from -10 to 10.',
-        ) from cause
-
-
-def _rows(named: str, column: str) -> Iterator[Row]:
-    path = Path(named)
-    kind = path.suffix.lower()
-    if named.startswith(HUB) or (named and path.is_dir()):
-        yield from dataset_rows(named, column)
-    elif kind == ".parquet":
-        yield from parquet_rows(path, column)
-    elif kind == ".csv":
-        yield from csv_rows(path, column)
-    elif kind in KINDS:
-        lines = ((place, line) for place, line in utf8_lines(path) if line.strip())
-        for number, (place, line) in enumerate(lines):
-            yield Row(number, place, _object(line, place) if kind == ".jsonl" else {column: line})
-    else:
-        raise SettingsError(
-            f"{named or 'What is named'} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, "
-            "nor a dataset.",
-            "Name such a file, a folder saved by datasets, or hf:org/name.",
-        )
+    for number, line in enumerate(written.split(b"\n"), start=1):
+        place = f"line {number} of {path}"
+        try:
+            yield place, line.decode("utf-8-sig")
+        except UnicodeDecodeError as cause:
+            raise SettingsError(
+                f"{place} is no UTF-8: byte {line[cause.start]:#04x} at {cause.start}.",
+                "Save the file as UTF-8.",
+            ) from cause
 
 
 def _object(line: str, place: str) -> dict[str, Any]:
@@ -222,135 +157,106 @@ def _object(line: str, place: str) -> dict[str, Any]:
     return fields
 
 
-def _format(row: Row) -> AnswerFormat | None:
-    """The form of the answer that a row names; other words are refused."""
-    said = row.fields.get(FORMAT)
-    if said is None or said == "":
-        return None
-    word = str(said).strip().casefold().partition("_")[0].partition("-")[0]
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
+    text = "\n".join(line for _, line in _lines(path))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    names: list[str] = []
+    line = 1
     try:
-        return AnswerFormat(word)
-    except ValueError:
+        for cells in reader:
+            place, line = f"line {line} of {path}", reader.line_num + 1
+            if not any(map(str.strip, cells)):
+                continue
+            if not names:
+                names = [cell.strip() for cell in cells]
+            elif len(cells) != len(names):
+                raise SettingsError(
+                    f"{place} has {len(cells)} cells instead of {len(names)}.",
+                    "Complete the line, or put cells with commas into quotes.",
+                )
+            else:
+                yield place, {name: _cell(cell) for name, cell in zip(names, cells, strict=True)}
+    except csv.Error as cause:
         raise SettingsError(
-            f"its {FORMAT} {said!r} is none of {', '.join(AnswerFormat)}.",
-            "Correct it, or rename the column.",
-        ) from None
+            f"line {line} of {path} is malformed: {cause}.", "Close its quotes; write one as two."
+        ) from cause
 
 
-def _facts(written: Any) -> dict[str, Any] | None:
-    found = _of_cell(written)
-    if not isinstance(found, dict | None):
-        raise SettingsError(
-            f"its facts {str(written)[:80]!r} are no object.",
-            'Write them as {"answer": "..."}, or rename the column.',
-        )
-    return found or None
-
-
-def _of_cell(written: Any) -> Any:
-    """A value as it stands, or as a cell of CSV holds it; what is no JSON stays a text."""
-    if not written:
-        return None
-    if isinstance(written, str):
+def _cell(written: str) -> Any:
+    """A cell of CSV: a list or an object where it is one as JSON, None where it is empty."""
+    if written[:1] in ("[", "{"):
         with suppress(ValueError, RecursionError):
             return json.loads(written)
-    return written
+    return written or None
 
 
-def _criteria(written: Any) -> Any:
-    """A list; what is none is left to be refused."""
-    written = _of_cell(written)
-    if not isinstance(written, list):
-        return written or ()
-    if any(isinstance(one, str) and not one.strip() for one in written):
-        raise SettingsError("one of its criteria is empty.", "Say what a good answer says.")
-    return [storable(one) if isinstance(one, str) else one for one in written]
-
-
-LENGTH = "length"
-"""characters of the question, as filters call it where no column has that name"""
-_FILTER = re.compile(r"\s*([^=!<>]+?)\s*(<=|>=|!=|==?)\s*(.*?)\s*", re.DOTALL)
-_MISSPELT = re.compile(r"[=!]|[<>]=?\s*[-+.\d]")
-"""how a value begins that is part of a sign, as in `level!==hard` and `length=<300`"""
-_ORDERS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
-
-
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The questions to ask, those held out, and how many there were of each kind."""
-
-    questions: tuple[Question, ...]
-    held_out: tuple[Question, ...] = ()
-    selection: Selection | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One condition on a field: `level=hard` (or `==`), `source!=web`, `length<=300`."""
-
-    field: str
-    sign: str
-    value: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Filter":
-        """Raises SettingsError if the text is no condition."""
-        found = _FILTER.fullmatch(text)
-        wants_number = found is not None and found[2] in _ORDERS
-        misspelt = found is None or _MISSPELT.match(found[3])
-        if found is None or misspelt or (wants_number and _number(found[3]) is None):
-            raise SettingsError(
-                f"The filter {text!r} is no condition on a field.",
-                "Write it like level=hard, source!=web or length<=300.",
-            )
-        return cls(found[1], found[2].replace("==", "="), found[3])
-
-    def holds(self, row: Row, column: str) -> bool:
-        """A row without the field holds no condition but `!=`."""
-        known = row.fields.get(self.field)
-        if known is None and self.field == LENGTH:
-            known = len(str(row.fields.get(column, "")))
-        wanted, number = _number(self.value), _number(known)
-        if self.sign in _ORDERS:
-            return number is not None and _ORDERS[self.sign](number, float(self.value))
-        if wanted is not None and number is not None:
-            same = wanted == number
-        else:
-            same = known is not None and str(known).casefold() == self.value.casefold()
-        return same == (self.sign == "=")
+def _question(fields: Mapping[str, Any], place: str, number: int, column: str) -> Question:
+    if column not in fields:
+        names = list(map(str, fields))
+        more = ", ..." if len(names) > _SHOWN else ""
+        raise SettingsError(
+            f"{place} has no {column!r}; it has {', '.join(names[:_SHOWN])}{more}.",
+            "Name what holds the question: column=NAME.",
+        )
+    text, identifier = fields[column], fields.get("id")
+    criteria, form = fields.get("criteria") or (), fields.get("answer_format") or None
+    try:
+        if not isinstance(text, str):
+            raise SettingsError(f"its {column} is no text", "")
+        if isinstance(criteria, list):
+            criteria = [storable(one) if isinstance(one, str) else one for one in criteria]
+        if any(isinstance(one, str) and not one.strip() for one in criteria):
+            raise SettingsError("one of its criteria is empty", "")
+        return Question.model_validate(
+            {
+                "id": storable(str(number if identifier is None else identifier)),
+                "question": check_question(text),
+                "criteria": criteria,
+                "answer_format": form,
+                "facts": fields.get("facts") or None,
+            }
+        )
+    except ValidationError as cause:
+        first = cause.errors()[0]
+        said = f"its {first['loc'][0]} cannot be {str(first['input'])[:80]!r}: {first['msg']}"
+        raise SettingsError(
+            f"{place}: {said}.",
+            'Write criteria as ["says ...", {"criterion": "names ...", "points": -5}] with points '
+            f"from -10 to 10, answer_format as one of {', '.join(AnswerFormat)}, and facts as an "
+            "object.",
+        ) from cause
+    except SettingsError as cause:
+        raise SettingsError(f"{place}: {cause}", "Correct it, or leave the row out.") from cause
 
 
 def select_questions(
-    named: str, column: str = COLUMN, filters: Sequence[str] = (), held_out: float = 0.0
+    named: str | Path, column: str = COLUMN, held_out: float = 0.0, limit: int | None = None
 ) -> Selected:
-    """What is asked of the questions named; `held_out` is a share from 0 to below 1.
+    """What is asked of a file, at most `limit`; `held_out` is a share from 0 to below 1.
 
     Raises SettingsError where something cannot be read, and where nothing is left to ask.
     """
-    conditions = [Filter.parse(text) for text in filters]
-    rows = read_rows(named, column)
-    _check(conditions, rows, named)
-    wanted = [row for row in rows if all(c.holds(row, column) for c in conditions)]
+    read = read_questions(named, column)
     found: dict[str, Question] = {}
-    for row in wanted:
-        question = question_of(row, column)
+    for question in read:
         found.setdefault(normal(question.question), question)
     kept = [question for text, question in found.items() if not is_held_out(text, held_out)]
     held = [question for text, question in found.items() if is_held_out(text, held_out)]
+    asked = kept[:limit]
     selection = Selection(
-        read=len(rows),
-        filtered=len(rows) - len(wanted),
-        duplicates=len(wanted) - len(found),
+        read=len(read),
+        filtered=len(kept) - len(asked),
+        duplicates=len(read) - len(found),
         held_out=len(held),
-        filters=tuple(filters),
         held_out_share=held_out,
     )
-    if not kept:
+    if not asked:
         raise SettingsError(
             f"No question of {named} is left to ask: {selection.sentence()}.",
-            "Filter less, or hold out a smaller share.",
+            "Hold out a smaller share.",
         )
-    return Selected(tuple(kept), tuple(held), selection)
+    return Selected(tuple(asked), tuple(held), selection)
 
 
 def normal(question: str) -> str:
@@ -381,142 +287,6 @@ def apart_from(
 def is_held_out(normal_text: str, share: float) -> bool:
     digest = hashlib.sha256(normal_text.encode()).digest()
     return int.from_bytes(digest[:8], "big") < share * 2**64
-
-
-def _check(conditions: Sequence[Filter], rows: Sequence[Row], named: str) -> None:
-    """Raises SettingsError for a field that no row has: most likely misspelt."""
-    known = {name for row in rows for name in row.fields}
-    for condition in conditions:
-        if condition.field not in (*known, LENGTH):
-            raise SettingsError(
-                f"No row of {named} has a field {condition.field!r} to filter by.",
-                f"Its fields are {', '.join(sorted(known))}; {LENGTH} is the question's.",
-            )
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-TRAIN = "train"
-
-
-def csv_rows(path: Path, column: str) -> Iterator[Row]:
-    """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
-    written = content(path)
-    for at, part in enumerate(written.split(b"\n"), start=1):
-        decode(part, f"line {at} of {path}")
-    text = decode(written, str(path))
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    names: list[str] | None = None
-    number, line = 0, 1
-    try:
-        for cells in reader:
-            place, line = f"line {line} of {path}", reader.line_num + 1
-            if not any(map(str.strip, cells)):
-                continue
-            if names is None:
-                names = [cell.strip() for cell in cells]
-                if column not in names:
-                    raise lacking(place, column, names)
-                continue
-            if len(cells) != len(names):
-                raise SettingsError(
-                    f"{place} has {len(cells)} cells instead of {len(names)}.",
-                    "Complete the line, or put cells with commas into quotes.",
-                )
-            yield Row(number, place, dict(zip(names, cells, strict=True)))
-            number += 1
-    except csv.Error as cause:
-        raise SettingsError(
-            f"line {line} of {path} is malformed: {cause}.", "Close its quotes; write one as two."
-        ) from cause
-
-
-def parquet_rows(path: Path, column: str) -> Iterator[Row]:
-    arrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
-    held = io.BytesIO(content(path))
-    try:
-        file = parquet.ParquetFile(held)
-        names = _readable(file.schema_arrow)
-        if column not in names:
-            raise lacking(str(path), column, names)
-        listed = file.read(columns=names).to_pylist()
-    except (arrow.ArrowException, OSError) as cause:
-        raise SettingsError(
-            f"{path} is no whole Parquet file: {_line(cause)}.", "Write or fetch it again."
-        ) from cause
-    for number, fields in enumerate(listed):
-        yield Row(number, f"row {number + 1} of {path}", fields)
-
-
-def dataset_rows(named: str, column: str) -> Iterator[Row]:
-    """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
-    datasets = import_extra("datasets", "data")
-    name, _, split = named.removeprefix(HUB).partition(":")
-    if not name:
-        raise SettingsError(
-            f"{named!r} names no dataset.", "Write it as hf:org/name or hf:org/name:split."
-        )
-    # What the hub's client writes of each of its tries is told in a sentence at the end.
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
-    try:
-        if Path(name).is_dir():
-            found = _split_of(datasets.load_from_disk(name), name, split)
-        else:
-            found = datasets.load_dataset(name, split=split or TRAIN)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as cause:
-        if isinstance(cause, SettingsError):
-            raise
-        raise SettingsError(
-            f"The dataset {name!r} cannot be loaded: {_line(cause)}.",
-            "Name one of the hub as hf:org/name:split, or a folder saved by datasets.",
-        ) from cause
-    names = _readable(found.features.arrow_schema)
-    if column not in names:
-        raise lacking(name, column, names)
-    for number, fields in enumerate(found.select_columns(names)):
-        yield Row(number, f"row {number + 1} of {named}", fields)
-
-
-def _split_of(found: Any, name: str, split: str) -> Any:
-    """The split that is named, or the only one, or `train`."""
-    if not isinstance(found, dict):
-        return found
-    chosen = split or (TRAIN if TRAIN in found or len(found) > 1 else next(iter(found), TRAIN))
-    if chosen not in found:
-        raise SettingsError(
-            f"The dataset {name!r} has no split {chosen!r}; it has {', '.join(found)}.",
-            f"Name one of them: {HUB}{name}:SPLIT.",
-        )
-    return found[chosen]
-
-
-def _readable(schema: Any) -> list[str]:
-    types = import_extra("pyarrow", "data").types
-
-    def plain(kind: Any) -> bool:
-        return bool(
-            types.is_string(kind)
-            or types.is_large_string(kind)
-            or types.is_integer(kind)
-            or types.is_floating(kind)
-            or types.is_boolean(kind)
-            or types.is_null(kind)
-            or ((types.is_list(kind) or types.is_large_list(kind)) and plain(kind.value_type))
-            or (types.is_struct(kind) and all(plain(field.type) for field in kind))
-        )
-
-    return [field.name for field in schema if plain(field.type)]
-
-
-def _line(cause: BaseException) -> str:
-    return " ".join(str(cause).split())[:200].rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

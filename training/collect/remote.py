@@ -1,23 +1,20 @@
-"""Rollouts written, judged and reflected on by workers in other processes, for a run in this one.
+"""Groups of rollouts collected by Ray's workers, for a run in this process.
 
-The run's process holds everything of which there is one: the journal, the gate, the bank, the
-rubrics. A job elsewhere (a rollout, a group to be judged, a run to be reflected on) asks it for
-each of these and waits, one request at a time, so that both follow the same path in two processes.
-What it has finished is in the run's journal before it continues; no file is shared, and if a worker
-dies only the calls in flight are made again, by another one. A worker has a limited number of jobs
-at a time, and the others wait in the run's process.
+A worker collects the whole group of a question as one process does: by a `Collector` over a folder
+of its own, which is removed afterwards. The run's process holds everything of which there is one:
+the journal, the bank, the rubrics. It sends a group with what is known of it, its finished calls
+included, and gets each further call as soon as it is finished, then the group. So a group whose
+worker died, or whose run was ended, goes on from its finished calls in another one.
 
 Workers are Ray actors: on this machine by default, or wherever a Ray cluster has room. A Ray that
 is started here listens on loopback alone, keeps its files in a temporary folder of its own, and
 admits whoever knows a token that is nowhere on disk; by default, Ray writes one into the home
 directory. Settings, with their keys, reach a worker as an argument of a call between two processes:
 not in a runtime environment or an actor's constructor, which the cluster stores and shows.
-
-Above 600 lines, since the two ends of the connection form one protocol.
 """
 
 import asyncio
-import logging
+import json
 import math
 import os
 import secrets
@@ -25,600 +22,34 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import (
-    AsyncExitStack,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
-)
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
 
-from rubricem.agent.learning.reflect import Reflected, Reflector
-from rubricem.agent.models.policy import JournaledCalls, call_scope, journal_calls, scope_name
+from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
-from rubricem.agent.transcript.question import Ask
-from rubricem.memory.errors import (
-    PolicyError,
-    RubricemError,
-    SettingsError,
-    StoreError,
-    import_extra,
-)
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, import_extra
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import CallKey, Journal, Reply
-from rubricem.memory.schema import (
-    Completion,
-    GroupJudge,
-    GroupJudgement,
-    Judgement,
-    RubricBuffer,
-    Trajectory,
-    TrajectoryGroup,
-    Usage,
+from rubricem.memory.schema import GroupJudgement, RubricBuffer, Trajectory, Value
+from rubricem.training.collect.collector import Collector, InForce, Judging
+from rubricem.training.collect.directory import (
+    JOURNAL,
+    GroupRecord,
+    Manifest,
+    RunDirectory,
+    thread_of,
 )
-from rubricem.training.collect.collector import Judging, Keeping, Reflecting
-from rubricem.training.collect.gate import GO_ON, GatedPolicy, RunGate, usage_of
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A rollout, with its calls that are finished already."""
-
-    thread: str
-    ask: Ask
-    replies: Mapping[CallKey, Reply]
-
-
-@dataclass(frozen=True, slots=True)
-class BeginJudging:
-    """A group to be judged, whose calls are named by `thread`."""
-
-    thread: str
-    group: TrajectoryGroup
-    buffer: RubricBuffer
-    step: int
-    replies: Mapping[CallKey, Reply]
-
-
-@dataclass(frozen=True, slots=True)
-class BeginReflecting:
-    """A trajectory to be reflected on."""
-
-    thread: str
-    trajectory: Trajectory
-    judgement: Judgement | None
-    seed: int
-    replies: Mapping[CallKey, Reply]
-
-
-Work = Begin | BeginJudging | BeginReflecting
-Outcome = Trajectory | GroupJudgement | Reflected
-
-
-@dataclass(frozen=True, slots=True)
-class MayCall:
-    """Answered when a call of this server may begin, or with the error for which it failed."""
-
-    server: str
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The allowed call has succeeded."""
-
-    usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    """It has failed; answered when it may be retried, or with the error if it may not."""
-
-    error: RubricemError
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Answered when the reply is on disk."""
-
-    key: CallKey
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class Recalls:
-    """Answered by the `Recall` for a question."""
-
-    question: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The job has ended: with its result, or with an error that fails the whole run."""
-
-    outcome: Outcome | RubricemError
-
-
-Asked = MayCall | Called | CallFailed | Keep | Recalls
-Said = Asked | Ended
-
-
-class Line:
-    def __init__(self) -> None:
-        self._asked: asyncio.Queue[Asked] = asyncio.Queue()
-        self._answers: asyncio.Queue[Any] = asyncio.Queue()
-        self._free = asyncio.Lock()
-        self.calling = asyncio.Lock()
-        """held during a call, from asking for it to its end: the run's side sees one at a time"""
-
-    async def ask(self, question: Asked) -> Any:
-        """The run's answer; an error is raised."""
-        async with self._free:
-            self._asked.put_nowait(question)
-            answer = await self._answers.get()
-        if isinstance(answer, RubricemError):
-            raise answer
-        return answer
-
-    def answer(self, answer: Any) -> None:
-        self._answers.put_nowait(answer)
-
-    async def receive(self) -> Asked:
-        return await self._asked.get()
-
-
-line: ContextVar[Line] = ContextVar("line")
-"""the connection of the current job"""
-
-
-class LineGate:
-    """A `CallGate` whose calls are made here, when the run allows them to begin."""
-
-    async def call(
-        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
-    ) -> T:
-        async with line.get().calling:
-            await line.get().ask(MayCall(server))
-            while True:
-                try:
-                    made = await make()
-                except RubricemError as error:
-                    await line.get().ask(CallFailed(error))
-                else:
-                    told: Any = made
-                    usage = told.usage if isinstance(told, Completion) else usage_of(told)
-                    await line.get().ask(Called(usage))
-                    return made
-
-
-class LineJournal:
-    """A `CallJournal` for jobs whose journal is the run's: nothing is written here."""
-
-    def __init__(self) -> None:
-        self._replies: dict[str, dict[CallKey, Reply]] = {}
-
-    def hold(self, thread: str, replies: Mapping[CallKey, Reply]) -> None:
-        self._replies[thread] = dict(replies)
-
-    def find(self, key: CallKey) -> Reply | None:
-        return self._replies[key.thread].get(key)
-
-    async def append(self, key: CallKey, reply: Reply) -> None:
-        await line.get().ask(Keep(key, reply))
-        self._replies[key.thread][key] = reply
-
-    def forget(self, thread: str) -> None:
-        self._replies.pop(thread, None)
-
-    def close(self) -> None:
-        """Nothing is open here."""
-
-
-class LineRecaller:
-    """A `Recaller` over the run's bank."""
-
-    async def recall(self, question: str) -> Recall:
-        found: Recall = await line.get().ask(Recalls(question))
-        return found
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        """Recorded by the run, which stores the trajectory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Elsewhere:
-    """The `Runs` of rollouts that the run stores: nothing is written here, nothing known."""
-
-    calls: LineJournal
-
-    def create(self, thread: str, request: Mapping[str, Any]) -> None:
-        """The run has done so."""
-
-    def journal(self, thread: str) -> LineJournal:
-        return self.calls
-
-    def has_ended(self, thread: str) -> bool:
-        return False
-
-    def save(self, trajectory: Trajectory) -> None:
-        """The run does so when it receives the end."""
-
-    def request(self, thread: str) -> dict[str, Any]:
-        raise StoreError(f"The rollout {thread} is kept by its run.")
-
-    def load(self, thread: str) -> Trajectory:
-        raise StoreError(f"The rollout {thread} is kept by its run.")
-
-
-class WorkerLost(Exception):
-    """A worker's process has ended, or cannot be reached; says why."""
-
-
-class Worker(Protocol):
-    """A `RolloutWorker` in another process. Its calls raise WorkerLost."""
-
-    async def begin(self, work: Work) -> Said: ...
-    async def go_on(self, thread: str, answer: Any) -> Said: ...
-
-
-Hire = Callable[[], Awaitable[Worker]]
-"""a new worker that is ready; raises RubricemError or WorkerLost"""
-
-
-class WorkerPool:
-    """A number of workers, started at the same time; jobs begin as soon as one is ready."""
-
-    def __init__(self, hire: Hire, size: int, share: int, tell: Callable[[str], None]) -> None:
-        """`share`: most simultaneous jobs of one worker."""
-        self._hire = hire
-        self._share = share
-        self._tell = tell
-        self._load: dict[Worker, int] = {}
-        """number of jobs of each worker that is ready"""
-        self._numbers: dict[Worker, int] = {}
-        self._hiring: dict[int, asyncio.Task[None]] = {}
-        """by the number of the worker that is starting"""
-        self._fault: RubricemError | None = None
-        self._changed = asyncio.Event()
-        for number in range(1, size + 1):
-            self._replace(number)
-
-    async def ready(self) -> None:
-        """Return once a worker is ready; raises RubricemError if none ever will be."""
-        while not self._load:
-            if self._fault is not None and not self._hiring:
-                raise self._fault
-            await self._change()
-
-    async def take(self) -> Worker:
-        """The least busy worker, to be given back; raises as `ready` does."""
-        while True:
-            await self.ready()
-            worker = min(self._load, key=self._load.__getitem__)
-            if self._load[worker] < self._share:
-                self._load[worker] += 1
-                return worker
-            await self._change()
-
-    def give_back(self, worker: Worker) -> None:
-        if worker in self._load:
-            self._load[worker] -= 1
-            self._changed.set()
-
-    def replace_lost(self, worker: Worker, why: WorkerLost) -> None:
-        """Replace a worker that died; every job that lost it may report it."""
-        if self._load.pop(worker, None) is None:
-            return
-        number = self._numbers.pop(worker)
-        self._tell(
-            f"worker {number} ended: {why}. Another takes its place, "
-            "and its work goes on from the finished calls"
-        )
-        self._replace(number)
-
-    @property
-    def workers(self) -> list[Worker]:
-        """The workers that are ready."""
-        return list(self._load)
-
-    async def close(self) -> None:
-        coming = list(self._hiring.values())
-        for task in coming:
-            task.cancel()
-        await asyncio.gather(*coming, return_exceptions=True)
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    def _replace(self, number: int) -> None:
-        self._hiring[number] = asyncio.create_task(self._hire_worker(number))
-
-    async def _hire_worker(self, number: int) -> None:
-        try:
-            worker = await self._hire()
-            self._load[worker], self._numbers[worker] = 0, number
-        except WorkerLost as lost:
-            self._note_missing(number, PolicyError(f"it ended while it began: {lost}"))
-        except RubricemError as error:
-            self._note_missing(number, error)
-        except Exception as error:
-            # A fault of ours, too, is told: nobody else waits for this task.
-            self._note_missing(number, PolicyError(f"{type(error).__name__}: {error}"))
-        finally:
-            del self._hiring[number]
-            self._changed.set()
-
-    def _note_missing(self, number: int, why: RubricemError) -> None:
-        """Report a worker that cannot start; the others continue."""
-        self._tell(f"worker {number} cannot begin: {why}")
-        remedy = why.remedy or "Fix that and run the same command again."
-        self._fault = type(why)(f"No worker could begin. The last: {why}", remedy)
-
+from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
+from rubricem.training.collect.questions import Question
 
 LIVES = 3
-"""workers that one job may lose"""
-
-
-@dataclass(frozen=True, slots=True)
-class RayOptions:
-    """Where Ray runs the rollouts."""
-
-    workers: int = 2
-    address: str | None = None
-    """of a Ray cluster; None: one is started on this machine, for this run"""
-    runs: int = 1
-    """simultaneous runs with this many workers each, which share their cores"""
-
-
-@dataclass
-class RemoteRollouts:
-    """`Rollouts` by workers; `researcher` writes none, but stores and recalls.
-
-    If workers judge as well, it is the `GroupJudge`, and its `reflect` is `Reflecting`.
-    """
-
-    researcher: Researcher
-    journal: Journal
-    gate: RunGate
-    pool: WorkerPool
-    judging: Judging | None = None
-    """how the workers judge; None: they do not"""
-
-    @property
-    def name(self) -> str:
-        return self.judging.judge if self.judging else ""
-
-    def judges(self) -> tuple[GroupJudge, Reflecting | None]:
-        """Itself, and what reflects, if anything is to."""
-        return self, self.reflect if self.judging and self.judging.reflections else None
-
-    @property
-    def template(self) -> Ask:
-        return self.researcher.template
-
-    async def ask(self, ask: Ask, thread: str) -> Trajectory:
-        request = request_of(ask, self.researcher.choices)
-        await asyncio.to_thread(self.researcher.store.create, thread, request)
-        written = await self._do(lambda: Begin(thread, ask, self._finished_calls(thread, ask)))
-        assert isinstance(written, Trajectory)
-        return await self.researcher.keep(written)
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement:
-        part, held = scope_name(), self.journal.replies_of
-        judged = await self._do(lambda: BeginJudging(part, group, buffer, step, held(part)))
-        assert isinstance(judged, GroupJudgement)
-        return judged
-
-    async def reflect(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
-    ) -> Reflected:
-        part, held = scope_name(), self.journal.replies_of
-        written = await self._do(
-            lambda: BeginReflecting(part, trajectory, judgement, seed, held(part))
-        )
-        assert isinstance(written, Reflected)
-        return written
-
-    async def _do(self, begin: Callable[[], Work]) -> Outcome:
-        """The result of a job, which is restarted from its finished calls if its worker is lost."""
-        for _ in range(LIVES):
-            work = begin()
-            with self.gate.park() if isinstance(work, Begin) else nullcontext():
-                worker = await self.pool.take()
-            try:
-                said = await worker.begin(work)
-                while not isinstance(said, Ended):
-                    answer = await self._answer(said, worker, work)
-                    said = await worker.go_on(work.thread, answer)
-            except WorkerLost as lost:
-                self.pool.replace_lost(worker, lost)
-            else:
-                if isinstance(said.outcome, RubricemError):
-                    raise said.outcome
-                return said.outcome
-            finally:
-                self.pool.give_back(worker)
-        raise PolicyError(
-            f"{LIVES} workers ended, one after another, while they wrote {work.thread}.",
-            f"See that each has enough memory, or use fewer. {GO_ON}",
-        )
-
-    def _finished_calls(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
-        """The finished calls of a rollout."""
-        return dict(self.journal.replies_of(thread))
-
-    async def _answer(
-        self, asked: Asked, worker: Worker, work: Work
-    ) -> Recall | RubricemError | None:
-        recaller = self.researcher.recaller
-        try:
-            match asked:
-                case MayCall(server):
-
-                    async def make_call() -> Mapping[str, Any]:
-                        said = await worker.go_on(work.thread, None)
-                        while isinstance(said, Keep):  # a judge's reply, before its call is over
-                            kept = await self._answer(said, worker, work)
-                            said = await worker.go_on(work.thread, kept)
-                        if isinstance(said, CallFailed):
-                            raise said.error
-                        assert isinstance(said, Called), said
-                        return {"usage": said.usage}
-
-                    await self.gate.call(server, make_call, of_rollout=isinstance(work, Begin))
-                case Keep(key, reply):
-                    await self.journal.append(key, reply)
-                case Recalls(question):
-                    return await recaller.recall(question) if recaller else Recall()
-        except RubricemError as error:
-            return error
-        return None
-
-    @classmethod
-    @asynccontextmanager
-    async def open(
-        cls,
-        options: RayOptions,
-        setup: Setup,
-        researcher: Researcher,
-        gate: RunGate,
-        judging: Judging | None = None,
-        judged_at_once: int = 0,
-    ) -> AsyncIterator["RemoteRollouts"]:
-        """Rollouts by Ray's workers, each with its own clients for the setup.
-
-        `judging`: how they judge and reflect, so many groups at the same time; None: they do not.
-        Raises SettingsError if Ray is missing or cannot be reached, and a worker's own error if
-        none can start.
-        """
-        async with connect(options) as ray:
-            cores = 1 / options.runs
-            actors = ray.remote(RolloutActor).options(num_cpus=cores, max_concurrency=10_000)
-            own = researcher.policy.name, researcher.policy.version
-            anywhere = setup.anywhere()
-
-            async def hire() -> Worker:
-                """An idle actor, or a new one wherever there is room, opened."""
-                while resting := next((one for one in _RESTING if one[0] == cores), None):
-                    _RESTING.remove(resting)
-                    with suppress(WorkerLost):  # it ended while it rested
-                        return await open_worker(_RayWorker(ray, resting[1]))
-                return await open_worker(_RayWorker(ray, actors.remote()))
-
-            async def open_worker(worker: _RayWorker) -> Worker:
-                if (found := await worker.open(anywhere, judging)) != own:
-                    raise PolicyError(
-                        f"it would write with {_policy_name(found)}, "
-                        f"and the run is of {_policy_name(own)}",
-                        "Have the same weights, or the same server, on all machines.",
-                    )
-                return worker
-
-            model = setup.model
-            share = model.at_once
-            if not model.embedded:
-                share = math.ceil((model.at_once + judged_at_once) / options.workers)
-            pool = WorkerPool(hire, options.workers, share, gate.tell)
-            try:
-                # What no worker can do is told before the run begins.
-                await pool.ready()
-                yield cls(researcher, gate.journal, gate, pool, judging)
-            finally:
-                await pool.close()
-                rested = await asyncio.gather(*(_rest(worker) for worker in pool.workers))
-                _RESTING.extend((cores, actor) for actor in rested if actor is not None)
-
-
-Judges = Callable[[Keeping], tuple[GroupJudge, Reflector | None]]
-
-
-class RolloutWorker:
-    """Does any number of jobs at the same time with one researcher.
-
-    `begin` and `go_on` return the job's next request; `go_on` brings the answer to the previous
-    one. Both raise errors other than the run's own values.
-    """
-
-    def __init__(
-        self, researcher: Researcher, *, recalls: bool, judges: Judges | None = None
-    ) -> None:
-        """`recalls`: the run has a bank. `judges`: None if it does not judge."""
-        self._journal = LineJournal()
-        gate = LineGate()
-
-        def keep_calls(model: Any) -> Any:
-            calls = JournaledCalls(self._journal, partial(gate.call, model.name))
-            return journal_calls(model, calls)
-
-        made: tuple[GroupJudge | None, Reflector | None] = (None, None)
-        self._judge, self._reflector = judges(keep_calls) if judges else made
-        self._researcher = replace(
-            researcher,
-            policy=GatedPolicy(researcher.policy, gate),
-            journal=self._journal,
-            store=Elsewhere(self._journal),
-            recaller=LineRecaller() if recalls else None,
-            verifier=None,
-        )
-        self._begun: dict[str, tuple[Line, asyncio.Task[Ended]]] = {}
-
-    async def begin(self, work: Work) -> Said:
-        self._journal.hold(work.thread, work.replies)
-        opened = Line()
-
-        async def write() -> Ended:
-            line.set(opened)
-            try:
-                return Ended(await self._do(work))
-            except RubricemError as error:
-                return Ended(error)
-
-        self._begun[work.thread] = opened, asyncio.create_task(write())
-        return await self._next(work.thread)
-
-    async def go_on(self, thread: str, answer: Any) -> Said:
-        self._begun[thread][0].answer(answer)
-        return await self._next(thread)
-
-    async def _do(self, work: Work) -> Outcome:
-        if isinstance(work, Begin):
-            return await self._researcher.ask(work.ask, work.thread)
-        with call_scope(work.thread):
-            if isinstance(work, BeginJudging):
-                assert self._judge is not None
-                return await self._judge.judge(work.group, work.buffer, work.step)
-            assert self._reflector is not None
-            return await self._reflector(work.trajectory, work.judgement, work.seed)
-
-    async def end(self) -> None:
-        """Abandon all jobs: nobody waits for them any more."""
-        tasks = [task for _, task in self._begun.values()]
-        self._begun.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _next(self, thread: str) -> Said:
-        opened, written = self._begun[thread]
-        asked = asyncio.ensure_future(opened.receive())
-        await asyncio.wait({asked, written}, return_when=asyncio.FIRST_COMPLETED)
-        if asked.done():
-            return asked.result()
-        asked.cancel()
-        self._journal.forget(thread)
-        self._begun.pop(thread, None)  # none where all was left
-        return written.result()
-
-
+"""workers that one group may lose"""
 OBJECT_STORE = 80 * 2**20
 """bytes, little more than Ray's minimum: objects are small and short-lived"""
 CONNECT_SECONDS = 10.0
@@ -630,87 +61,307 @@ _LOCAL = {
 }
 
 
-class RolloutActor:
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """Where Ray collects groups."""
+
+    workers: int = 2
+    address: str | None = None
+    """of a Ray cluster; None: one is started on this machine, for this run"""
+    runs: int = 1
+    """simultaneous runs with this many workers each, which share their cores"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupJob:
+    """A group to be collected, with what is known of it."""
+
+    manifest: Manifest
+    record: GroupRecord
+    question: Question
+    buffer: RubricBuffer
+    recalled: Recall | None
+    parts: dict[str, Value]
+    """its parts that are finished"""
+    replies: dict[CallKey, Reply]
+    """its calls that are finished"""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDone:
+    """A group as a worker collected it."""
+
+    trajectories: tuple[Trajectory, ...]
+    judged: GroupJudgement | None
+    reflected: Reflected | None
+
+
+Said = tuple[CallKey, Reply] | str | GroupDone | RubricemError
+"""what a worker reports: a finished call, a line of progress, and in the end one of the others"""
+
+
+class _ToldJournal(Journal):
+    """A journal whose records are reported, too."""
+
+    report: Callable[[Said], None]
+
+    async def append(self, key: CallKey, reply: Reply) -> None:
+        await super().append(key, reply)
+        self.report((key, reply))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recalled:
+    """A `Recaller` of what the run has looked up."""
+
+    found: Recall
+
+    async def recall(self, question: str) -> Recall:
+        return self.found
+
+    async def note_use(self, trajectory: Trajectory) -> None:
+        """Recorded by the run, which stores the trajectory."""
+
+
+class GroupWorker:
+    """Collects any number of groups at the same time with one researcher; a Ray actor."""
+
     async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str] | RubricemError:
-        """Name and version of the policy that it writes with."""
-        self._opened = AsyncExitStack()
-        # The bank is the run's; a worker has none.
-        own, judges = replace(setup, memory="off"), None
+        """Open the models; returns the policy's name and version."""
+        self._stack, self._stop = AsyncExitStack(), asyncio.Event()
+        self._judging, self._at_once = judging, setup.model.at_once
         try:
-            researcher = await self._opened.enter_async_context(open_researcher(own))
-            policy = researcher.policy
+            # The bank is the run's; a worker has none.
+            opening = open_researcher(replace(setup, memory="off"))
+            self._researcher = await self._stack.enter_async_context(opening)
+            policy = self._researcher.policy
             if judging is not None:
-                opening = judging.open_model(setup.model, policy)
-                model = await self._opened.enter_async_context(opening)
-                judges = partial(judging.over, model, policy)
+                model = judging.open_model(setup.model, policy)
+                self._model = await self._stack.enter_async_context(model)
         except RubricemError as error:
             return error
-        self._worker = RolloutWorker(researcher, recalls=setup.memory != "off", judges=judges)
         return policy.name, policy.version
 
-    async def close(self) -> None:
-        """Close everything; another run may open it."""
-        await self._worker.end()
-        await self._opened.aclose()
+    async def stop(self) -> None:
+        """Begin no call any more; groups end when those in flight are finished."""
+        self._stop.set()
 
-    async def begin(self, work: Work) -> Said:
-        return await self._worker.begin(work)
+    async def collect(self, job: GroupJob) -> AsyncIterator[Said]:
+        said: asyncio.Queue[Said] = asyncio.Queue()
 
-    async def go_on(self, thread: str, answer: Any) -> Said:
-        return await self._worker.go_on(thread, answer)
+        async def work() -> None:
+            try:
+                with tempfile.TemporaryDirectory(prefix="rubricem-") as folder:
+                    done: Said = await self._collect(job, Path(folder), said.put_nowait)
+            except Exception as error:
+                done = _known(error)
+            said.put_nowait(done)
 
-
-_RESTING: list[tuple[float, Any]] = []
-"""idle actors of ended runs, each by its share of a core: a process takes seconds to start"""
-REST_SECONDS = 10.0
-"""in which a worker has to close its run"""
-
-
-async def _rest(worker: Worker) -> Any:
-    """The actor of a worker that has closed its run; None if it cannot be reused."""
-    assert isinstance(worker, _RayWorker)
-    try:
-        await asyncio.wait_for(worker.close(), REST_SECONDS)
-    except Exception as error:  # of Ray, of the worker's own code, or of a connection
-        # A new one is begun in its place, so no run ends by it.
-        logging.getLogger(__name__).warning("A worker of Ray is not kept: %r", error)
-        return None
-    return worker.actor
-
-
-class _RayWorker:
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray = ray
-        self.actor = actor
-
-    async def begin(self, work: Work) -> Said:
-        said: Said = await self.wait_for(self.actor.begin.remote(work))
-        return said
-
-    async def go_on(self, thread: str, answer: Any) -> Said:
-        said: Said = await self.wait_for(self.actor.go_on.remote(thread, answer))
-        return said
-
-    async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str]:
-        opening = self.actor.open.remote(setup, judging)
-        opened: tuple[str, str] | RubricemError = await self.wait_for(opening)
-        if isinstance(opened, RubricemError):
-            raise opened
-        return opened
-
-    async def close(self) -> None:
-        await self.wait_for(self.actor.close.remote())
-
-    async def wait_for(self, reply: Any) -> Any:
-        told = self._ray.exceptions
+        working = asyncio.create_task(work())
         try:
-            return await reply
-        except told.OutOfMemoryError as error:  # Ray itself ended it; no kind of RayActorError
-            raise WorkerLost("its machine had no memory left") from error
-        except (told.RayActorError, told.NodeDiedError, told.WorkerCrashedError) as error:
-            # One that cannot be reached may still live, and would write on for nobody.
-            self._ray.kill(self.actor)
-            raise WorkerLost(_in_a_sentence(error)) from error
+            while True:
+                yield (one := await said.get())
+                if isinstance(one, GroupDone | RubricemError):
+                    return
+        finally:
+            working.cancel()
+
+    async def _collect(
+        self, job: GroupJob, folder: Path, report: Callable[[Said], None]
+    ) -> GroupDone:
+        run, step, name = RunDirectory(folder), job.record.step, job.record.id
+        run.begin(job.manifest, [job.question])
+        for part, value in job.parts.items():
+            run.save_part(step, part, value)
+        buffers = BufferStore(folder / "buffers")
+        if job.buffer.version:
+            buffers.save(job.buffer)
+        lines = (json.dumps({"key": k, "reply": r}) + "\n" for k, r in job.replies.items())
+        (folder / JOURNAL).write_text("".join(lines), encoding="utf-8")
+        with closing(_ToldJournal(folder / JOURNAL)) as journal:
+            journal.report = report
+            gate = RunGate(journal, Meter(), tell=report)
+            own = self._researcher
+            researcher = replace(
+                own,
+                policy=GatedPolicy(own.policy, gate),
+                store=run.store,
+                journal=journal,
+                recaller=_Recalled(job.recalled) if job.recalled else None,
+                verifier=None,
+            )
+            collector = Collector(
+                run, researcher, buffers, gate, at_once=self._at_once, tell=report
+            )
+            if self._judging is not None:
+                judges = self._judging.over(self._model, own.policy, gate.with_journal)
+                collector.judge, collector.reflecting = judges
+            await gate.through(collector.collect_group(job.record, job.question), self._stop)
+        threads = (thread_of(name, member) for member in range(job.manifest.group_size))
+        return GroupDone(
+            tuple(map(run.store.load, threads)),
+            run.judgement_of(step, name),
+            run.reflection_of(step, name),
+        )
+
+
+@dataclass(eq=False)
+class _Seat:
+    """A place for a worker, which is replaced if it dies."""
+
+    worker: Any
+    hiring: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass
+class RemoteGroups:
+    """The `GroupWriter` of a run whose `researcher` stores and recalls, but writes nothing."""
+
+    collector: Collector
+    researcher: Researcher
+    hire: Callable[[], Awaitable[Any]]
+    """a new worker that is open"""
+    lost: type[Exception]
+    """what is raised of a worker whose process has ended"""
+    free: "asyncio.Queue[_Seat]" = field(default_factory=asyncio.Queue)
+    """a seat as often as its worker has room for a group"""
+
+    async def collect(self, record: GroupRecord, question: Question) -> Sequence[Trajectory]:
+        """The group's rollouts; a group that lost its worker goes on in another one."""
+        seat = await self.free.get()
+        try:
+            for _ in range(LIVES):
+                worker = seat.worker
+                try:
+                    with self.collector.gate.job():
+                        job = await self._job(record, question)
+                        done = await self._collect(worker, job)
+                except self.lost as why:
+                    self.collector.tell(f"a worker ended: {_in_a_sentence(why)}")
+                    async with seat.hiring:
+                        if seat.worker is worker:
+                            seat.worker = await self.hire()
+                    continue
+                if done is None:
+                    await asyncio.Event().wait()  # the run is ended
+                    continue
+                return await self._keep(record, done)
+        finally:
+            self.free.put_nowait(seat)
+        raise PolicyError(
+            f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
+            f"See that each has enough memory, or use fewer. {GO_ON}",
+        )
+
+    async def _job(self, record: GroupRecord, question: Question) -> GroupJob:
+        run, recaller = self.collector.run, self.researcher.recaller
+        manifest, journal = run.manifest(), self.collector.gate.journal
+        kinds: dict[str, type[Value]] = {
+            run.criteria_part(record.id): InForce,
+            run.judgement_part(record.id): GroupJudgement,
+            run.reflection_part(record.id): Reflected,
+        }
+        parts = {name: run.part(record.step, name, kind) for name, kind in kinds.items()}
+        rollouts = (thread_of(record.id, member) for member in range(manifest.group_size))
+        calls = (journal.replies_of(name).items() for name in (*rollouts, *kinds))
+        return GroupJob(
+            manifest,
+            record,
+            question,
+            await asyncio.to_thread(self.collector.buffers.load, question.question),
+            await recaller.recall(question.question) if recaller else None,
+            {name: part for name, part in parts.items() if part is not None},
+            dict(chain.from_iterable(calls)),
+        )
+
+    async def _collect(self, worker: Any, job: GroupJob) -> GroupDone | None:
+        """None: the run was ended."""
+        gate = self.collector.gate
+
+        async def stop_with_run() -> None:
+            await gate.ended()
+            await worker.stop.remote()
+
+        stopping = asyncio.create_task(stop_with_run())
+        try:
+            async for reference in worker.collect.options(num_returns="streaming").remote(job):
+                said: Said = await reference
+                if isinstance(said, str):
+                    self.collector.tell(said)
+                elif isinstance(said, tuple):
+                    await gate.journal.append(*said)
+                    gate.meter.hear(said[1])
+                elif isinstance(said, GroupDone):
+                    return said
+                else:
+                    gate.end(said)
+        finally:
+            stopping.cancel()
+        return None
+
+    async def _keep(self, record: GroupRecord, done: GroupDone) -> Sequence[Trajectory]:
+        run, kept = self.collector.run, []
+        ask = replace(self.researcher.template, question=record.question)
+        request = request_of(ask, self.researcher.choices)
+        for each in done.trajectories:
+            await asyncio.to_thread(run.store.create, each.thread, request)
+            kept.append(await self.researcher.keep(each))
+        for name, part in (
+            (run.judgement_part(record.id), done.judged),
+            (run.reflection_part(record.id), done.reflected),
+        ):
+            if part is not None:
+                await asyncio.to_thread(run.save_part, record.step, name, part)
+            self.collector.gate.journal.forget(name)
+        return kept
+
+
+@asynccontextmanager
+async def open_workers(
+    options: RayOptions,
+    setup: Setup,
+    judging: Judging | None,
+    collector: Collector,
+    researcher: Researcher,
+) -> AsyncIterator[RemoteGroups]:
+    """Groups by Ray's workers, each with its own clients for the setup.
+
+    `judging`: how they judge and reflect; None: they do not. Raises SettingsError if Ray is missing
+    or cannot be reached, and with a limit of cost; and a worker's own error if it cannot start.
+    """
+    if collector.gate.purse.most is not None:
+        raise SettingsError(
+            "A limit of cost is kept by one process, and Ray's workers are several.",
+            "Leave out ray_workers, or max_run_cost.",
+        )
+    async with connect(options) as ray:
+        actors = ray.remote(GroupWorker).options(num_cpus=1 / options.runs, max_concurrency=1000)
+        own, anywhere = (researcher.policy.name, researcher.policy.version), setup.anywhere()
+
+        async def hire() -> Any:
+            worker = actors.remote()
+            found = await worker.open.remote(anywhere, judging)
+            if isinstance(found, RubricemError):
+                raise found
+            if found != own:
+                raise PolicyError(
+                    f"A worker would write with {' '.join(found)}, the run with {' '.join(own)}.",
+                    "Have the same weights, or the same server, on all machines.",
+                )
+            return worker
+
+        workers = await asyncio.gather(*(hire() for _ in range(options.workers)))
+        seats = [_Seat(worker) for worker in workers]
+        groups = RemoteGroups(collector, researcher, hire, ray.exceptions.RayError)
+        among = 1 if setup.model.embedded else options.workers
+        share = math.ceil(setup.model.at_once / (collector.run.manifest().group_size * among))
+        for seat in seats * share:
+            groups.free.put_nowait(seat)
+        try:
+            yield groups
+        finally:
+            for seat in seats:
+                ray.kill(seat.worker)
 
 
 @asynccontextmanager
@@ -733,7 +384,6 @@ async def connect(options: RayOptions) -> AsyncIterator[Any]:
         try:
             yield ray
         finally:
-            _RESTING.clear()
             await asyncio.to_thread(ray.shutdown)
     finally:
         if folder:
@@ -752,26 +402,25 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
             "_temp_dir": folder,
         }
     try:
-        if options.address:
-            _answers(options.address)
+        host, _, port = (options.address or "").removeprefix("ray://").rpartition(":")
+        if host and port.isdigit():  # Ray itself would try for a quarter of an hour
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of a node that is too slow to start Ray raises a bare one
         doing = "started here" if folder else f"reached at {options.address}"
         raise SettingsError(
             f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
-            "Collect without --engine ray, or name a running cluster by --ray-address.",
+            "Collect without ray_workers, or name a running cluster by ray_address.",
         ) from error
 
 
-def _answers(address: str) -> None:
-    """Raise OSError if nobody listens; Ray itself would try for a quarter of an hour."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-
-
-def _policy_name(policy: tuple[str, str]) -> str:
-    return " ".join(filter(None, policy))
+def _known(error: BaseException) -> RubricemError:
+    """The first error of ours in it; groups of tasks wrap theirs."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, RubricemError):
+        return error
+    return PolicyError(f"A worker failed: {type(error).__name__}: {error}")
 
 
 def _in_a_sentence(error: Exception) -> str:

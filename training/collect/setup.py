@@ -1,7 +1,4 @@
-"""From settings to a collector: one policy, which also reflects and, if embedded, judges.
-
-The judge is named as by `--judge`, in the terms of `judge.build`.
-"""
+"""From settings to a collector: one policy, which also reflects and, if embedded, judges."""
 
 import asyncio
 import math
@@ -18,9 +15,9 @@ from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import model_of, setup_of
+from rubricem.agent.settings.door import CHOICES, model_of, setup_of
 from rubricem.agent.transcript.events import Tell
-from rubricem.judge.build import KINDS, NONE, Wanted, identify_judge, kind_of
+from rubricem.judge.build import NONE, Wanted, identify_judge, kind_of
 from rubricem.judge.composed import RUBRIC, compositions_of
 from rubricem.judge.relative import version_of
 from rubricem.memory.bank import RubricBank
@@ -28,11 +25,11 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, Reflection, Stage
-from rubricem.training.collect.collector import TOLD_EVERY, Collector, Judging, Rollouts
+from rubricem.training.collect.collector import TELL_EVERY, Collector, Judging
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import GatedPolicy, Meter, Purse, RunGate, check_priced
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.remote import RayOptions, RemoteRollouts
+from rubricem.training.collect.remote import RayOptions, open_workers
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
@@ -42,7 +39,7 @@ class BankMemory:
 
     setup: Setup
     researcher: Researcher
-    hear: Tell
+    tell: Tell
     bank: RubricBank
     """may be replaced by another one that is open on the same folder"""
 
@@ -56,7 +53,7 @@ class BankMemory:
             context_tokens=self.researcher.policy.context_tokens,
             generation=generation,
             own=own,
-            tell=self.hear,
+            tell=self.tell,
         )
 
     async def put(self, reflection: Reflection) -> bool:
@@ -64,6 +61,9 @@ class BankMemory:
 
 
 PLAIN = Wanted()
+SHAPING = ("answer_format", "max_tokens", "context_tokens")
+SHOWN = ("passages", "passage_words", "system_prompt")
+"""what shapes a run beside the settings that are kept with every answer"""
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
@@ -95,34 +95,29 @@ class CollectOptions:
     short: bool = False
     """the system prompt says little of the scaffold, for a policy that is trained to it"""
     passages: int | None = None
-    """shown for each search; None: as a question of a person's"""
+    """shown for each search; None: as for a question of a person's"""
     passage_words: int | None = None
     ray: RayOptions | None = None
-    """where Ray runs rollouts; None: in this process"""
+    """where Ray collects groups; None: this process does"""
     buffers: Path | None = None
     """the folder of the rubrics that the judge makes; None: that of the data directory"""
 
-    @property
-    def judged_by_ray(self) -> bool:
-        """Whether Ray's workers judge and reflect; user-defined rubrics stay in this process."""
-        return self.ray is not None and self.judge in KINDS
-
 
 def check_options(setup: Setup, options: CollectOptions) -> None:
-    """Raises SettingsError for an unknown judge, and for windows without anything to teach."""
+    """Raises SettingsError for an unknown judge, and for options that exclude one another."""
     identify_judge(options.judge)
     replace(options.judging, kind=kind_of(options.judge)).check()
     if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
         raise SettingsError(
-            "--gated puts a gate before a judge of ours.",
+            "`gated` puts a gate before a judge of ours.",
             "Leave it out, or compose the gate with your own rubric.",
         )
     taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
         # A question that comes again has learnt something only where its reflection was kept.
         raise SettingsError(
-            "--windows asks questions again with what they taught, and nothing is to be kept.",
-            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
+            "`windows` asks questions again with what they taught, and nothing is to be kept.",
+            "Use memory, a judge, and at least one reflection; or leave out `windows`.",
         )
 
 
@@ -142,44 +137,44 @@ async def open_collector(
     `policy`: as for `open_researcher`. Raises SettingsError if the folder contains another run,
     StoreError if another process is collecting into it.
     """
-    hear = preparing(tell)
+    quietly = without_repeats(tell)
     setup = shape(await asyncio.to_thread(setup_of, settings), options)
     check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
-    setup = await settle(setup.over_whole_sources(), tell=hear)
+    setup = await settle(setup.over_whole_sources(), tell=quietly)
     judged_by = judge_choice(settings, setup, options)
     async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_researcher(setup, hear, policy=policy))
+        opened = await stack.enter_async_context(open_researcher(setup, quietly, policy=policy))
         meter = Meter()
-        journal = stack.enter_context(closing(_journal(run, meter)))
+        journal = stack.enter_context(closing(_open_journal(run, meter)))
         gate = RunGate(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
         writing, store = GatedPolicy(opened.policy, gate), run.store
         researcher = replace(opened, policy=writing, store=store, journal=journal, verifier=None)
-        judging, model, memory = _judging(setup, judged_by, options), None, None
+        judging, model = _judging(setup, judged_by, options), None
         if options.judge != NONE:
             model = await stack.enter_async_context(judging.open_model(setup.model, opened.policy))
         if (limit := gate.purse).most is not None:
             check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
         manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
-        run.begin(manifest, asked.questions, asked.held_out)
-        rollouts: Rollouts = researcher
-        groups = _groups_at_once(setup.model, judged_by, options)
-        if options.ray is not None:
-            away = (judging, groups or 0) if options.judged_by_ray else (None, 0)
-            elsewhere = RemoteRollouts.open(options.ray, setup, researcher, gate, *away)
-            rollouts = await stack.enter_async_context(elsewhere)
-        if setup.memory != "off":
-            memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
+        run.begin(manifest, asked.questions, asked.held_out, (*CHOICES, *SHAPING, *SHOWN))
         collector = Collector(
-            run=run, rollouts=rollouts, gate=gate, memory=memory, tell=tell,
+            run=run, rollouts=researcher, gate=gate, tell=tell,
             buffers=BufferStore(options.buffers or setup.stores.data_dir / "buffers"),
-            at_once=_at_once(setup.model, options), judged_at_once=groups,
+            at_once=setup.model.at_once,
+            judged_at_once=_groups_at_once(setup.model, judged_by, options.group_size),
         )  # fmt: skip
-        if isinstance(rollouts, RemoteRollouts) and options.judged_by_ray:
-            collector.judge, collector.reflecting = rollouts.judges()
-        elif model is not None:
+        if setup.memory != "off":
+            bank = setup.stores.open_bank(quietly)
+            collector.memory = BankMemory(setup, researcher, quietly, bank)
+        # User-defined rubrics stay in this process.
+        judged_away = options.ray is not None and not options.judge.startswith(RUBRIC)
+        if model is not None and not judged_away:
             judges = judging.over(model, opened.policy, gate.with_journal)
             collector.judge, collector.reflecting = judges
+        if options.ray is not None:
+            away = judging if model is not None and judged_away else None
+            workers = open_workers(options.ray, setup, away, collector, researcher)
+            collector.elsewhere = await stack.enter_async_context(workers)
         yield collector
 
 
@@ -191,13 +186,16 @@ def shape(setup: Setup, options: CollectOptions) -> Setup:
     if setup.decoding is Decoding.FREE and not options.taught:
         model = in_tokens(model)
     return replace(
-        setup, model=model, attempts=1, short=options.short,
+        setup,
+        model=model,
+        attempts=1,
+        short=options.short,
         template=replace(setup.template, **given),
         choices={**setup.choices, **given, **({"system_prompt": "short"} if options.short else {})},
-    )  # fmt: skip
+    )
 
 
-def _journal(run: RunDirectory, meter: Meter) -> Journal:
+def _open_journal(run: RunDirectory, meter: Meter) -> Journal:
     """The run's journal; replies of committed steps are not kept in memory."""
     finished = run.finished_steps()
 
@@ -206,12 +204,6 @@ def _journal(run: RunDirectory, meter: Meter) -> Journal:
         return step is not None and int(step[1]) >= finished
 
     return run.journal(meter.hear, is_unfinished)
-
-
-def _all_code(options: CollectOptions) -> bool:
-    """Whether user-defined rubrics score every stage, without calling a model."""
-    own = options.judge.startswith(RUBRIC) and not options.reflections
-    return own and set(compositions_of(options.judge)) == set(Stage)
 
 
 def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> Judging:
@@ -223,64 +215,52 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
         gated=options.gated,
         reflections=options.reflections,
         reflection_tokens=setup.reflection_tokens,
-        least=setup.least_reflection_score,
+        minimum=setup.least_reflection_score,
     )
 
 
-def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
-    """Simultaneous runs: with more than an embedded model has slots it would reread transcripts."""
-    apart = options.ray.workers if options.ray and policy.embedded else 1
-    return policy.at_once * apart
-
-
-def _groups_at_once(
-    policy: PolicyChoice, judge: PolicyChoice, options: CollectOptions
-) -> int | None:
+def _groups_at_once(policy: PolicyChoice, judge: PolicyChoice, group_size: int) -> int | None:
     """Groups judged at the same time; None: as part of the limit on rollouts.
 
-    An embedded policy also writes the reflections, which belong to judging, unless rollouts are
-    written in other processes, by models of their own. Calls to a server are bounded by its
-    limiter, so this is as many groups as could fill it: a worker makes one call of each at a time.
+    An embedded policy also writes the reflections, which belong to judging. Calls to a server are
+    bounded by its limiter, so this is as many groups as could fill it.
     """
-    workers = options.ray.workers if options.ray and options.judged_by_ray else 1
     if policy.embedded:
-        return policy.at_once * workers if options.ray is not None else None
-    if judge.embedded:
-        return judge.at_once * workers
-    return judge.at_once if options.judged_by_ray else math.ceil(judge.at_once / options.group_size)
+        return None
+    return judge.at_once if judge.embedded else math.ceil(judge.at_once / group_size)
 
 
-def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
+def without_repeats(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
     """Reports preparations: each kind of work once, and its progress at intervals."""
     told: dict[str, float] = {}
 
-    def hear(line: str) -> None:
+    def report(line: str) -> None:
         work, now = _COUNTS.sub("", line), clock()
         again = work in told
-        if not again or now - told[work] >= TOLD_EVERY:
+        if not again or now - told[work] >= TELL_EVERY:
             told[work] = now
             tell(line if again else work)
 
-    return hear
+    return report
 
 
 def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
     """The judge's model: the policy's, unless another one is named and needed."""
     same = options.judge_model in (None, settings.model)
     same = same and options.judge_base_url in (None, settings.base_url)
-    if same or _all_code(options):
+    own = options.judge.startswith(RUBRIC) and not options.reflections
+    # User-defined rubrics may score every stage without a model.
+    if same or (own and set(compositions_of(options.judge)) == set(Stage)):
         return setup.model
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return model_of(settings.model_copy(update=named))
 
 
 def _judge_options(options: CollectOptions) -> dict[str, Any]:
-    """The options for how the judge works."""
-    judging = options.judging
-    chosen: dict[str, Any] = {}
-    chosen |= {"rubric": version_of(judging.rubric)} if judging.rubric else {}
-    chosen |= {"gated": True} if options.gated else {}
-    return chosen
+    """What was chosen of how the judge works."""
+    rubric = options.judging.rubric
+    chosen = {"rubric": version_of(rubric)} if rubric else {}
+    return chosen | ({"gated": True} if options.gated else {})
 
 
 def _manifest(
@@ -291,11 +271,7 @@ def _manifest(
     asked: Selected,
 ) -> Manifest:
     template = setup.template
-    shaping = {
-        "answer_format": template.answer_format.value,
-        "max_tokens": template.max_tokens,
-        "context_tokens": setup.model.context_tokens,
-    }
+    shaping = (template.answer_format.value, template.max_tokens, setup.model.context_tokens)
     return Manifest(
         policy=researcher.policy.name,
         policy_version=researcher.policy.version,
@@ -312,7 +288,7 @@ def _manifest(
         seed=template.seed,
         tool_calls=template.tool_calls,
         scaffold=options.scaffold,
-        settings={**setup.choices, **shaping},
+        settings={**setup.choices, **dict(zip(SHAPING, shaping, strict=True))},
         questions_sha256=hash_of(asked.questions),
         selection=asked.selection,
     )

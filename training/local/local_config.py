@@ -181,14 +181,14 @@ class TrainConfig(EngineConfig):
     """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
 
 
-def read_toml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """A file's values, updated with `overrides` such as `objective.beta=0.01`.
+def read_toml(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """A file's values, if there is one, updated with `overrides` such as `objective.beta=0.01`.
 
     An override that is no TOML value is taken as a string. Raises SettingsError if something cannot
     be read.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
     for override in overrides:

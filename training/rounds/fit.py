@@ -25,8 +25,7 @@ from rubricem.memory.errors import SettingsError, import_extra
 from rubricem.memory.runs import plain_bytes
 from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.collect.questions import HUB
-from rubricem.training.collect.questions import read_rows as question_rows
+from rubricem.training.collect.questions import read_questions
 from rubricem.training.extras import in_thread
 from rubricem.training.local.learner import Metrics
 from rubricem.training.local.load import find_weights, memory_costs
@@ -219,10 +218,7 @@ async def estimate_rounds(
 ) -> RoundsEstimate:
     """What `run_rounds` would still do in the folder. Raises as that does; changes nothing."""
     names = rounds.questions, *([rounds.held_out] if rounds.held_out else [])
-    counts = [
-        None if name.startswith(HUB) else len(await asyncio.to_thread(question_rows, name))
-        for name in names
-    ]
+    counts = [len(await asyncio.to_thread(read_questions, name)) for name in names]
     lines = await asyncio.to_thread(objects_of, config.out / ROUNDS)
     async with settle_before(config, weights_dir) as whole:
         path = await find_weights(whole.model, weights_dir)

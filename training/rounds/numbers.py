@@ -228,7 +228,7 @@ def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
         if one.judged:
-            values, _ = rule.advantages(one.group.trajectories, one.judged)
+            values, _ = rule.advantages(one.judged)
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}

@@ -18,7 +18,6 @@ from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.collect.questions import HUB
 from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
 from rubricem.training.local.local_config import (
     Config,
@@ -57,7 +56,7 @@ class RoundsConfig(JudgeOptions):
     """What is collected between updates."""
 
     questions: str
-    """as `rubricem collect` takes them: a file, a folder saved by datasets, or hf:org/name"""
+    """a file, as `rubricem collect` takes it"""
     held_out: str | None = None
     """questions that are never trained on; asked before, between and after the rounds"""
     held_out_every: int = Field(default=1, ge=1)
@@ -202,7 +201,7 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
     config.scaffold_of(0)
 
     def beside(name: str) -> str:
-        return name if name.startswith(HUB) else str(folder / Path(name).expanduser())
+        return str(folder / Path(name).expanduser())
 
     def source(name: str) -> str:
         """A folder, of documents or of a checkpoint, is beside the file; other names stay."""

@@ -11,16 +11,9 @@ differences are adapted here: the question that the runner repeats after a tool 
 each later turn begins with a thought (which sources are new), and the mark before an exact answer
 is removed. A trace whose turns free mode would still refuse is dropped with the reason.
 
-A teacher is any model that answers better than the one to be trained: its free rollouts are
-collected like others, marked as the teacher's, and used for imitation only.
-
 A demonstration is a conversation or a row; a conversation becomes a row later, for whatever model
 is trained on it. The loss covers everything that the policy has to write, including tags, but no
-tool output and no rejected attempt. The ids come from a tokeniser, so no policy-gradient ratio is
-ever formed of a demonstration. Of the rejection rules the first four always apply, the others if
-they are named.
-
-Above 600 lines, since a trace is refused, recast and encoded in the form in which it is trained.
+tool output and no rejected attempt.
 """
 
 import asyncio
@@ -30,14 +23,14 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field, ValidationError
 
+from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.research.free import search_on, system_prompt, user_message
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import model_of
+from rubricem.agent.settings.door import is_embedded
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
     Cite,
@@ -51,6 +44,7 @@ from rubricem.agent.transcript.scaffold import (
     tool_error,
     turn_faults,
 )
+from rubricem.agent.weights.catalogue import DEFAULT_MODEL
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import ALTERED, write_atomically
@@ -73,16 +67,12 @@ from rubricem.memory.schema import (
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.credit import (
     NO_IDS,
-    PAPER,
     SS_GRPO,
     Compiled,
-    Dependence,
-    Floats,
     RowRule,
     policy_rows,
     reflection_rows,
     separate_rows,
-    stage_scores,
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import (
@@ -98,8 +88,6 @@ from rubricem.training.rows.sequences import (
 
 SWITCHED = (Rule.CITATION, Rule.SUPPORT)
 """the rules that are off until they are named"""
-Span = tuple[int, int]
-"""(start, end) in characters, the end excluded"""
 
 
 class ChatMessage(Value):
@@ -147,20 +135,8 @@ class Demonstration:
         system = ChatMessage(role="system", content=self.system)
         return system, ChatMessage(role="user", content=self.user)
 
-    def turn(self) -> tuple[ChatMessage, tuple[Span, ...]]:
-        """The assistant's turn, and what of it is not its own; neighbouring spans are one."""
-        text, spans = "", list[Span]()
-        for piece in self.parts:
-            start, text = len(text), text + piece.text
-            if piece.own or not piece.text:
-                continue
-            if spans and spans[-1][1] == start:
-                start = spans.pop()[0]
-            spans.append((start, len(text)))
-        return ChatMessage(role="assistant", content=text), tuple(spans)
-
     def turns(self) -> tuple[ChatMessage, ...]:
-        """The same by turns: what the policy wrote, and what tools and runner put between."""
+        """What the policy wrote, and what tools and runner put between, by turns."""
         sides = groupby((part for part in self.parts if part.text), key=lambda part: part.own)
         return tuple(
             ChatMessage(
@@ -388,19 +364,6 @@ Results = AsyncGenerator[TrainRow | str, None]
 """rows, and a reason in the place of each sequence that gives none"""
 
 
-By = Literal["return", "plan", "research", "review", "answer"]
-
-
-class JudgedTrajectory(Trajectory):
-    """A trajectory with its place in the run, for a reader that has only this one line."""
-
-    group: str
-    step: int
-    question_id: str
-    judgement: Judgement | None
-    """None: it was not judged"""
-
-
 @dataclass(frozen=True, slots=True)
 class JudgedGroup:
     """A group of a run; what is judged and what is not stand in the order of the trajectories."""
@@ -408,22 +371,6 @@ class JudgedGroup:
     record: GroupRecord
     rollouts: TrajectoryGroup
     judgements: tuple[Judgement | None, ...]
-
-    def each(self) -> Iterator[JudgedTrajectory]:
-        for trajectory, judgement in zip(self.rollouts.trajectories, self.judgements, strict=True):
-            yield JudgedTrajectory(
-                **dict(trajectory),
-                group=self.record.id,
-                step=self.record.step,
-                question_id=self.record.question_id,
-                judgement=judgement,
-            )
-
-    def values_by(self, by: By, dependence: Dependence = PAPER) -> Floats:
-        """What the members are compared by, (n,); NaN where it is not known."""
-        if by == "return":
-            return dependence.group_returns(self.judgements)[:, 0]
-        return stage_scores(self.judgements)[:, list(Stage).index(Stage(by))]
 
 
 def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
@@ -533,14 +480,25 @@ def write_rows(path: Path, rows: Iterable[Value]) -> None:
 
 
 async def compile_rows(
-    path: Path, model: str, rule: RowRule, stricter: Collection[Rule] = (), *, imitate: bool = False
+    path: Path,
+    model: str,
+    rule: RowRule,
+    stricter: Collection[Rule] = (),
+    *,
+    imitate: bool = False,
+    weights_dir: Path | None = None,
 ) -> Compiled | None:
-    """The rows of a collecting run, or of a file of conversations; None: it holds rows already."""
+    """The rows of a collecting run, or of a file of conversations; None: it holds rows already.
+
+    `weights_dir`: where embedded models are; None: the platform's place.
+    """
     if (run := RunDirectory(path)).unexported:
         # As `each_row` gives them.
-        encoded = each_encoded(run, model, rule, stricter, imitate)
+        encoded = each_encoded(run, model, rule, stricter, imitate, weights_dir)
         return separate_rows([found async for found in encoded])
-    return await _compile_conversations(path, model) if _holds_conversations(path) else None
+    if not _holds_conversations(path):
+        return None
+    return await _compile_conversations(path, model, weights_dir)
 
 
 def _holds_conversations(path: Path) -> bool:
@@ -552,13 +510,13 @@ def _holds_conversations(path: Path) -> bool:
         return False
 
 
-async def _compile_conversations(path: Path, model: str) -> Compiled:
+async def _compile_conversations(path: Path, model: str, weights_dir: Path | None) -> Compiled:
     """The rows of a file of conversations, in the ids of the model that they are trained into.
 
     Raises SettingsError for a line that is no conversation.
     """
     found: list[TrainRow | str] = []
-    async with open_tokeniser(model) as (tokeniser, vocabulary):
+    async with open_tokeniser(model, weights_dir) as (tokeniser, vocabulary):
         # Not by splitlines: what ends a line for that may stand in a text.
         for number, line in enumerate(
             path.read_text(encoding="utf-8").strip().split("\n"), start=1
@@ -583,11 +541,14 @@ async def each_encoded(
     rule: RowRule,
     stricter: Collection[Rule],
     imitate: bool = False,
+    weights_dir: Path | None = None,
 ) -> Results:
+    """As `each_row`, in the ids of a model; None: the embedded one that wrote the run, if any."""
     kept = run.manifest().settings
     needs = imitate or needs_tokeniser(run)
-    known = needs and (model or not kept["base_url"])
-    opening = open_tokeniser(model or kept["model"]) if known else nullcontext((None, ""))
+    known = needs and (model or not kept.get("base_url"))
+    named = model or kept.get("model") or DEFAULT_MODEL
+    opening = open_tokeniser(named, weights_dir) if known else nullcontext((None, ""))
     async with opening as (tokeniser, vocabulary):
         async for found in each_row(run, tokeniser, rule, stricter, imitate):
             # Others than those for imitation may have their sampler's ids.
@@ -598,22 +559,21 @@ async def each_encoded(
 
 
 @asynccontextmanager
-async def open_tokeniser(model: str | None) -> AsyncIterator[tuple[Tokeniser, str]]:
+async def open_tokeniser(
+    model: str, weights_dir: Path | None = None
+) -> AsyncIterator[tuple[Tokeniser, str]]:
     """The tokeniser of a model, embedded or a folder, and its vocabulary's hash.
 
-    None: the model of the settings. Raises SettingsError for one that is neither.
+    Raises SettingsError for one that is neither.
     """
-    if model and is_folder(model):
+    if is_folder(model):
         own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())
         yield own, own.vocabulary
         return
-    settings = load_settings({"model": model})
-    settings = settings.model_copy(update={"base_url": None})
-    choice = model_of(settings)
-    if not choice.embedded:
+    if not is_embedded(model):
         raise SettingsError(
-            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
+            f"{model!r} is no embedded model.", "Name the one to train: --model 0.5b"
         )
-    async with choice.open_tokens() as embedded:
-        files = await WeightsStore(settings.weights_dir).model_files(choice.name)
+    async with EmbeddedChoice(model, weights_dir).open_tokens() as embedded:
+        files = await WeightsStore(weights_dir).model_files(model)
         yield embedded, await asyncio.to_thread(gguf_vocabulary, files.path)

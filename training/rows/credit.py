@@ -41,7 +41,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from rubricem.judge.base import is_written
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     Decoding,
@@ -87,46 +86,35 @@ class Dependence(Value):
         """The weights, (K, K)."""
         return np.array(self.weights, dtype=np.float64)
 
-    def returns(
-        self, scores: Floats, absent: Flags | None = None, own: Flags | None = None
-    ) -> Floats:
+    def returns(self, scores: Floats, absent: Flags | None = None) -> Floats:
         """The return of every stage of every trajectory of a group, (n, K).
 
         `scores` is (n, K), NaN for an unscored stage. `absent`, (n, K), marks stages whose rubric
-        had no criterion, or that a branch is not about: they are left out of every sum (their
-        scores are not read), also of the sums of all members compared with this one, since sums
-        over different stages cannot be compared. If nothing is left to sum, the return is NaN, and
-        so is every return that gives weight to an unscored stage. `own`, (n, K), marks the stages
-        for which a member has a return; None: all. A member without a stage of its own has no
-        return there, whatever followed, and is not in that stage's baseline. Raises ValueError for
-        wrong shapes or an infinite score.
+        had no criterion: they are left out of every sum (their scores are not read), also of the
+        sums of all other members, since sums over different stages cannot be compared. If nothing
+        is left to sum, the return is NaN, and so is every return that gives weight to an unscored
+        stage. Raises ValueError for wrong shapes or an infinite score.
         """
-        return _returns(self.array(), scores, absent, own)
+        return _returns(self.array(), scores, absent)
 
     def group_returns(self, judged: Sequence[Judgement | None]) -> Floats:
         """The returns of a group, (n, K); NaN where unknown."""
         return self.returns(stage_scores(judged), absent_stages(judged))
 
 
-def _returns(
-    weights: Floats, scores: Floats, absent: Flags | None = None, own: Flags | None = None
-) -> Floats:
+def _returns(weights: Floats, scores: Floats, absent: Flags | None = None) -> Floats:
     """As `Dependence.returns`; `weights` is (K, K), and need not be causal."""
     lacks = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
-    has = np.ones(scores.shape, dtype=np.bool_) if own is None else own
-    shapes = {scores.shape, lacks.shape, has.shape}
-    if scores.ndim != 2 or scores.shape[1] != len(weights) or len(shapes) > 1:
-        told = ", ".join(map(str, (scores.shape, lacks.shape, has.shape)))
+    if scores.ndim != 2 or scores.shape[1] != len(weights) or lacks.shape != scores.shape:
+        told = f"{scores.shape}, {lacks.shape}"
         raise ValueError(f"need (n, {len(weights)}) scores and flags; got {told}")
     if np.isinf(scores).any():
         raise ValueError("a stage score is infinite")
-    # (K, K): whether any member that has the row's stage lacks the column's.
-    apart = has.T.astype(np.int64) @ lacks.astype(np.int64) > 0
-    weights = np.where(apart, 0.0, weights)
+    weights = np.where(lacks.any(axis=0), 0.0, weights)
     unscored = np.isnan(scores) & ~lacks
     needs = (weights > 0).astype(np.int64)
     returns = np.where(unscored | lacks, 0.0, scores) @ weights.T
-    unknown = (unscored @ needs.T > 0) | (~lacks @ needs.T == 0) | ~has
+    unknown = (unscored @ needs.T > 0) | (~lacks @ needs.T == 0)
     return np.where(unknown, np.nan, returns)
 
 
@@ -209,14 +197,12 @@ class RowRule(Value):
         plain = self.model_copy(update={"ratio": SS_GRPO.ratio})
         return next((name for name, one in CREDITS.items() if one == plain), "matrix")
 
-    def advantages(
-        self, runs: Sequence[Trajectory], judged: Sequence[Judgement | None]
-    ) -> tuple[Floats, Flags]:
+    def advantages(self, judged: Sequence[Judgement | None]) -> tuple[Floats, Flags]:
         """The advantages of a group, and whether their returns are known, each (n, K)."""
         weights = self.dependence.array()
         if self.pooled:
             weights = np.repeat(weights[:1], len(weights), axis=0)
-        returns = _returns(weights, stage_scores(judged), absent_stages(judged), own_stages(runs))
+        returns = _returns(weights, stage_scores(judged), absent_stages(judged))
         return stage_advantages(returns, scaled=self.scaled), ~np.isnan(returns)
 
 
@@ -409,7 +395,7 @@ def policy_rows(
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]
     if not judged:
         return Compiled()
-    advantages, known = rule.advantages(group.trajectories, judged)
+    advantages, known = rule.advantages(judged)
     if not advantages.any():
         known = np.zeros_like(known)  # nothing is to be learnt from the group
     return separate_rows(
@@ -430,18 +416,9 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
-    """(n, K): stages left out of every sum: without criteria, or not what a branch is about."""
+    """(n, K): stages left out of every sum, since they have no criteria."""
     rows = [[is_left_out(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
-
-
-def own_stages(runs: Sequence[Trajectory]) -> Flags:
-    """(n, K): for a branch the stages that it wrote itself, for a whole run all.
-
-    A whole run that left a stage out chose to, so that stage has a return from what followed.
-    """
-    rows = [[not run.shared or is_written(run, stage) for stage in Stage] for run in runs]
-    return np.array(rows, dtype=np.bool_).reshape(len(runs), len(STAGES))
 
 
 def reflection_rows(
@@ -485,10 +462,7 @@ def _policy_row(
     if tokens is None:
         return NO_IDS
     scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
-    shared = [len(s.token_ids or ()) for s in shown.segments if s.kept][: trajectory.shared]
-    prompt = sum(shared) or tokens.prompt
-    own = [there and place >= prompt for place, there in enumerate(tokens.written)]
-    stages = [s if there else -1 for s, there in zip(tokens.stages, own, strict=True)]
+    stages = [s if own else -1 for s, own in zip(tokens.stages, tokens.written, strict=True)]
     mask = tuple(int(s >= 0 and known[s]) for s in stages)
     values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
     if not any(mask):
@@ -500,7 +474,7 @@ def _policy_row(
         objective="policy",
         **_versions_of(tokens, trajectory.policy_version),
         ids=tokens.ids,
-        prompt_tokens=prompt,
+        prompt_tokens=tokens.prompt,
         loss_mask=mask,
         advantages=values,
         behaviour_logprobs=_mask_logprobs(tokens, mask),

@@ -1,37 +1,24 @@
 """The forms that a collecting run is exported to, for trainers.
 
-docs/collecting.md lists them. A conversation is trained as in RubricEM (arXiv:2605.10899, appendix
-B.2): the system prompt, the question, and turns of the assistant, between which what it did not
-write (tool output, notes of the runner) stands in turns of the role `tool` and out of the loss.
-For TRL the same is written in the ids of the model to be trained, its labels beside them: what is
-trained there is then to the token what this project trains. verl is given questions.
+A conversation is trained as in RubricEM (arXiv:2605.10899, appendix B.2): the system prompt, the
+question, and turns of the assistant, between which what it did not write (tool output, notes of the
+runner) stands in turns of the role `tool` and out of the loss. For TRL the same is written in the
+ids of the model to be trained, its labels beside them. verl is given questions.
 
-Of a preference pair, in the form that preference trainers read, `prompt`, `chosen` and `rejected`
-are lists of messages, with where they come from beside them: of each group the best and the worst,
-where they are far enough apart. What is compared is a trajectory's return, which is that of its
-first stage, or the score of one stage; who has none of it is in no pair.
-
-Tables are Parquet files and Hugging Face datasets, read back without loss; both need the extra
-`data`. A file or folder is there whole or not at all. Nested values are structs, tuples are lists,
-texts, numbers and truth values are themselves, and None is null. A mapping is a JSON text, since
-Hugging Face datasets know no maps.
+A preference pair has `prompt`, `chosen` and `rejected` as preference trainers read them, lists of
+messages: of each group the runs with the highest and the lowest return of their first stage, where
+these are at least `MARGIN` apart. A run without a return is in no pair.
 """
 
 import asyncio
-import json
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import Enum
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,39 +29,36 @@ from rubricem.memory.schema import Value, Versioned
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Curriculum, Question
 from rubricem.training.rows.compile import (
-    By,
     ChatMessage,
     Demonstration,
     ExportedConversation,
     JudgedGroup,
-    JudgedTrajectory,
     Results,
-    Span,
     each_encoded,
     free_prompt,
     judged_groups,
     write_rows,
 )
-from rubricem.training.rows.credit import NO_IDS, PAPER, Dependence, Floats, row_rule
+from rubricem.training.rows.credit import NO_IDS, SS_GRPO, RowRule, row_rule
 from rubricem.training.rows.row import TrainRow
 
-TOO_FEW = "fewer than two of the group have what is compared"
+MARGIN = 0.1
+"""least difference of the returns of a pair"""
+TOO_FEW = "fewer than two of the group have a return"
 TOO_NEAR = "its best and worst are nearer than the margin"
 OTHER_PROMPT = "its best and worst had different prompts"
 
 
 class PreferencePair(Versioned):
-    """Two answers to one prompt, and why the first is preferred."""
+    """Two runs on one prompt, and why the first is preferred."""
 
+    schema_version: int = 1
     id: str
     """the group's"""
     prompt: tuple[ChatMessage, ...]
     chosen: tuple[ChatMessage, ...]
+    """assistant and tool by turns"""
     rejected: tuple[ChatMessage, ...]
-    chosen_untrained: tuple[Span, ...]
-    """characters that the policy did not write: tool output, notes of the runner"""
-    rejected_untrained: tuple[Span, ...]
-    by: By
     chosen_value: float
     rejected_value: float
     chosen_trajectory: str
@@ -87,35 +71,24 @@ class PreferencePair(Versioned):
     policy_version: str
 
 
-def preference_pair(
-    group: JudgedGroup, by: By = "return", margin: float = 0.1, dependence: Dependence = PAPER
-) -> PreferencePair | str:
-    """The pair of a group, or why it has none; equal ones are never a pair.
-
-    `margin` is in units of what is compared: scores are in [0, 1], returns in [0, the sum of the
-    first row of the dependence].
-    """
-    values = group.values_by(by, dependence)
-    known = np.flatnonzero(~np.isnan(values))
-    if len(known) < 2:
+def preference_pair(group: JudgedGroup, rule: RowRule = SS_GRPO) -> PreferencePair | str:
+    """The pair of a group, or why it has none; equal ones are never a pair."""
+    values = rule.dependence.group_returns(group.judgements)[:, 0]
+    if np.count_nonzero(~np.isnan(values)) < 2:
         return TOO_FEW
-    best, worst = best_and_worst(values)
-    if values[best] - values[worst] < margin or values[best] == values[worst]:
+    best, worst = int(np.nanargmax(values)), int(np.nanargmin(values))
+    if values[best] - values[worst] < MARGIN:
         return TOO_NEAR
     chosen, rejected = (group.rollouts.trajectories[place] for place in (best, worst))
     shown, beside = Demonstration.of(chosen), Demonstration.of(rejected)
     if shown.opening() != beside.opening():
         return OTHER_PROMPT
     judged = group.judgements[best]
-    (good, good_spans), (bad, bad_spans) = shown.turn(), beside.turn()
     return PreferencePair(
         id=group.record.id,
         prompt=shown.opening(),
-        chosen=(good,),
-        rejected=(bad,),
-        chosen_untrained=good_spans,
-        rejected_untrained=bad_spans,
-        by=by,
+        chosen=shown.turns(),
+        rejected=beside.turns(),
         chosen_value=float(values[best]),
         rejected_value=float(values[worst]),
         chosen_trajectory=chosen.id,
@@ -127,110 +100,6 @@ def preference_pair(
         policy=chosen.policy,
         policy_version=chosen.policy_version,
     )
-
-
-def best_and_worst(values: Floats | Sequence[float]) -> tuple[int, int]:
-    """The places of the largest and the smallest known value, the first of equal ones."""
-    return int(np.nanargmax(values)), int(np.nanargmin(values))
-
-
-_PLAIN = (int, float, str, bool)
-
-
-def arrow_schema(kind: type[Value]) -> Any:
-    """A `pyarrow.Schema` with a column for each field, in order."""
-    pyarrow = import_extra("pyarrow", "data")
-    fields = [(name, _arrow(field.annotation)) for name, field in kind.model_fields.items()]
-    return pyarrow.schema([pyarrow.field(name, arrow) for name, arrow in fields])
-
-
-def pack(value: Any) -> Any:
-    """A value as Arrow takes it; of a `Value` its fields by name."""
-    if isinstance(value, Value):
-        return {name: pack(getattr(value, name)) for name in type(value).model_fields}
-    if isinstance(value, tuple):
-        plain = isinstance(next(iter(value), None), _PLAIN)
-        return list(value) if plain else [pack(item) for item in value]
-    if isinstance(value, Mapping):
-        return json.dumps(value)
-    return value.value if isinstance(value, Enum) else value
-
-
-def _arrow(annotation: Any) -> Any:
-    pyarrow, kind = import_extra("pyarrow", "data"), _without_none(annotation)
-    if (items := _items(kind)) is not None:
-        return pyarrow.list_(_arrow(items))
-    if isinstance(kind, type) and issubclass(kind, Value):
-        return pyarrow.struct(list(arrow_schema(kind)))
-    if kind is datetime:
-        return pyarrow.timestamp("us", tz="UTC")
-    plain = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
-    return plain.get(kind, pyarrow.string())
-
-
-def _without_none(annotation: Any) -> Any:
-    if get_origin(annotation) in (Union, UnionType):
-        (annotation,) = (kind for kind in get_args(annotation) if kind is not type(None))
-    return annotation
-
-
-def _items(kind: Any) -> Any:
-    """What a tuple holds, all of it being of one kind; None for what is no tuple."""
-    return get_args(kind)[0] if get_origin(kind) is tuple else None
-
-
-AT_ONCE = 64
-"""values in one part of a table"""
-V = TypeVar("V", bound=Versioned)
-
-
-def write_parquet(path: Path, values: Iterable[V], kind: type[V]) -> int:
-    """Write values as one file, which takes an older one's place; returns how many they are."""
-    parquet, count = import_extra("pyarrow.parquet", "data"), 0
-    schema = arrow_schema(kind)
-    with _replacing(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
-        for batch in _batches(values, kind):
-            writer.write_batch(batch)
-            count += batch.num_rows
-    return count
-
-
-def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
-    """Write values as a folder for `datasets.load_from_disk`; returns how many they are.
-
-    Raises SettingsError where the folder exists: it may hold what nobody can make again.
-    """
-    if folder.exists():
-        raise SettingsError(f"{folder} exists already.", "Name another folder by --out.")
-    ipc, datasets, count = import_extra("pyarrow.ipc", "data"), import_extra("datasets", "data"), 0
-    schema = arrow_schema(kind)
-    with _replacing(folder) as temporary:
-        # As a file, which a dataset maps into memory: values in memory would all be there at once.
-        mapped = f"{temporary}.arrow"
-        with ipc.new_stream(mapped, schema) as writer:
-            for batch in _batches(values, kind):
-                writer.write_batch(batch)
-                count += batch.num_rows
-        datasets.disable_progress_bars()
-        datasets.Dataset.from_file(mapped).save_to_disk(temporary)
-    return count
-
-
-def _batches(values: Iterable[V], kind: type[V]) -> Iterator[Any]:
-    pyarrow, schema, left = import_extra("pyarrow", "data"), arrow_schema(kind), iter(values)
-    while part := [pack(value) for value in islice(left, AT_ONCE)]:
-        yield pyarrow.RecordBatch.from_pylist(part, schema=schema)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[str]:
-    """A place beside the path for a file or folder that then takes its name."""
-    with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
-            temporary = Path(place) / path.name
-            yield str(temporary)
-            os.replace(temporary, path)
 
 
 class TokenRow(Versioned):
@@ -309,26 +178,28 @@ def _verl_row(number: int, question: Question, **told: bool) -> dict[str, Any]:
 def _write_verl(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     pyarrow, parquet = import_extra("pyarrow", "data"), import_extra("pyarrow.parquet", "data")
     listed = list(rows)
-    with _replacing(path) as temporary:
-        parquet.write_table(pyarrow.Table.from_pylist(listed), temporary)
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as place:
+            whole = Path(place) / path.name
+            parquet.write_table(pyarrow.Table.from_pylist(listed), whole)
+            os.replace(whole, path)
     return len(listed)
 
 
-Form = Literal["rows", "sft", "trl", "verl", "pairs", "jsonl", "parquet", "hf"]
-Of = Literal["rows", "conversations", "trajectories"]
+Form = Literal["rows", "sft", "trl", "pairs", "verl"]
 NAMES: dict[Form, str] = {
     "rows": "rows.jsonl",
     "sft": "sft.jsonl",
     "trl": "trl.jsonl",
-    "verl": "verl.parquet",
     "pairs": "pairs.jsonl",
-    "jsonl": "judged.jsonl",
+    "verl": "verl.parquet",
 }
-"""of files in the run's folder; tables are called after what is in them"""
+"""of files in the run's folder"""
 REMEDIES = {
     NO_IDS: "Name the model to train by --model.",
-    TOO_NEAR: "Lower --margin, or compare by another stage (--by).",
-    TOO_FEW: "Compare by another stage (--by), or collect with --judge and a larger --group-size.",
+    TOO_NEAR: "Rank by another --credit.",
+    TOO_FEW: "Rank by another --credit, or collect larger groups with a judge.",
     "rejected by the rule citation": "Leave out --rule citation.",
     "rejected by the rule support": "Leave out --rule support.",
 }
@@ -339,17 +210,15 @@ REMEDIES = {
 class ExportOptions:
     """What some of the forms can be told; each ignores what is not its own."""
 
-    of: Of = "rows"
-    """parquet, hf: what the table holds"""
     credit: str = "ss-grpo"
     scaffold_ratio: str = "unscaffolded"
     """rows: of rollouts under a rubric scaffold"""
     model: str | None = None
     """the model, embedded or a folder, whose tokeniser is used for text without ids"""
-    by: By = "return"
-    margin: float = 0.1
     rules: frozenset[Rule] = frozenset()
     """of what is imitated: rejection rules beyond the first four"""
+    weights_dir: Path | None = None
+    """where embedded models are; None: the platform's place"""
 
 
 async def export_run(
@@ -361,35 +230,22 @@ async def export_run(
     there is nothing to write, which leaves an earlier export as it is, and where a package is
     missing.
     """
-    run = RunDirectory(folder)
-    system = free_prompt(run.manifest())
-    table = f"{options.of}.parquet" if form == "parquet" else f"{options.of}_hf"
-    path = out or folder / NAMES.get(form, table)
-    write = {"parquet": write_parquet, "hf": write_dataset}.get(form)
-    holds = options.of if write else form
-
-    def into(kind: type[Versioned]) -> Callable[[Path, Iterable[Any]], object]:
-        return partial(write, kind=kind) if write else write_rows
-
+    run, path = RunDirectory(folder), out or folder / NAMES[form]
+    system, rule = free_prompt(run.manifest()), row_rule(options.credit, options.scaffold_ratio)
     if form == "verl":
         told = [f"{write_verl(path, run.questions())} questions"]
-    elif holds in ("rows", "trl"):
-        rule = row_rule(options.credit, options.scaffold_ratio)
-        imitate = form == "trl"
-        results = each_encoded(run, options.model, rule, options.rules, imitate)
-        told = await _rows(results, path, into(TrainRow), TokenRow.of if imitate else None)
-    elif holds in ("sft", "conversations"):
+    elif form == "sft":
         talks = (ExportedConversation.of(t, options.rules, system) for t in run.trajectories())
-        told = _write_values(path, talks, into(ExportedConversation), "conversations")
+        told = _write_values(path, talks, "conversations")
     elif form == "pairs":
-        dependence = row_rule(options.credit).dependence
-        compare = partial(preference_pair, by=options.by, margin=options.margin)
-        pairs = (compare(group, dependence=dependence) for group in judged_groups(run))
-        told = _write_values(path, pairs, into(PreferencePair), "pairs")
+        pairs = (preference_pair(group, rule) for group in judged_groups(run))
+        told = _write_values(path, pairs, "pairs")
     else:
-        judged = (trajectory for group in judged_groups(run) for trajectory in group.each())
-        what = "trajectories with what was judged of them"
-        told = _write_values(path, judged, into(JudgedTrajectory), what)
+        imitate = form == "trl"
+        results = each_encoded(
+            run, options.model, rule, options.rules, imitate, options.weights_dir
+        )
+        told = await _write_results(path, results, TokenRow.of if imitate else None)
     return [*told, f"in {path}"]
 
 
@@ -426,11 +282,7 @@ class RowCounts:
     def describe(self) -> list[str]:
         """What there is to train on, and what was left out."""
         rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
-        total, trained = self.objectives.total(), self.trained_tokens
-        told = [
-            f"{total} row{'s' * (total != 1)} ({rows or 'none'}), "
-            f"{trained} trained token{'s' * (trained != 1)}"
-        ]
+        told = [f"{self.objectives.total()} rows ({rows}), {self.trained_tokens} trained tokens"]
         for count, what in (
             (self.barred, "not sampled as they stand: no policy-gradient ratio may be formed"),
             (self.across, "form their ratio to what was sampled under a scaffold"),
@@ -438,14 +290,11 @@ class RowCounts:
              "to be computed"),
         ):  # fmt: skip
             told += [f"{count} of them {what}"] if count else []
-        return told + _describe_dropped(self.dropped.items())
+        return told + _describe_dropped(self.dropped)
 
 
-async def _rows(
-    results: Results,
-    out: Path,
-    write: Callable[[Path, Iterable[Any]], object],
-    made: Callable[[TrainRow], Value] | None,
+async def _write_results(
+    out: Path, results: Results, made: Callable[[TrainRow], Value] | None
 ) -> list[str]:
     """Write rows, or what is `made` of each, as they come.
 
@@ -457,22 +306,16 @@ async def _rows(
         return await anext(results, None)
 
     def draw() -> Iterator[TrainRow | str]:
-        """For the thread: what the loop brings forth, one after another."""
         while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
             yield found
 
     async with aclosing(results):
         rows = counts.count(draw())
-        await asyncio.to_thread(write, out, map(made, rows) if made else rows)
+        await asyncio.to_thread(write_rows, out, map(made, rows) if made else rows)
     return counts.describe()
 
 
-def _write_values(
-    out: Path,
-    found: Iterable[Value | str],
-    write: Callable[[Path, Iterable[Any]], object],
-    what: str,
-) -> list[str]:
+def _write_values(out: Path, found: Iterable[Value | str], what: str) -> list[str]:
     """Write the values as they come; reasons in their place are counted."""
     kept, dropped = 0, Counter[str]()
 
@@ -487,12 +330,12 @@ def _write_values(
         if not kept:
             raise _nothing(what, dropped)
 
-    write(out, values())
-    return [f"{kept} {what}", *_describe_dropped(dropped.most_common())]
+    write_rows(out, values())
+    return [f"{kept} {what}", *_describe_dropped(dropped)]
 
 
-def _describe_dropped(reasons: Iterable[tuple[str, int]]) -> list[str]:
-    return [f"{count} dropped: {reason}" for reason, count in reasons]
+def _describe_dropped(reasons: Counter[str]) -> list[str]:
+    return [f"{count} dropped: {reason}" for reason, count in reasons.most_common()]
 
 
 def _nothing(what: str, dropped: Mapping[str, int]) -> SettingsError:

@@ -1,21 +1,16 @@
 """`/api/collected` and `/api/trained`: what was collected and trained, in numbers.
 
-For a collected run the content of `rubricem runs show`, as JSON; for a training the metrics of its
-steps and the rounds between them; for both whether a process of this machine works on them. The
-numbers of a run are read once for each state of it. Folders of runs are found by their files, under
-the data directory and under those that somebody named, each under a name of its own; a name in a
-request is only ever compared with those that were found.
+Folders of runs are found by their files, under the data directory and under those that somebody
+named, each under a name of its own; a name in a request is only ever compared with those that were
+found. Whether a process of this machine works on one is told too.
 """
 
 import asyncio
-import math
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
-from itertools import chain, count
+from functools import lru_cache
+from itertools import count
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,28 +21,29 @@ from rubricem.memory.errors import RubricemError
 from rubricem.memory.runs import in_use
 from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import JOURNAL, RunDirectory
-from rubricem.training.show.collected import groups_so_far, run_json, run_numbers
-from rubricem.training.show.training import LOCK, steps_of, training_record
+from rubricem.training.show.collected import groups_so_far, run_numbers
+from rubricem.training.show.training import LOCK, RECORD, STEPS, steps_of, training_record
 
 Kind = Literal["collected", "trained"]
+Numbers = dict[str, Any]
 DEPTH = 3
 """levels of folders below a root that are searched"""
 MOST = 2000
 """folders searched below one root"""
-ROUNDS = "rounds"
-_MARKS: dict[Kind, tuple[str, ...]] = {
-    "collected": ("questions.jsonl", "manifest.json"),
-    "trained": ("run.json", "metrics.jsonl"),
-}
-"""files that identify such a folder: all of a collected run's, any of a trained one's"""
-_HELD: dict[Kind, str] = {"collected": JOURNAL, "trained": LOCK}
-"""the file in such a folder that a working process keeps locked"""
-_FOR_TRAINING = {ROUNDS: "round", "held_out": "held out"}
-"""folders of a training that hold collecting runs"""
 _OTHERS = frozenset(
     {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
 )
 """in the data directory and in runs: nothing is collected or trained in them"""
+_FOR_TRAINING = {"rounds": "round", "held_out": "held out"}
+"""folders of a training that hold collecting runs"""
+_HELD: dict[Kind, str] = {"collected": JOURNAL, "trained": LOCK}
+"""the file that a working process keeps locked"""
+
+
+def _is(kind: Kind, path: Path) -> bool:
+    if kind == "collected":
+        return all((path / mark).is_file() for mark in ("questions.jsonl", "manifest.json"))
+    return any((path / mark).is_file() for mark in (RECORD, STEPS))
 
 
 def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
@@ -55,23 +51,17 @@ def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
 
     What is collected for a training is named after that, too.
     """
-    paths = dict.fromkeys(path for root in roots for path in _find_folders(kind, root))
+    paths = dict.fromkeys(path for root in roots for path in _find(kind, root))
     named: dict[str, Path] = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         told = _FOR_TRAINING.get(path.parent.name)
         name = f"{path.parent.parent.name}, {told} {path.name}" if told else path.name
-        others = (f"{name} ({number})" for number in count(2))
-        named[next(one for one in chain([name], others) if one not in named)] = path
+        number = next(n for n in count(1) if (name if n == 1 else f"{name} ({n})") not in named)
+        named[name if number == 1 else f"{name} ({number})"] = path
     return named
 
 
-def rounds_of(trained: Path) -> list[Path]:
-    """The collecting runs between a training's updates, in order."""
-    folder = trained / ROUNDS
-    return sorted(path for path in _folders(folder) if _is("collected", path))
-
-
-def _find_folders(kind: Kind, root: Path) -> Iterator[Path]:
+def _find(kind: Kind, root: Path) -> Iterator[Path]:
     waiting = [(root.absolute(), 0)]
     for _ in range(MOST):
         if not waiting:
@@ -93,122 +83,83 @@ def _folders(path: Path) -> list[Path]:
     return [path / name for name in sorted(names) if name[0] != "." and name not in _OTHERS]
 
 
-def _is(kind: Kind, path: Path) -> bool:
-    having = [(path / mark).is_file() for mark in _MARKS[kind]]
-    return all(having) if kind == "collected" else any(having)
-
-
-Numbers = dict[str, Any]
-KEPT = 32
-"""collected runs whose numbers are cached in memory"""
-
-
 def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
     """The routes for results under the data directory and additional folders."""
-    shelf = _Shelf((data_dir, *folders))
-    routes = APIRouter()
+    roots, routes = (data_dir, *folders), APIRouter()
+
+    def list_all(kind: Kind, shown: Callable[[Path], Numbers]) -> Numbers:
+        return {
+            kind: [
+                {"name": name, "running": in_use(path / _HELD[kind]), **_or_problem(shown, path)}
+                for name, path in results(kind, roots).items()
+            ]
+        }
+
+    def read_one(kind: Kind, name: str, shown: Callable[[Path], Numbers]) -> Numbers:
+        if (path := results(kind, roots).get(name)) is None:
+            raise missing(
+                f"There is no {kind} run {name[:80]!r}.",
+                "Name a folder with it when the server is started: rubricem serve --results FOLDER",
+            )
+        found: Numbers = finite({"name": name, **shown(path)})
+        return found | {"running": in_use(path / _HELD[kind])}
 
     @routes.get("/api/collected")
     async def every_collected() -> Numbers:
-        return {
-            "collected": await asyncio.to_thread(shelf.list_runs, "collected", _summarise_collected)
-        }
+        return await asyncio.to_thread(list_all, "collected", _summarise_collected)
 
     @routes.get("/api/collected/{name}")
     async def read_collected(name: str) -> Numbers:
-        return await asyncio.to_thread(shelf.read_collected, name)
+        return await asyncio.to_thread(read_one, "collected", name, _read_collected)
 
     @routes.get("/api/trained")
     async def every_trained() -> Numbers:
-        return {"trained": await asyncio.to_thread(shelf.list_runs, "trained", _summarise_trained)}
+        return await asyncio.to_thread(list_all, "trained", _summarise_trained)
 
     @routes.get("/api/trained/{name}")
     async def read_trained(name: str) -> Numbers:
-        return await asyncio.to_thread(shelf.read_trained, name)
+        return await asyncio.to_thread(read_one, "trained", name, _read_trained)
 
     return routes
 
 
-class _Shelf:
-    """The folders of results below some roots. Blocking."""
+@lru_cache(maxsize=32)
+def _numbers_of(path: Path, finished: int) -> Numbers:
+    """A run's numbers, read once for each number of finished steps."""
+    numbers = run_numbers(RunDirectory(path)).as_json()
+    # The settings name this machine's folders and servers.
+    del numbers["manifest"]["settings"]
+    return numbers
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = roots
-        self._numbers: OrderedDict[tuple[Path, int], Numbers] = OrderedDict()
 
-    def list_runs(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
-        found = results(kind, self._roots)
-        return [
-            {"name": name, "running": in_use(path / _HELD[kind]), **_or_problem(shown, path)}
-            for name, path in found.items()
-        ]
+def _read_collected(path: Path) -> Numbers:
+    run = RunDirectory(path)
+    numbers = _numbers_of(path, run.finished_steps())
+    return {**numbers, "grid": [*numbers["grid"], *groups_so_far(run)]}
 
-    def read_collected(self, name: str) -> Numbers:
-        path = self._path_of("collected", name)
-        numbers = self._numbers_of(path)
-        going_on = finite([asdict(group) for group in groups_so_far(RunDirectory(path))])
-        running = in_use(path / JOURNAL)
-        return {"name": name, **numbers, "grid": numbers["grid"] + going_on, "running": running}
 
-    def read_trained(self, name: str) -> Numbers:
-        path = self._path_of("trained", name)
-        record = training_record(path)
-        rounds = [
-            {"round": n, **_or_problem(self._round, p)} for n, p in enumerate(rounds_of(path))
-        ]
-        told = {
-            "record": record,
-            "steps": steps_of(path),
-            "rounds": rounds,
-            "changed_at": _time_of_change(path),
-            "running": in_use(path / LOCK),
-        }
-        shown: Numbers = finite({"name": name, **_facts(record), **told})
-        return shown
+def _read_trained(path: Path) -> Numbers:
+    rounds = [below for below in _folders(path / "rounds") if _is("collected", below)]
+    record = training_record(path)
+    return {
+        **_facts(record),
+        "record": record,
+        "steps": steps_of(path),
+        "rounds": [{"round": n, **_or_problem(_read_round, p)} for n, p in enumerate(rounds)],
+    }
 
-    def _round(self, path: Path) -> Numbers:
-        """A round's mean scores and its cost, without its other numbers."""
-        numbers = self._numbers_of(path)
-        shown = ("groups", "rollouts", "seconds", "unscored_share", "malformed_share", "accepted")
-        scores = [step["scores"] for step in numbers["steps"]]
-        return {name: numbers[name] for name in shown} | {"scores": scores[0] if scores else {}}
 
-    def _numbers_of(self, path: Path) -> Numbers:
-        run = RunDirectory(path)
-        state = path, run.finished_steps()
-        held = self._numbers.get(state)
-        if held is None:
-            held = finite(run_json(run_numbers(run)))
-            # The settings name this machine's folders and servers.
-            del held["manifest"]["settings"]
-        # Another thread may have let go of it.
-        self._numbers[state] = held
-        while len(self._numbers) > KEPT:
-            self._numbers.popitem(last=False)
-        return held
-
-    def _path_of(self, kind: Kind, name: str) -> Path:
-        if (path := results(kind, self._roots).get(name)) is not None:
-            return path
-        raise missing(
-            f"There is no {kind} run {name[:80]!r}.",
-            "Name a folder with it when the server is started: rubricem serve --results FOLDER",
-        )
+def _read_round(path: Path) -> Numbers:
+    numbers = _numbers_of(path, RunDirectory(path).finished_steps())
+    scores = [step["scores"] for step in numbers["steps"]]
+    return {"rollouts": numbers["rollouts"], "scores": scores[0] if scores else {}}
 
 
 def finite(value: Any) -> Any:
     """The value with None for numbers that are not finite, which JSON cannot express."""
     return with_leaves(
-        value, lambda held: None if isinstance(held, float) and not math.isfinite(held) else held
+        value, lambda held: None if isinstance(held, float) and not isfinite(held) else held
     )
-
-
-def _time_of_change(path: Path) -> str:
-    """When the latest numbers of a training were written; "" before there are any."""
-    with suppress(FileNotFoundError):
-        changed = (path / "metrics.jsonl").stat().st_mtime
-        return datetime.fromtimestamp(changed, UTC).isoformat(timespec="seconds")
-    return ""
 
 
 def _summarise_collected(path: Path) -> Numbers:
@@ -223,13 +174,13 @@ def _summarise_collected(path: Path) -> Numbers:
 
 
 def _summarise_trained(path: Path) -> Numbers:
-    facts = _facts(training_record(path))
-    return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
+    rounds = sum(_is("collected", below) for below in _folders(path / "rounds"))
+    return {**_facts(training_record(path)), "steps": len(steps_of(path)), "rounds": rounds}
 
 
 def _facts(record: Numbers) -> Numbers:
     """The facts that identify a training."""
-    names: tuple[str, ...] = ("method", "model")
+    names = ("method", "model")
     return {name: record[name] for name in names if isinstance(record.get(name), str)}
 
 

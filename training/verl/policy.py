@@ -17,7 +17,7 @@ from rubricem.agent.models.replies import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.questions import question_of, read_rows
+from rubricem.training.collect.questions import read_questions
 from rubricem.training.rows.forms import write_verl, write_windows
 
 PIECE = 128
@@ -163,9 +163,9 @@ def _main() -> None:
     parser.add_argument("--windows", type=int, default=0, help="steps after which they come again")
     parser.add_argument("--held-out", action="store_true", help="they are never learnt from")
     told = parser.parse_args()
-    found = map(question_of, read_rows(str(told.questions)))
+    found = read_questions(told.questions)
     if told.windows:
-        count = write_windows(told.target, tuple(found), told.batch, told.windows)
+        count = write_windows(told.target, found, told.batch, told.windows)
     else:
         count = write_verl(told.target, found, held_out=told.held_out)
     print(f"{count} questions: {told.target}")

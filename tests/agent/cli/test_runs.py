@@ -82,8 +82,7 @@ def test_a_report_that_cannot_be_written_is_refused_with_what_can(store: RunStor
     add(store, "killed", 1)
     assert ".pdf" in refusal("runs", "show", "a", "--out", str(tmp_path / "r.txt"))
     assert "no run that has ended" in refusal("runs", "show", "killed", "--out", "r.md")
-    assert "--html" in refusal("runs", "show", f"{tmp_path}/", "--out", "r.md")
-    assert "runs show a --out" in refusal("runs", "show", "a", "--html", "r.html")
+    assert "--json" in refusal("runs", "show", f"{tmp_path}/", "--out", "r.md")
 
 
 def test_where_its_time_went_is_shown_for_debugging_the_longest_first(store: RunStore):

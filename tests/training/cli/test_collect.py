@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -21,17 +22,17 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.opening import ServerChoice
-from rubricem.agent.research.free import system_prompt
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
-from rubricem.training.collect.directory import RunDirectory, RunTally
+from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Question, Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
 from rubricem.training.rows.row import TrainRow
-from tests.conftest import ENVIRONMENT
+from rubricem.training.show.collected import run_numbers
+from tests.conftest import ENVIRONMENT, ROOT, rubricem
 from tests.support.collected import QUESTION
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
@@ -76,6 +77,11 @@ def collect(folder: Path, server: ScriptedServer, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["collect", *named, *source, *arguments])
 
 
+def collect_into(run: Path, folder: Path, where: list[str], *arguments: str) -> Result:
+    named = [str(folder / "questions.txt"), "--out", str(run), *where]
+    return CliRunner().invoke(main, ["collect", *named, *arguments])
+
+
 def export(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["export", str(folder / "run"), *arguments])
 
@@ -85,13 +91,13 @@ def banked(folder: Path) -> list[Reflection]:
 
 
 def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(folder: Path):
-    shape = ("--group-size", "4", "--reflections", "2", "--memory", "on")
+    shape = ("--group-size", "4", "reflections=2", "settings.memory=on")
     with ScriptedServer(scripted) as server:
         done = collect(folder, server, *shape)
         asked = len(server.requests)
         again = collect(folder, server, *shape)
         assert len(server.requests) == asked, "the same command asks the server for nothing"
-        other = collect(folder, server, *shape, "--group-size", "3", "--tool-calls", "2")
+        other = collect(folder, server, *shape, "--group-size", "3", "settings.tool_calls=2")
     assert (again.exit_code, again.stdout) == (0, done.stdout)
     assert other.exit_code == 2
     assert "holds a run with another group size, tool calls" in other.stderr
@@ -114,38 +120,62 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
 
 
 def test_a_run_goes_on_only_with_the_judge_that_it_was_begun_with(folder: Path):
-    how = ("--group-size", "2", "--reflections", "1", "--repeat", "2")
+    how = ("--group-size", "2", "reflections=1")
     with ScriptedServer(scripted) as server:
-        done = collect(folder, server, *how)
+        done = collect(folder, server, *how, "gated=true")
         asked = len(server.requests)
-        other = collect(folder, server, *how[:-2])
-        limits = [r.body.get("max_tokens") for r in server.requests]
+        other = collect(folder, server, *how)
+        assert len(server.requests) == asked
     assert done.exit_code == 0, done.output
-    told = RunDirectory(folder / "run").manifest().judge_options
-    assert told == {"repeat": 2}
-    assert "holds a run with another judge options" in other.stderr
-    assert len(limits) == asked
+    assert RunDirectory(folder / "run").manifest().judge_options == {"gated": True}
+    assert other.exit_code == 2 and "judge options" in other.stderr
 
 
-def test_a_trained_policy_is_told_little_and_shown_little_and_goes_on_so(folder: Path):
-    few = ["--judge", "none", "--group-size", "1", "--passages", "1"]
-    short = [*few, "--short", "--passage-words", "10"]
-    (folder / "documents" / "lru.md").write_text(f"# lru_cache\n{'maxsize lru_cache None ' * 20}\n")
+def test_a_file_says_all_that_options_and_keys_say_and_these_come_first(folder: Path):
+    (folder / "plan").mkdir()
+    (folder / "plan" / "run.toml").write_text(
+        'questions = "../questions.txt"\nout = "run"\ngroup_size = 3\njudge = "none"\n'
+        "limit = 1\n[settings]\ntool_calls = 2\n"
+    )
     with ScriptedServer(scripted) as server:
-        done = collect(folder, server, *short)
-        assert done.exit_code == 0, done.output
-        messages = [m["content"] for m in server.requests[-1].body["messages"]]
-        other = collect(folder, server, *few)
-    assert messages[0] == system_prompt(10, short=True)
-    assert len(messages[0]) < len(system_prompt(10)) / 5
-    [shown] = re.findall(r"<snippet.*?>\n(.*?)</snippet>", messages[-1], re.S)
-    assert shown.split() == ["lru_cache", *(["maxsize", "lru_cache", "None"] * 4)[:10], "..."]
-    assert other.exit_code == 2 and "another settings" in other.output
+        where = ["--base-url", server.base_url, "--source", str(folder / "documents")]
+        done = rubricem("collect", "plan/run.toml", *where, "--group-size", "1", "seed=3", code=2)
+        assert "did you mean" in done.stderr or "seed" in done.stderr
+        rubricem("collect", "plan/run.toml", *where, "--group-size", "1", "settings.seed=3")
+    manifest = RunDirectory(folder / "plan" / "run").manifest()
+    assert (manifest.group_size, manifest.seed, manifest.tool_calls) == (1, 3, 2)
+    assert rubricem("collect", "questions.txt", code=2).stderr.startswith("error: A collecting run")
+
+
+def test_a_collection_of_ec15fe0e_is_shown_exported_and_goes_on(folder: Path):
+    copytree(ROOT / "tests" / "data" / "ec15fe0e" / "collection", folder / "old")
+    assert "1 group in 1 step, 2 rollouts: 2 finished" in rubricem("runs", "show", "old").stdout
+    assert "2 conversations" in rubricem("export", "old", "--to", "sft").stdout
+    (folder / "questions.txt").write_text(f"{QUESTION}\nWhat does maxsize bound?\n")
+    shape = ("--group-size", "2", "step_size=1", "reflections=1", "settings.seed=4",
+             "settings.memory=off", "settings.tool_calls=2", "short=true")  # fmt: skip
+    with ScriptedServer(scripted) as server:
+        where = ["--base-url", server.base_url, "--source", "documents"]
+        done = collect_into(folder / "old", folder, where, *shape)
+        assert done.exit_code == 2 and "another settings" in done.stderr, "other documents"
+        manifest = json.loads((folder / "old" / "manifest.json").read_text())
+        manifest["settings"]["source"] = [str(folder / "documents")]
+        (folder / "old" / "manifest.json").write_text(json.dumps(manifest))
+        done = collect_into(folder / "old", folder, where, *shape)
+    assert done.exit_code == 0, done.output
+    assert "2 groups in 2 steps, 4 rollouts: 4 finished" in done.stdout
+
+
+def test_a_run_of_branches_is_refused_in_a_sentence(folder: Path):
+    copytree(ROOT / "tests" / "data" / "ec15fe0e" / "collection", folder / "old")
+    path = folder / "old" / "manifest.json"
+    path.write_text(path.read_text().replace('"branch": false', '"branch": true'))
+    assert "ec15fe0e" in rubricem("export", "old", code=2).stderr
 
 
 def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--reflections", "1")
+        collect(folder, server, "--group-size", "2", "reflections=1")
     assert banked(folder) == []
 
 
@@ -174,23 +204,21 @@ def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(f
 
 def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run(folder: Path):
     lines = [f"What is {n}?" for n in range(8)]
-    (folder / "questions.txt").write_text("\n".join([*lines, "WHAT is  0?", "x" * 300]))
+    (folder / "questions.txt").write_text("\n".join([*lines, "WHAT is  0?"]))
     with ScriptedServer(scripted) as server:
-        chosen = ("--held-out", "0.5", "--filter", "length<=20")
+        chosen = ("held_out=0.5", "--limit", "2")
         done = collect(folder, server, "--judge", "none", "--group-size", "1", *chosen)
         other = collect(folder, server, "--judge", "none", "--group-size", "1")
     assert done.exit_code == 0, done.output
     run = RunDirectory(folder / "run")
     selection = run.manifest().selection
-    assert selection is not None and (selection.filtered, selection.duplicates) == (1, 1)
+    assert selection is not None and selection.duplicates == 1
     held = (folder / "run" / "held_out.jsonl").read_text().splitlines()
     asked = {question.question for question in run.questions()}
-    assert 0 < len(held) < 8 and selection.held_out == len(held)
+    assert 0 < len(held) < 7 and selection.held_out == len(held)
+    assert len(run.questions()) == 2 and selection.filtered == 8 - len(held) - 2
     assert asked.isdisjoint(json.loads(line)["question"] for line in held)
     assert asked == {trajectory.question for trajectory in run.trajectories()}
-    assert done.stderr.startswith(
-        f"10 questions read, 1 filtered out, 1 duplicate dropped, {len(held)}"
-    )
     assert other.exit_code == 2 and "another list of questions, selection" in other.stderr
 
 
@@ -217,16 +245,16 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
 
 def test_what_is_said_of_a_scaffold_that_there_is_not_is_refused(folder: Path):
     with ScriptedServer(scripted) as server:
-        for flag in ("--progress", "0.5"), ("--scaffold-decay", "linear"):
-            done = collect(folder, server, *flag)
-            assert done.exit_code == 2 and "none is asked for" in done.stderr
+        for key in ("progress=0.5", "scaffold_decay=linear"):
+            done = collect(folder, server, key)
+            assert done.exit_code == 2 and "need a scaffold" in done.stderr
         assert server.requests == []
     assert not (folder / "run").exists()
 
 
 def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "4", "--reflections", "0")
+        collect(folder, server, "--group-size", "4", "reflections=0")
     done = export(folder)
     assert done.exit_code == 2 and "no rows: 4 left out, it has no token ids" in done.stderr
     assert "--model" in done.stderr and not (folder / "run" / "rows.jsonl").exists()
@@ -235,7 +263,7 @@ def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
 @pytest.mark.model
 def test_with_a_tokeniser_its_rows_form_no_ratio(folder: Path, real_weights: Path):
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "6", "--reflections", "0")
+        collect(folder, server, "--group-size", "6", "reflections=0")
     run = RunDirectory(folder / "run")
     apart = len({j.score(Stage.ANSWER) for j in run.judgements()}) > 1
     out = folder / "rows.jsonl"
@@ -325,7 +353,7 @@ def finished(folder: Path, server: ScriptedServer, *arguments: str) -> tuple[int
 
 def served(folder: Path) -> int:
     """How many rollouts a run's finished steps hold."""
-    return RunTally.of(RunDirectory(folder / "run")).finished
+    return run_numbers(RunDirectory(folder / "run")).finished
 
 
 def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(asking: Path):
@@ -378,7 +406,7 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
         resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))
 
     with ScriptedServer(script) as server:
-        process = begin(asking, server, "--concurrency", "1", preexec_fn=limit)
+        process = begin(asking, server, "settings.concurrency=1", preexec_fn=limit)
         _, errors = process.communicate()
         before = len(server.requests)
         assert process.returncode == 1, errors
@@ -386,7 +414,7 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
         assert len(told) == 1 and "cannot be used" in told[0], errors
         assert "disk is not full" in errors
         assert served(asking) == 0
-        status, out, errors = finished(asking, server, "--concurrency", "1")
+        status, out, errors = finished(asking, server, "settings.concurrency=1")
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
@@ -409,17 +437,17 @@ def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(asking: Path):
 def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):
     # Twenty written tokens cost a tenth of a dollar.
     with ScriptedServer(turns) as server:
-        status, _, errors = finished(asking, server, "--max-run-cost", "0.35")
+        status, _, errors = finished(asking, server, "max_run_cost=0.35")
         assert status == 3, errors
         assert "The run's budget is spent: 0.30 of 0.35 US dollars" in errors
-        assert "--max-run-cost" in errors and len(server.requests) == 3
-        status, out, errors = finished(asking, server, "--max-run-cost", "5")
+        assert "max_run_cost" in errors and len(server.requests) == 3
+        status, out, errors = finished(asking, server, "max_run_cost=5")
     assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
     assert len(server.requests) == 8
 
 
 def test_a_limit_of_money_needs_a_price(asking: Path):
     with ScriptedServer(turns, models=("nameless",)) as server:
-        status, _, errors = finished(asking, server, "--max-run-cost", "1")
+        status, _, errors = finished(asking, server, "max_run_cost=1")
     assert status == 2
     assert "the price of nameless@" in errors and "rubricem.toml" in errors

@@ -23,11 +23,11 @@ from rubricem.memory.schema import (
     Status,
 )
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.collector import SWEPT_EVERY
-from rubricem.training.collect.directory import GroupRecord, RunDirectory, RunTally
-from rubricem.training.collect.gate import RunStopped
+from rubricem.training.collect.collector import GC_THRESHOLD
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.show.collected import run_numbers
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
 from tests.support.collected import QUESTIONS, Failing, Opened, manifest, two_turns
@@ -83,7 +83,7 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
         assert score == pytest.approx({"r0": 0.0, "r1": 0.1}[thread[-2:]])
     assert {g.reflected for g in groups} <= {t.id for t in runs}
     # Garbage is sought seldom meanwhile, and as before afterwards.
-    assert during == {SWEPT_EVERY} and gc.get_threshold() == before
+    assert during == {GC_THRESHOLD} and gc.get_threshold() == before
     with pytest.raises(StoreError, match="in use"):
         opened.run.journal()
     policy = opened.policy
@@ -103,7 +103,7 @@ async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_r
 
 async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened):
     await opened.collector(judge=None, reflecting=None, memory=None).collect()
-    assert RunTally.of(opened.run).finished == 6
+    assert run_numbers(opened.run).finished == 6
     assert not list(opened.run.judgements()) and not list(opened.run.reflections())
 
 
@@ -136,27 +136,7 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     await opened.collector().collect()
     (trajectory,) = opened.run.trajectories()
     assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
-    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).first_try) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("calls", "told"),
-    [
-        (1, "1 call is in flight, and the run ends with it"),
-        (2, "2 calls are in flight, and the run ends with them"),
-    ],
-)
-async def test_a_run_that_ends_tells_how_many_calls_it_waits_for(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch, calls: int, told: str
-):
-    monkeypatch.setattr("rubricem.training.collect.collector.TOLD_EVERY", 0.001)
-    collector = opened.collector()
-    opened.gate.end(RunStopped("It was interrupted."))
-    opened.gate.in_flight = calls
-    telling = asyncio.create_task(collector._telling())
-    await asyncio.sleep(0.02)
-    telling.cancel()
-    assert set(opened.lines) == {told}
+    assert (run_numbers(opened.run).finished, run_numbers(opened.run).total("first_try")) == (1, 0)
 
 
 def test_seeds_differ_between_members_groups_and_runs():
@@ -217,7 +197,7 @@ async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(
     opened = open_run(policy=policy, step_size=1, windows=2)
     await opened.collector(at_once=1).collect()
     assert shown(list(opened.run.groups())) == WINDOWED
-    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (12, 0)
+    assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (12, 0)
 
 
 async def test_a_step_that_is_kept_is_no_longer_held_in_memory(open_run: Open):
@@ -244,7 +224,7 @@ async def test_windows_without_anything_to_learn_from_are_refused(
     settings = load_settings({"base_url": "http://localhost:1/v1", "memory": memory})
     options = CollectOptions(windows=3, judge=judge, reflections=reflections)
     asked = Selected(QUESTIONS)
-    with pytest.raises(SettingsError, match=r"--windows .* nothing is to be kept"):
+    with pytest.raises(SettingsError, match="nothing is to be kept"):
         async with open_collector(settings, options, RunDirectory(tmp_path), asked, print):
             pass
 
@@ -257,7 +237,7 @@ def obeying(body: dict[str, Any], number: int) -> Scripted:
 def test_what_a_rollout_copies_from_its_page_is_put_in_quarantine(folder: Path):
     (folder / "documents" / "lru.md").write_text(f"# lru_cache\nIt has no bound. {POISON}\n")
     with ScriptedServer(obeying) as server:
-        done = collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
+        done = collect(folder, server, "--group-size", "2", "reflections=1", "settings.memory=on")
     assert done.exit_code == 0, done.output
     bank = RubricBank(folder / "data")
     assert asyncio.run(bank.items()) == []
@@ -303,13 +283,17 @@ def test_a_runs_trajectories_are_not_counted_all_at_once_in_memory(tmp_path: Pat
     )
     segments = (bare.segments[0], long, *bare.segments[2:])
     many = (bare.model_copy(update={"id": f"{n}", "segments": segments}) for n in range(10))
-    run.commit(0, {"trajectories": many})
+    groups = (
+        GroupRecord(id=f"{n}", step=0, question_id="0", question="q", trajectories=(f"{n}",))
+        for n in range(10)
+    )
+    run.commit(0, {"trajectories": many, "groups": groups})
     tracemalloc.start()
     try:
-        found = RunTally.of(run)
+        found = run_numbers(run)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found.finished + found.partial == 10
+    assert found.finished == 10
     # One is 16 bytes a token as tuples and more as objects; ten together took 14.7 MB.
     assert most < 4e6, f"{most / 1e6:.1f} MB"

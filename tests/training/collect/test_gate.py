@@ -4,9 +4,7 @@ Rubrics that ask models of their own, in a collecting run: asked once, waited fo
 """
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
@@ -19,7 +17,7 @@ from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
 from rubricem.judge.composed import ComposedJudge
-from rubricem.judge.rubrics import LLMJudge, OpenAIClient, WeightedSum
+from rubricem.judge.rubrics import LLMJudge, OpenAIClient
 from rubricem.judge.rubrics.llm import ask_client, asking_through, note_usage
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import Journal
@@ -33,8 +31,6 @@ from rubricem.memory.schema import (
     StopPredicate,
     Usage,
 )
-from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import RunTally
 from rubricem.training.collect.gate import (
     CollectProgress,
     GatedPolicy,
@@ -44,10 +40,11 @@ from rubricem.training.collect.gate import (
     RunGate,
     RunStopped,
 )
-from rubricem.training.collect.setup import preparing
+from rubricem.training.collect.setup import without_repeats
 from rubricem.training.extras import Pace
+from rubricem.training.show.collected import run_numbers
 from tests.programs.runs_killed import AskingJudge
-from tests.support.collected import QUESTIONS, LengthJudge, Opened, remote, two_turns
+from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
 from tests.support.waiting import PATIENCE
@@ -86,21 +83,6 @@ class Unsteady(ScriptedPolicy):
         return replace(completion, usage=Usage(calls=1, completion_tokens=5, cost=0.1))
 
 
-@asynccontextmanager
-async def collector_of(
-    opened: Opened, policy: Unsteady, engine: str, **options: Any
-) -> AsyncIterator[Collector]:
-    """A collector whose rollouts are written in this process, or by two workers."""
-    if engine == "here":
-        yield opened.collector(**options)
-        return
-    async with remote(opened, policy, **options) as elsewhere:
-        yield elsewhere.collector
-
-
-ENGINES = pytest.mark.parametrize("engine", ["here", "workers"])
-
-
 class Gated(Opened):
     """An opened run whose rollouts pass its gate, and that soon asks a server again."""
 
@@ -116,15 +98,13 @@ def opened_with(open_run: Open) -> Open:
     return partial(open_run, kind=Gated)
 
 
-@ENGINES
 async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fails(
-    engine: str, opened_with: Open
+    opened_with: Open,
 ):
     policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
     opened = opened_with(policy)
-    async with collector_of(opened, policy, engine) as collector:
-        await collector.collect()
-    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (6, 0)
+    await opened.collector().collect()
+    assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (6, 0)
     assert len(policy.calls) == WRITES
     told = [line for line in opened.lines if "waited for" in line or "answers again" in line]
     assert told[0].startswith("no model server answers at http://there; it is waited for")
@@ -145,7 +125,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
     opened = opened_with(back)
     await opened.collector().collect()
     assert len(dying.calls) + len(back.calls) == WRITES, "no finished call was made again"
-    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (6, 0)
+    assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (6, 0)
 
 
 async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
@@ -230,25 +210,23 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
     judge = judged_by(opened, DownChat(0))
     await opened.collector(judge=judge).collect()
     assert len(policy.calls) + len(again.calls) == WRITES, "no finished call was made again"
-    assert (RunTally.of(opened.run).finished, RunTally.of(opened.run).failed) == (6, 0)
+    assert (run_numbers(opened.run).finished, run_numbers(opened.run).failed) == (6, 0)
     assert len(list(opened.run.judgements())) == 6
 
 
-@ENGINES
 @pytest.mark.parametrize(
     ("most", "begun"), [(0.55, 5), (0.05, 1)], ids=["known", "while nobody knows a call's cost"]
 )
 async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(
-    most: float, begun: int, engine: str, opened_with: Open
+    most: float, begun: int, opened_with: Open
 ):
     policy = Unsteady()
     opened = opened_with(policy)
     opened.gate.purse.most = most
-    async with collector_of(opened, policy, engine, at_once=4) as collector:
-        told = rf"{begun / 10:.2f} of {most} US dollars"
-        with pytest.raises(RunStopped, match=told) as stopped:
-            await collector.collect()
-    assert "--max-run-cost" in stopped.value.remedy
+    told = rf"{begun / 10:.2f} of {most} US dollars"
+    with pytest.raises(RunStopped, match=told) as stopped:
+        await opened.collector(at_once=4).collect()
+    assert "max_run_cost" in stopped.value.remedy
     assert (policy.asked, opened.gate.meter.priced) == (begun, begun)
     opened = opened_with(again := Unsteady())
     assert opened.gate.meter.cost == pytest.approx(begun / 10), "its journal says what it has cost"
@@ -267,7 +245,7 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
     await opened.collector(at_once=4, judge=None, reflecting=None).collect()
     assert 2 <= policy.most <= 4
     assert max(tasks) < 40, "of 90 rollouts"
-    assert RunTally.of(opened.run).finished == 90
+    assert run_numbers(opened.run).finished == 90
 
 
 @pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
@@ -401,7 +379,7 @@ async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
 async def test_a_rubrics_model_of_unknown_price_ends_a_run_of_limited_money(tmp_path: Path):
     with one_group(tmp_path, 2) as opened:
         opened.gate.purse.most = 5.0
-        with pytest.raises(SettingsError, match="--max-run-cost cannot be kept: a rubric asks"):
+        with pytest.raises(SettingsError, match="max_run_cost cannot be kept: a rubric asks"):
             await opened.collector(judge=graded(Model())).collect()
 
 
@@ -439,20 +417,6 @@ async def test_a_server_that_may_come_back_is_away_and_one_that_refuses_is_not(
     assert raised.value.away is away
 
 
-async def test_rubrics_that_are_copied_share_their_client():
-    client = OpenAIClient("http://localhost", 1, model="m")
-    first = WeightedSum(
-        [LLMJudge("Rate {action}", client), LLMJudge("{action}", client)], [0.5, 0.5]
-    )
-    second = copy.deepcopy(first)
-    judges = [*first.children(), *second.children()]
-    assert len({id(judge) for judge in judges}) == 4
-    assert {id(judge._client) for judge in judges if isinstance(judge, LLMJudge)} == {id(client)}
-    second.load_state_dict({"rubric_0.scale": 10.0})
-    assert [judge.scale for judge in judges if isinstance(judge, LLMJudge)] == [1, 1, 10, 1]
-    await client.aclose()
-
-
 def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> CollectProgress:
     """A run's progress; the clock stands since so long after its beginning."""
     times = chain([0.0], repeat(seconds_ago))
@@ -474,26 +438,10 @@ def test_rates_are_of_this_process_and_counts_of_the_whole_run():
     )
 
 
-@pytest.mark.parametrize(
-    ("rollouts", "done", "ended", "told"),
-    [
-        (2, 1, 1, "0 tokens/s, the last are being judged"),
-        (500, 0, 0, "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"),
-        (500, 0, 1, "about 8 h 19 min left"),
-    ],
-    ids=["all have ended", "no rate gives no time", "long waits are told in hours"],
-)
-def test_the_time_that_is_left_is_told(rollouts: int, done: int, ended: int, told: str):
-    progress = begun(60, rollouts, done, Meter())
-    for _ in range(ended):
-        progress.pace.advance()
-    assert progress.line().endswith(told)
-
-
 def test_long_preparations_are_told_once_and_then_each_minute():
     told: list[str] = []
     now = iter([0.0, 1.0, 59.0, 60.0, 61.0, 121.0, 122.0])
-    hear = preparing(told.append, lambda: next(now))
+    hear = without_repeats(told.append, lambda: next(now))
     for message in ("embedding 1 of 90", "embedding 2 of 90", "embedding 40 of 90",
                     "embedding 41 of 90", "reading documents", "embedding 80 of 90",
                     "embedding 81 of 90"):  # fmt: skip

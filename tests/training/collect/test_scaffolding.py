@@ -292,7 +292,7 @@ def test_the_command_shows_what_the_questions_file_says(
     line = {"question": "What is one?", "criteria": ["Says that it is a number."]}
     (tmp_path / "q.jsonl").write_text(json.dumps(line))
     named = ["collect", str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "run")]
-    how = ["--judge", "none", "--group-size", "2", "--scaffold", "binary:1", "--progress", "0.1"]
+    how = ["--judge", "none", "--group-size", "2", "scaffold=binary:1", "progress=0.1"]
     with ScriptedServer(scripted) as server:
         server_flags = ["--base-url", server.base_url, "--source", str(tmp_path / "notes")]
         done = CliRunner().invoke(main, [*named, *how, *server_flags])

@@ -15,11 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.judge.build import Wanted, build_judge, identify_judge
-from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
+from rubricem.judge.build import identify_judge
+from rubricem.judge.composed import StageView, compositions_of
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.schema import Author, Decoding, Stage
 from rubricem.training.collect.directory import RunDirectory
@@ -92,32 +91,11 @@ def test_a_judge_is_known_by_its_kind_and_a_rubric_by_its_name_and_code(here: Pa
     assert identify_judge("rubric:own_rubrics:Long") != before
 
 
-class Chat:
-    """A chat model that nobody asks."""
-
-    name = "chat"
-
-
-def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
-    model: Any = Chat()
-    judge: Any = build_judge("relative", model, Wanted(rubric="- Be brief."))
-    assert judge._reader._rubric == "- Be brief."
-    assert isinstance(build_judge("stage", model, Wanted(), gate_scores()), ComposedJudge)
-
-
-@pytest.mark.parametrize(
-    ("judge", "options", "told"),
-    [
-        ("stage", {"judging": Wanted(rubric="- Mine.")}, "--rubric is nothing that a stage judge"),
-        ("none", {"gated": True}, "--gated puts a gate"),
-    ],
-)
-def test_what_a_judge_does_not_do_is_refused_before_anything_is_asked(
-    judge: str, options: Any, told: str, tmp_path: Path
-):
+def test_a_gate_before_nothing_is_refused_before_anything_is_asked():
     setup = setup_of(load_settings({"base_url": "http://localhost:1/v1"}))
-    with pytest.raises(SettingsError, match=told):
-        check_options(setup, CollectOptions(judge=judge, **options))
+    for judge in ("none", "rubric:own_rubrics:Long"):
+        with pytest.raises(SettingsError):
+            check_options(setup, CollectOptions(judge=judge, gated=True))
 
 
 @pytest.mark.parametrize("name", ["Long", "parts", "instance"])
@@ -172,7 +150,7 @@ def collect(here: Path, judge: str, server: ScriptedServer) -> Result:
     return CliRunner().invoke(
         main,
         ["collect", "q.txt", "--out", "run", "--base-url", server.base_url, "--group-size", "2",
-         "--source", "docs", "--reflections", "0", "--judge", judge],
+         "--source", "docs", "reflections=0", "--judge", judge],
     )  # fmt: skip
 
 
@@ -249,8 +227,8 @@ def two_turns(before: str, asked: Json) -> str:
 
 def collect_ids(server: RecordedServer, *arguments: str) -> Result:
     named = ["questions.txt", "--out", "run", "--base-url", server.base_url]
-    judged = ["--source", "documents", "--judge", "rubric:lengths:Even", "--reflections", "0"]
-    group = ["--group-size", "4", "--tool-calls", "1"]
+    judged = ["--source", "documents", "--judge", "rubric:lengths:Even", "reflections=0"]
+    group = ["--group-size", "4", "settings.tool_calls=1"]
     return CliRunner().invoke(main, ["collect", *named, *judged, *group, *arguments])
 
 
@@ -300,13 +278,6 @@ def test_a_server_that_lies_or_leaves_out_gives_rows_without_ratios_and_that_is_
     assert [list(s.token_ids or ()) for s in written] == [spelled(s.text) for s in written]
     made = rows(measured)
     assert made and not any(row.ratio_allowed for row in made)
-
-
-def test_the_same_server_can_be_asked_by_chat(measured: Path):
-    with spelling(two_turns) as server:
-        done = collect_ids(server, "--dialect", "openai")
-    assert done.exit_code == 1, "this server has no chat"
-    assert "POST /v1/completions" not in dict(server.asked)
 
 
 ONE = Question(id="0", question="What is an LRU cache?")
@@ -372,9 +343,9 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
 
 
 async def _token_in_token_out(trajectory, collector) -> None:
-    """Ids, log-probabilities and stages fit one another, and rejected tries are left out."""
+    """Ids, log-probabilities and stages fit one another."""
     written = [s for s in trajectory.segments if s.author is Author.POLICY]
-    assert any(not s.kept for s in written), "16 tokens are no whole turn, so each is asked again"
+    assert all(s.kept for s in written), "no turn is asked again, which would select"
     for segment in written:
         assert len(segment.token_ids) == len(segment.logprobs) > 0
         assert all(logprob <= 0 for logprob in segment.logprobs)

@@ -28,7 +28,6 @@ from rubricem.training.rounds.numbers import (
 from rubricem.training.rounds.rounds import both_updates, lag, usable
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import CREDITS, Compiled
-from rubricem.training.show.console import reward_figures
 from tests.support.collected import candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of
@@ -206,7 +205,6 @@ def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():
     found = judge_numbers([replace(one, judgements=tuple(judged))])
     assert found["unscored_share"] == found["judge/failed_share"] == 0
     assert found["no_criteria_share"] == 0.25
-    assert ("without criteria", "25%") in reward_figures(found)
 
 
 def test_lengths_are_told_by_author_and_stage_and_errors_of_tools_are_counted():

@@ -194,7 +194,7 @@ def collect(*arguments: str) -> Result:
 def taught(folder: Path) -> RunDirectory:
     """A run of a teacher's two rollouts."""
     with ScriptedServer(by_script) as server:
-        done = collect("--teacher", "scripted", "--teacher-base-url", server.base_url)
+        done = collect("teacher=true", "--base-url", server.base_url)
     assert done.exit_code == 0, done.output
     return RunDirectory(folder / "run")
 
@@ -209,16 +209,6 @@ async def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(taught:
     assert learnt == "".join(s.text for s in trace.segments if s.author is Author.POLICY)
     assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
     assert [row async for row in each_row(taught)] == ["it has no token ids"] * 2
-
-
-def test_a_teacher_takes_the_policys_place(folder: Path):
-    with ScriptedServer(by_script) as server:
-        both = collect("--teacher", "scripted", "--model", "0.5b", "--base-url", server.base_url)
-        assert both.exit_code == 2 and "A teacher writes the rollouts in place of" in both.stderr
-        only = collect("--teacher-base-url", server.base_url)
-        assert only.exit_code == 0, only.output
-        policy = collect("--base-url", server.base_url)
-    assert policy.exit_code == 2 and "holds a run with another teacher" in policy.stderr
 
 
 async def test_a_teachers_trace_that_is_not_accepted_is_dropped_with_the_reason(

@@ -15,10 +15,8 @@ from rubricem.judge.relative import Read, RelativeJudge
 from rubricem.judge.stage import score_unread
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
-    ANOTHER_STAGE,
     NO_CRITERIA,
     Author,
-    Criterion,
     Decoding,
     Judgement,
     RubricBuffer,
@@ -423,17 +421,6 @@ def test_returns_by_hand(scores: Any, dependence: Dependence, absent: Any, retur
     np.testing.assert_allclose(found, returns, atol=1e-12)
 
 
-def test_who_is_not_about_a_stage_has_no_return_of_it_and_takes_nothing_from_those_who_are() -> (
-    None
-):
-    scores, absent = np.array([[1.0, 0.5, NAN, NAN], [0.5, 0.25, 1.0, 0.5]]), np.array(TWO_OF_FOUR)
-    # .5 + .4*.25; of the second alone 1 + .8*.5 and .5
-    expected = [[1.2, 0.5, NAN, NAN], [0.6, 0.25, 1.4, 0.5]]
-    np.testing.assert_allclose(PAPER.returns(scores, absent, ~absent), expected, atol=1e-12)
-    lone = np.array([[True, False, True, True], [True] * 4])
-    assert np.isnan(PAPER.returns(np.ones((2, 4)), own=lone)).tolist() == (~lone).tolist()
-
-
 def test_score_of_an_absent_stage_is_not_read() -> None:
     absent = np.array([[False, False, True, False]])
     with_score = PAPER.returns(np.array([[1.0, 0.5, 1.0, 0.25]]), absent)
@@ -507,56 +494,6 @@ def test_the_sum_of_all_scores_is_every_stages_return():
     judged = [judgement(run, scores) for run, scores in zip((ONE, TWO), found, strict=True)]
     np.testing.assert_allclose(stages("sum", judged), [1] * 4, atol=1e-4)
     assert stages("ss-grpo", judged)[3] == pytest.approx(-1, abs=1e-4)
-
-
-def test_a_branch_is_trained_after_what_it_shares_with_its_group():
-    runs = [run.model_copy(update={"shared": 2}) for run in (ONE, TWO)]
-    judged = [judgement(run, scores) for run, scores in zip(runs, FOUND, strict=True)]
-    row, _ = policy_rows(group(*runs), judged, IDENTITY).rows
-    assert row.ids == (1, 2, ord("a"), ord("b"), 3, ord("c"), ord("d"))
-    assert (row.prompt_tokens, row.loss_mask) == (3, (0, 0, 0, 1, 0, 1, 1))
-
-
-def branches_judged() -> tuple[list[Trajectory], list[Judgement]]:
-    """Two branches that research, review and answer, and one that reviews and answers at once."""
-    short = [s for s in rollout("three").segments if s.stage is not Stage.RESEARCH]
-    runs = [*(rollout(name) for name in ("one", "two")), rollout("three", segments=tuple(short))]
-    runs = [run.model_copy(update={"shared": 2}) for run in runs]
-    scores = ((0.5, 0.5, 0.5), (1.0, 0.5, 0.5), (0.0, 1.0, 1.0))
-    criterion = Criterion(title="names it", description="")
-    buffer = RubricBuffer(question="q", active=dict.fromkeys(Stage, (criterion,)))
-    judged = []
-    for run, known in zip(runs, scores, strict=True):
-        own = judgement(run, [None, *known])
-        stages = (score_unread(run, one.stage, buffer) or one for one in own.stages)
-        judged.append(own.model_copy(update={"stages": tuple(stages)}))
-    return runs, judged
-
-
-def trained_by_stage(row: TrainRow) -> dict[int, float]:
-    told = zip(row.stages, row.advantages, row.loss_mask, strict=True)
-    return {stage: advantage for stage, advantage, on in told if on}
-
-
-@pytest.mark.parametrize(
-    ("credit", "research", "review"),
-    [
-        # .5 + .4*.5 + .8*.5 and 1 + .4*.5 + .8*.5, without the third's .4 + .8; .9, .9 and 1.8
-        ("ss-grpo", [-1, 1], [-0.7071, -0.7071, 1.4142]),
-        # 1.5 and 2; and of what all three wrote 1, 1 and 2
-        ("sum", [-1, 1], [-0.7071, -0.7071, 1.4142]),
-    ],
-)
-def test_a_branch_without_a_stage_is_in_no_baseline_of_it(
-    credit: str, research: list[float], review: list[float]
-):
-    runs, judged = branches_judged()
-    assert judged[2].stages[1].unscored_reason == ANOTHER_STAGE
-    rows = policy_rows(group(*runs), judged, row_rule(credit)).rows
-    found = list(map(trained_by_stage, rows))
-    np.testing.assert_allclose([one[1] for one in found[:2]], research, atol=1e-4)
-    np.testing.assert_allclose([one[2] for one in found], review, atol=1e-4)
-    assert 1 not in found[2]
 
 
 def test_a_whole_run_that_left_a_stage_out_is_in_its_baseline():

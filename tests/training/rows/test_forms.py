@@ -8,7 +8,6 @@ Preference pairs: the best and the worst of a group, and the groups that have no
 import asyncio
 import gc
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -35,24 +34,22 @@ from rubricem.training.rounds.rounds_config import TrainingJob
 from rubricem.training.rows.compile import (
     ExportedConversation,
     JudgedGroup,
-    JudgedTrajectory,
     each_row,
     imitation_row,
     judged_groups,
 )
-from rubricem.training.rows.credit import PAPER, row_rule
+from rubricem.training.rows.credit import CREDITS, row_rule
 from rubricem.training.rows.forms import (
     OTHER_PROMPT,
     TOO_FEW,
     TOO_NEAR,
     PreferencePair,
     TokenRow,
-    best_and_worst,
     preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
-from tests.support.collected import Opened, judgement, manifest, written_run
+from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
 from tests.support.tiny import write_tiny
 from tests.support.values import BOUND, source, trajectory
@@ -84,35 +81,12 @@ def test_a_run_of_version_1_gives_the_rows_that_it_gave_then(old: Path):
     assert read_rows([old / "rows.jsonl"]) == read_rows([OLD])
 
 
-def test_one_row_of_one_token_is_told_as_one(tmp_path: Path):
-    written_run(tmp_path / "run")
-    assert "1 row (1 policy), 1 trained token\n" in export(tmp_path / "run").stdout
-
-
-def test_jsonl_is_every_trajectory_with_its_judgement_and_place(old: Path):
-    done = export(old, "--to", "jsonl")
-    assert done.exit_code == 0 and f"in {old / 'judged.jsonl'}" in done.stdout
-    judged = [read(line, JudgedTrajectory) for line in lines(old / "judged.jsonl")]
-    run = RunDirectory(OLD)
-    kept = list(run.trajectories())
-    assert [
-        JudgedTrajectory(**dict(t), **_place(j)) for t, j in zip(kept, judged, strict=True)
-    ] == judged
-    assert [one.judgement for one in judged] == list(run.judgements())
-    assert {(one.group, one.step, one.question_id) for one in judged} == {("s000-q000", 0, "0")}
-
-
-def _place(one: JudgedTrajectory) -> dict[str, object]:
-    return {name: getattr(one, name) for name in ("group", "step", "question_id", "judgement")}
-
-
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
         (["--to", "sft"], ("no conversations: 3 left out, rejected by the rule no_answer",
                            "Collect more")),
-        (["--to", "pairs", "--margin", "9"], ("1 left out, its best and worst", "Lower --margin")),
-        (["--to", "hf", "--of", "conversations"], ("no conversations",)),
+        (["--to", "pairs", "--credit", "identity"], ("1 left out, its best", "another --credit")),
         (["--to", "trl"], ("it has no token ids", "--model")),
     ],
 )  # fmt: skip
@@ -137,9 +111,6 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
     assert {c.trajectory for c in made} == {t.id for t in opened.run.trajectories()}
     assert export(opened.run.folder, "--to", "verl").exit_code == 0
     datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
-    assert export(opened.run.folder, "--to", "hf", "--of", "conversations").exit_code == 0
-    table = datasets.load_from_disk(str(opened.run.folder / "conversations_hf"))
-    assert table["messages"] == [[dict(m) for m in c.messages] for c in made]
     path = str(opened.run.folder / "verl.parquet")
     asked = list(datasets.Dataset.from_parquet(path, cache_dir=str(tmp_path / "cache")))
     assert [one["prompt"][0]["content"] for one in asked] == [
@@ -150,25 +121,13 @@ def test_conversations_of_a_collected_run(tmp_path: Path):
 
 def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
     run = committed(tmp_path / "run")
-    done = export(run, "--to", "pairs", "--by", "answer", "--margin", "0.3")
-    assert done.stdout.splitlines()[:2] == [
-        "1 pairs", "1 dropped: fewer than two of the group have what is compared",
-    ]  # fmt: skip
+    done = export(run, "--to", "pairs", "--credit", "answer-only")
+    assert done.stdout.splitlines()[:2] == ["1 pairs", f"1 dropped: {TOO_FEW}"]
     (pair,) = (read(line, PreferencePair) for line in lines(run / "pairs.jsonl"))
     assert (pair.chosen_trajectory, pair.chosen_value) == ("two", 0.75)
 
 
-@pytest.mark.parametrize("of", ["rows", "trajectories"])
-def test_tables_are_called_after_what_is_in_them(old: Path, of: str):
-    pytest.importorskip("pyarrow", reason="the extra `data` is not installed")
-    from pyarrow.parquet import read_table
-
-    done = export(old, "--to", "parquet", "--of", of)
-    assert done.exit_code == 0, done.output
-    assert read_table(old / f"{of}.parquet").num_rows == 2
-
-
-@pytest.mark.parametrize("form", ["rows", "sft", "pairs", "jsonl", "parquet", "hf"])
+@pytest.mark.parametrize("form", ["rows", "sft", "trl", "pairs", "verl"])
 def test_a_folder_that_is_no_run_is_told(tmp_path: Path, form: str):
     done = export(tmp_path, "--to", form)
     assert done.exit_code == 2 and "is no collecting run" in done.stderr
@@ -197,7 +156,7 @@ def test_what_does_not_belong_to_a_groups_place_is_told(
     run = committed(tmp_path / "run")
     path = run / f"{name}.jsonl"
     path.write_text(path.read_text().replace(written, altered))
-    done = export(run, "--to", "jsonl")
+    done = export(run, "--to", "pairs")
     assert done.exit_code == 1 and told in done.stderr
 
 
@@ -401,30 +360,17 @@ def test_the_best_and_the_worst_by_the_return_of_their_first_stage():
     assert (made.chosen_value, made.rejected_value) == (pytest.approx(1.8), pytest.approx(1.2))
     assert (made.id, made.step, made.question_id, made.judge) == ("s000-q000", 2, "q7", "fake")
     assert [m.content for m in made.prompt] == ["s", "question"]
-    assert made.chosen[0].role == "assistant" and made.chosen[0].content == "abtcd"
-    assert made.chosen_untrained == ((2, 3),)
+    assert made.chosen[0].role == "assistant" and made.chosen[0].content == "ab"
+    assert [m.role for m in made.chosen] == ["assistant", "tool", "assistant"]
 
 
-def test_by_one_stage_alone():
-    one = judged([0.9, 0.5, 0.5, 0.2], [0.1, 0.5, 0.5, 0.8])
-    assert pair(one, "plan").chosen_trajectory == "one"
-    assert pair(one, "answer").chosen_trajectory == "two"
-
-
-def test_who_lacks_what_is_compared_is_in_no_pair():
+def test_who_lacks_a_return_is_in_no_pair_and_near_ones_are_none():
     some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
-    assert math.isnan(some.values_by("return", PAPER)[0])
     assert pair(some).rejected_trajectory == "two"
-    assert preference_pair(some, "plan") == TOO_NEAR
+    assert preference_pair(some, CREDITS["identity"]) == TOO_NEAR
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
     assert preference_pair(judged()) == TOO_FEW
-
-
-def test_a_margin_is_reached_or_there_is_no_pair():
-    near = judged([0.5] * 4, [0.5, 0.5, 0.5, 0.75])
-    assert preference_pair(near, "answer", 0.25) != TOO_NEAR
-    assert preference_pair(near, "answer", 0.26) == TOO_NEAR
-    assert preference_pair(judged([0.5] * 4, [0.5] * 4), "answer", 0.0) == TOO_NEAR
+    assert preference_pair(judged([0.5] * 4, [0.5] * 4)) == TOO_NEAR
 
 
 def test_scaffolds_make_no_other_prompt_but_other_words_do():
@@ -437,11 +383,32 @@ def test_scaffolds_make_no_other_prompt_but_other_words_do():
     assert preference_pair(judged([0.1] * 4, [0.9] * 4, members=other)) == OTHER_PROMPT
 
 
-def test_of_equal_ones_the_first_is_named():
-    assert best_and_worst([0.5, 0.9, math.nan, 0.9, 0.5]) == (1, 0)
-
-
 def test_rows_without_an_end_are_not_read(tmp_path: Path):
     (tmp_path / "rows.jsonl").symlink_to("/dev/zero")
     with pytest.raises(SettingsError, match="it is no plain file"):
         read_rows([tmp_path / "rows.jsonl"])
+
+
+OLD_ROWS = read_rows([OLD])
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\x85", "\x0c", "\r"])
+def test_a_row_is_one_line_whatever_stands_in_its_names(mark: str, tmp_path: Path):
+    rows = [OLD_ROWS[0].model_copy(update={"group": f"one{mark}group"}), OLD_ROWS[1]]
+    (tmp_path / "rows.jsonl").write_bytes(
+        "".join(f"{r.model_dump_json()}\n" for r in rows).encode()
+    )
+    assert read_rows([tmp_path]) == rows
+    (tmp_path / "rows.jsonl").write_text("")
+    assert read_rows([tmp_path]) == []
+
+
+def test_groups_of_two_files_that_are_called_alike_are_two(tmp_path: Path):
+    lines = [row.model_dump_json() for row in OLD_ROWS]
+    other = [r.model_copy(update={"id": f"{r.id}'"}).model_dump_json() for r in OLD_ROWS]
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, written in zip(paths, (lines, other), strict=True):
+        path.write_text("\n".join(written) + "\n", encoding="utf-8")
+    found, groups = read_rows(paths), {row.group for row in OLD_ROWS}
+    assert found[: len(OLD_ROWS)] == OLD_ROWS
+    assert {row.group for row in found[len(OLD_ROWS) :]} == {f"1:{group}" for group in groups}

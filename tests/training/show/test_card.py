@@ -12,7 +12,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.training.local.checkpoints import FILES, fault
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import CREDITS, row_rule
-from rubricem.training.show.card import CARD, CREDIT, model_card
+from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import KeptNumbers
 from tests.support.rows import config_of, policy_rows, quiet, row
 
@@ -69,14 +69,12 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
     for line in (
         "| rows | 12 |", "| left out.too \\| long rows | 3 |", "| learning_rate | 2e-05 |",
         "| objective.clip | [0.2, 0.28] |", "`sft-9-abcdef`", "| loss | 0.125 |",
-        "| 3 | 24 | none | none | none | 0.50 (0.40 to 0.60) | 12% | none |",
-        "differ by 0.0125 nats a token", "the training moved it by 0.5000",
-        "## Limits",
+        "| 3 | none | none | none | 0.50 (0.40 to 0.60) |", "| mean | 0.0125 |", "## Limits",
     ):  # fmt: skip
         assert line in card, line
     assert "inf" not in card.split("## Numbers")[1].split("##")[0]
-    card = model_card(note(), KeptNumbers(), {}, {"a": -5.5e-17, "b": 486355000.0, "saved_at": 1.0})
-    assert "| a | 0 |" in card and "| b | 486,355,000 |" in card and "saved_at" not in card
+    card = model_card(note(), KeptNumbers(), {}, {"b": 486355000.0, "saved_at": 1.0})
+    assert "| b | 486,355,000 |" in card and "saved_at" not in card
 
 
 def test_a_judge_is_no_model_to_ask_and_has_held_out_pairs_with_their_intervals():
@@ -84,33 +82,10 @@ def test_a_judge_is_no_model_to_ask_and_has_held_out_pairs_with_their_intervals(
     pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
     judge = note(method="judge-grpo", judge="no-types")
     card = model_card(judge, KeptNumbers(pairs=pairs), {}, {})
-    assert "## Held-out pairs" in card and "## Held-out questions" not in card
-    assert "| 2 | 0.75 of 4 (0.30 to 0.95) | none | 0.75 of 4 (0.30 to 0.95) |" in card
+    assert "| 2 | accuracy 0.75, unparsed 0.75 |" in card
     assert "rubricem judge eval" in card and "rubricem ask" not in card
     assert "| judges in the form | no-types |" in card and "four tagged stages" not in card
     assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
-
-
-@pytest.mark.parametrize(
-    ("reward", "told"),
-    [
-        ("answer", "+1 for the right verdict and -1 for the other one and for none (RM-R1"),
-        ("answer+format", "1 for the right verdict and 1 for a text of exactly the form asked for"),
-        (None, "GRPO on a judge's reasoning and verdict (RM-R1"),
-    ],
-)
-def test_a_judge_is_told_to_be_rewarded_as_it_was(reward: str | None, told: str):
-    kept = KeptNumbers(record={"grpo.reward": reward} if reward else {})
-    about = model_card(note(method="judge-grpo", judge="full"), kept, {}, {}).split("## Data")[0]
-    assert told in about and ("-1" in about) == (reward == "answer") and "{" not in about
-
-
-def test_imitation_tells_no_setting_of_the_policy_gradient():
-    kept = KeptNumbers(record={"passes": 1, "objective": {"clip": [0.2], "aggregation": "token"}})
-    card = model_card(note(method="sft"), kept, {}, {})
-    assert "objective.aggregation" in card
-    assert "objective.clip" not in card and "passes" not in card
-    assert "objective.clip" in model_card(note(method="ss-grpo"), kept, {}, {})
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -121,9 +96,8 @@ async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
     trained = await train(config, "sft", quiet)
     first = (config.out / "checkpoints" / "000001" / CARD).read_text()
     last = (trained.checkpoint / CARD).read_text()
-    assert "Not compared" in first and "# tiny" in first and "step 1" in first
-    assert trained.canary is not None
-    assert f"differ by {trained.canary.mean:.4f} nats" in last
+    assert "| mean |" not in first and "# tiny" in first and "step 1" in first
+    assert trained.canary is not None and "| mean |" in last
     assert "| rows | 2 |" in last and "| trained tokens | 22 |" in last
     assert str(tmp_path) not in last and str(tiny.parent) not in last
     assert f"| loss | {trained.steps[-1]['loss']:.6g} |" in last
@@ -143,17 +117,16 @@ def test_the_credit_is_named_by_the_rule_that_made_the_rows():
     for credit, rule in CREDITS.items():
         told = rule.model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
         card = model_card(note(), KeptNumbers(record={"rule": told}), {}, {})
-        assert f"| credit | {CREDIT[credit]} |" in card
-        assert ("SS-GRPO" in card) == (credit == "ss-grpo")
+        assert f"| credit | {credit} |" in card
     rule = row_rule([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     kept = KeptNumbers(record={"rule": rule.model_dump(mode="json")})
-    assert "a matrix of its own" in model_card(note(), kept, {}, {})
-    assert "which do not say it" in model_card(note(), KeptNumbers(), {}, {})
+    assert "| credit | matrix |" in model_card(note(), kept, {}, {})
+    assert "| credit | unknown |" in model_card(note(), KeptNumbers(), {}, {})
 
 
 async def test_a_run_under_another_credit_does_not_go_on(tiny: Path, tmp_path: Path):
     config = config_of(tmp_path, tiny, policy_rows(2))
     trained = await train(config, "ss-grpo", quiet, rule=CREDITS["identity"])
-    assert CREDIT["identity"] in (trained.checkpoint / CARD).read_text()
+    assert "| credit | identity |" in (trained.checkpoint / CARD).read_text()
     with pytest.raises(SettingsError, match="another rule"):
         await train(config, "ss-grpo", quiet, rule=CREDITS["ss-grpo"])

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,6 @@ async def test_a_training_is_told_step_by_step_without_paths_or_nan(
         {"step": 0, "loss": 0.5, "grad_norm": None},
         {"step": 1, "loss": 0.25, "grad_norm": 1.5},
     ]
-    assert datetime.fromisoformat(run["changed_at"]) <= datetime.now(UTC)
     assert (run["method"], run["model"], run["record"]["bank"]) == ("ss-grpo", "w.gguf", "b")
     assert run["rounds"] == [] and "/home/me" not in json.dumps(run)
     assert (await got(client, "trained"))["trained"] == [
