@@ -267,7 +267,6 @@ async def fit_messages(
         most,
         most * 4,
         JudgeError(
-            f"{what} the judge's context",
-            "Raise context_tokens, or judge with a server's model.",
+            f"{what} the judge's context", "Raise context_tokens, or judge with a server's model."
         ),
     )

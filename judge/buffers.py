@@ -6,9 +6,7 @@ pruning follows every scoring of a group, even if too few rollouts were scored t
 
 Rubrics can be read from these foreign files, and from our own exports:
 
-    DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}, also within a row's
-                  "ground_truth" (as JSON in a text); {"Question", "Answer Critical":
-                  [{"Handle", "Ingredient"}]}; {"query", "rubric": [{"type", "rubric_item"}]}
+    DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}
     HealthBench   {"prompt": [{"role", "content"}], "rubrics": [{"criterion", "points", "tags"}]},
                   with the rubrics also within "reward_model", as RuscaRL has them
     ours          a `RubricBuffer`
@@ -28,12 +26,7 @@ from pydantic import ValidationError
 from rubricem.memory.errors import StoreError
 from rubricem.memory.schema import ChangeKind, Criterion, RubricBuffer, Stage
 
-CAPS: Mapping[Stage, int] = {
-    Stage.PLAN: 3,
-    Stage.RESEARCH: 2,
-    Stage.REVIEW: 2,
-    Stage.ANSWER: 3,
-}
+CAPS: Mapping[Stage, int] = {Stage.PLAN: 3, Stage.RESEARCH: 2, Stage.REVIEW: 2, Stage.ANSWER: 3}
 """active criteria that survive pruning"""
 LEAST_VARIANCE = 1e-4
 """of points (0 to 2): a probability read twice differs in its last digits"""
@@ -104,8 +97,6 @@ def _step(buffer: RubricBuffer) -> int:
 
 LARGEST = 3.0
 TITLE_WORDS = 8
-LISTS = {"Answer Critical": 3.0, "Valuable": 2.0, "Context": 1.0}
-"""DR Tulu's earlier lists of ingredients, and the weight of an item of each"""
 Row = Mapping[str, Any]
 
 
@@ -160,44 +151,21 @@ def _parse_row(row: Any) -> FoundRubrics:
             raise ValueError(error.errors()[0]["msg"]) from error
         criteria = {stage: buffer.criteria(stage) for stage in Stage if buffer.criteria(stage)}
         return FoundRubrics(buffer.question, criteria, buffer)
-    given = _ground_truth(row)
+    reward = row.get("reward_model")
+    given: Row = reward if isinstance(reward, Mapping) and "rubrics" in reward else row
     points = list(_points(given))
     if not any(value for _, _, value in points):
         raise ValueError("no criterion has points")
     return FoundRubrics(_question(given, row), {Stage.ANSWER: persistent_criteria(points)})
 
 
-def _ground_truth(row: Row) -> Row:
-    """The row in a training set's row, else the row itself."""
-    if "ground_truth" in row:
-        value = row["ground_truth"]
-        value = json.loads(value) if isinstance(value, str) else value
-        value = value[0] if isinstance(value, list) and value else value
-        return _ground_truth(json.loads(value) if isinstance(value, str) else value)
-    reward = row.get("reward_model")
-    return reward if isinstance(reward, Mapping) and "rubrics" in reward else row
-
-
 def _points(given: Row) -> Iterator[tuple[str, str, float]]:
     """Title, description and points of each criterion."""
-    if "rubrics" in given:
-        for item in given["rubrics"]:
-            if "criterion" in item:
-                yield "", str(item["criterion"]), float(item["points"])
-            else:
-                yield str(item.get("title") or ""), str(item["description"]), float(item["weight"])
-    elif "rubric" in given:
-        for item in given["rubric"]:
-            yield (
-                str(item.get("type") or ""),
-                str(item["rubric_item"]),
-                float(item.get("weight", 1)),
-            )
-    elif not any(name in given for name in LISTS):
-        raise KeyError("rubrics")
-    for name in LISTS:
-        for item in given.get(name, ()):
-            yield str(item.get("Handle") or ""), str(item["Ingredient"]), LISTS[name]
+    for item in given["rubrics"]:
+        if "criterion" in item:
+            yield "", str(item["criterion"]), float(item["points"])
+        else:
+            yield str(item.get("title") or ""), str(item["description"]), float(item["weight"])
 
 
 def persistent_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:

@@ -22,16 +22,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -78,8 +71,6 @@ class ChecklistItem(Value):
 
     criterion: str = Field(min_length=1)
     points: float = Field(ge=-10, le=10, allow_inf_nan=False)
-    tags: tuple[str, ...] = ()
-    """as published: level:..., axis:..., cluster:..."""
 
     def as_criterion(self) -> Criterion:
         """The item as a buffer keeps it. Raises ValueError for one worth no points."""
@@ -357,25 +348,12 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
 
 BATCH = 12
 """items in one call"""
-_TRUTHS = {"true": True, "yes": True, "met": True, "false": False, "no": False, "not met": False}
-
-
-def _truth(value: object) -> object:
-    """Words for true and false; a number is neither, whatever Python makes of it."""
-    if isinstance(value, bool):
-        return value
-    known = _TRUTHS.get(value.strip().casefold()) if isinstance(value, str) else None
-    if known is None:
-        raise ValueError("it must be true or false")
-    return known
 
 
 class GivenMark(BaseModel):
     id: int = Field(alias="number")
     explanation: str = ""
-    criteria_met: Annotated[bool, BeforeValidator(_truth)] = Field(
-        validation_alias=AliasChoices("criteria_met", "criteria met", "met")
-    )
+    criteria_met: bool
 
 
 class GivenMarks(BaseModel):

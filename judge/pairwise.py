@@ -17,10 +17,10 @@ A chat server's model, and a local one that was trained to, write a chain of rub
     reasoning = <type>Reasoning</type> <solution> <eval> <answer>
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
-inside `<answer>`. Only the verdict is required; the other parts are read if present. One parser
-serves training and evaluation. Of the forms `full` is this one, `no-types` leaves out the kind and
-always writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A
-judge is trained to write one of them, and is asked for the one it was trained on.
+inside `<answer>`. Only the verdict is required. One parser serves training and evaluation. Of the
+forms `full` is this one, `no-types` leaves out the kind and always writes a rubric, `no-rubric`
+compares at once: the ablations of RM-R1 (arXiv:2505.02387). A judge is trained to write one of
+them, and is asked for the one it was trained on.
 
 From a local model that was not trained, the probabilities of A and of B as its next token are read.
 A small model may prefer a position to any reply, so that one order says little: replies are ranked
@@ -75,53 +75,6 @@ _VERDICT = re.compile(r"<answer>\s*\[\[\s*([AB])\s*\]\]\s*</answer>", re.I)
 _TAGS = re.compile(
     r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)", re.I
 )
-_SHARE = re.compile(r"\(\s*(\d+(?:\.\d+)?)\s*%\s*\)|(?<!\d)(\d+(?:\.\d+)?)\s*%")
-_BULLET = re.compile(r"^(?:[-*•]\s+|\d+[.):]?\s+)+")
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedItem:
-    """One line of the rubric that the judge wrote for itself."""
-
-    text: str
-    percent: float | None
-    """its weight as written; the weights of a rubric need not sum to 100"""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """What the judge says one reply holds, word for word."""
-
-    side: Side
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A judge's whole text, taken apart; what it left out is empty or None."""
-
-    verdict: Side | None
-    rubric: tuple[WeightedItem, ...] = ()
-    solution: str = ""
-    evaluation: str = ""
-    quotes: tuple[Quote, ...] = ()
-
-
-def parse_chain(text: str) -> Chain:
-    """The parts of a judge's text. Any text is read; one without a verdict has verdict None."""
-    said = _THOUGHT.sub("", text)
-    rubric, evaluation = _inside(said, "rubric"), _inside(said, "eval")
-    return Chain(
-        verdict=verdict_of(text),
-        rubric=_items(re.sub(r"<justify>.*?(?:</justify>|\Z)", "", rubric, flags=re.S | re.I)),
-        solution=_inside(said, "solution"),
-        evaluation=evaluation,
-        quotes=tuple(
-            Quote("A" if cited[2].upper() == "A" else "B", words)
-            for cited in _CITED.finditer(said)
-            if cited[1].lower() == "quote" and (words := cited[3].strip())
-        ),
-    )
 
 
 def verdict_of(text: str) -> Side | None:
@@ -142,12 +95,6 @@ def reward(text: str, better: Side) -> float:
     return 1.0 if verdict_of(text) == better else -1.0
 
 
-def real_quotes(chain: Chain, first: str, second: str) -> tuple[Quote, ...]:
-    """The quotes that stand in the reply they are ascribed to, white space aside."""
-    shown = {"A": _plain(first), "B": _plain(second)}
-    return tuple(quote for quote in chain.quotes if _plain(quote.text) in shown[quote.side])
-
-
 def without_tags(text: str) -> str:
     """A reply to be judged in which none of the judge's own tags can be read as a tag."""
     return _TAGS.sub("\u2039", text)
@@ -157,27 +104,6 @@ def _inside(text: str, tag: str) -> str:
     """What the first such tag holds; to the end of the text where it is never closed."""
     found = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.S | re.I)
     return found[1].strip() if found else ""
-
-
-def _items(rubric: str) -> tuple[WeightedItem, ...]:
-    """Its lines; where some carry a weight, only those."""
-    items = []
-    for written in re.split(r"</?item>|[\n·]", rubric, flags=re.I):
-        if not (line := _BULLET.sub("", written.strip()).strip()):
-            continue
-        shares = list(_SHARE.finditer(line))
-        share = next((s for s in shares if s[1]), shares[0] if shares else None)
-        if share is None:
-            items.append(WeightedItem(line, None))
-        else:
-            text = f"{line[: share.start()].rstrip()}{line[share.end() :]}"
-            percent = float(share[1] or share[2])
-            items.append(WeightedItem(text.strip(" :-\u2013\u2014"), percent))
-    return tuple(item for item in items if item.percent is not None) or tuple(items)
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).strip("\"'“”… ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,9 +344,7 @@ def _require_verdict(reply: Completion) -> str:
 
 def _preference(text: str, first: str, second: str, usage: Usage) -> Preference:
     """Of a text that names a winner."""
-    chain = parse_chain(text)
-    reason = reason_of(chain, first, second)
-    return Preference(chain.verdict, reason, text=text, usage=usage)
+    return Preference(verdict_of(text), reason_of(text, first, second), text=text, usage=usage)
 
 
 def render_pair(question: str, first: str, second: str, characters: int) -> str:
@@ -435,19 +359,19 @@ def render_pair(question: str, first: str, second: str, characters: int) -> str:
     )
 
 
-def reason_of(chain: Chain, first: str, second: str) -> str:
-    """Its rubric and evaluation, or what comes closest; and whether its quotes are real."""
-    why = " ".join((chain.evaluation or chain.solution).split())
-    shown = (without_markers(without_tags(reply)) for reply in (first, second))
-    invented = len(chain.quotes) - len(real_quotes(chain, *shown))
-    told = f"({invented} of its {len(chain.quotes)} quotes do not stand there.)"
-    items = [
-        item.text if item.percent is None else f"{item.text} ({item.percent:g}%)"
-        for item in chain.rubric
-    ]
-    standard = f"By {cut('; '.join(items), REASON_CHARACTERS)}:" if items else ""
-    parts = (standard, cut(why, REASON_CHARACTERS), told if invented else "")
-    return " ".join(filter(None, parts))
+def reason_of(text: str, first: str, second: str) -> str:
+    """The judge's evaluation, or else its solution; and whether its quotes are real."""
+    said = _THOUGHT.sub("", text)
+    why = " ".join((_inside(said, "eval") or _inside(said, "solution")).split())
+    shown = {"A": without_markers(without_tags(first)), "B": without_markers(without_tags(second))}
+    quotes = [m for m in _CITED.finditer(said) if m[1].lower() == "quote" and m[3].strip()]
+    invented = sum(_plain(m[3]) not in _plain(shown[m[2].upper()]) for m in quotes)
+    told = f"({invented} of its {len(quotes)} quotes do not stand there.)" if invented else ""
+    return " ".join(filter(None, (cut(why, REASON_CHARACTERS), told)))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip("\"'“”… ")
 
 
 ChainForm = Literal["full", "no-types", "no-rubric"]

@@ -28,13 +28,12 @@ async def ask_entries(
     form: type[BaseModel],
     names: Sequence[str],
     *,
-    check: Callable[[Sequence[Any]], object] = lambda entries: None,
     seed: int = 0,
 ) -> tuple[list[Any], Usage]:
     """The entries of a reply in the order of the names, exactly one for each; and the cost.
 
-    `form` has one field, a list of entries with an `id`. `check` examines them all: the model is
-    told the ValueError that it raises. Raises JudgeError or PolicyError as `ask_json` does.
+    `form` has one field, a list of entries with an `id`. Raises JudgeError or PolicyError as
+    `ask_json` does.
     """
     (listed,) = form.model_fields
 
@@ -42,7 +41,6 @@ async def ask_entries(
         given = [str(entry.id) for entry in getattr(reply, listed)]
         if sorted(given) != sorted(names):
             raise ValueError(_entries_fault(given, names))
-        check(getattr(reply, listed))
 
     reply, usage = await ask_json(model, messages, form, check=whole, seed=seed)
     by_name = {str(entry.id): entry for entry in getattr(reply, listed)}

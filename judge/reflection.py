@@ -246,10 +246,7 @@ def _with_score(
         return candidate
     if candidate.fault:
         nothing = ReflectionScore(
-            diagnostic_accuracy=0,
-            specificity=0,
-            scope_and_balance=0,
-            justification=candidate.fault,
+            diagnostic_accuracy=0, specificity=0, scope_and_balance=0, justification=candidate.fault
         )
         return candidate.model_copy(update={"score": nothing})
     if failure:

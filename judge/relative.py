@@ -12,15 +12,13 @@ over the other stages.
 """
 
 import json
-import math
 import random
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, Field
 
 from rubricem.judge.base import (
     CHARACTERS,
@@ -318,86 +316,18 @@ def _content(message: Mapping[str, Any]) -> str:
     return "\n".join(str(p.get("text") or f"({p.get('type', 'something')})") for p in parts)
 
 
-ONE, TEN, HUNDRED = 1.5, 10.0, 100.0
-"""the largest plain number that indicates a scale to 1, to 10 and to 100"""
-_NUMBER = r"([+-]?\d+(?:\.\d+)?|[+-]?\.\d+)"
-_FRACTION = re.compile(rf"{_NUMBER}\s*(?:/|out of|of)\s*{_NUMBER}", re.I)
-_PERCENT = re.compile(rf"{_NUMBER}\s*%")
-_ID = re.compile(r"\W*+(?:attempt|trajectory|id)?[\s_#-]*(\d+)\W*", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A number as written; `scaled`: it named its own scale."""
-
-    value: float
-    scaled: bool = False
-
-
-def raw_score(value: Any) -> Raw:
-    """Raises ValueError unless it is a finite number."""
-    if isinstance(value, Raw):
-        return value
-    if isinstance(value, str):
-        return _read_form(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("the score must be a number from 0 to 1")
-    return Raw(_finite(value))
-
-
-def in_unit_range(scores: Sequence[Raw]) -> list[float]:
-    """Scores of one group in [0, 1]. Raises ValueError if their scale cannot be inferred."""
-    plain = [score.value for score in scores if not score.scaled]
-    most = max(plain, default=0.0)
-    if most > HUNDRED:
-        raise ValueError("the scores must be numbers from 0 to 1")
-    scale = 1.0 if most <= ONE else TEN if most <= TEN else HUNDRED
-    if scale > 1 and any(0 < value < 1 for value in plain):
-        raise ValueError("the scores are on different scales; each must be from 0 to 1")
-    return [min(max(s.value if s.scaled else s.value / scale, 0.0), 1.0) for s in scores]
-
-
-def plain_id(value: Any) -> str:
-    """An attempt's number however it was written; text without a number stays as it is."""
-    match = _ID.fullmatch(str(value))
-    # Thousands of digits are refused by `int`, and no attempt's number.
-    return str(int(match[1])) if match and len(match[1]) < 100 else str(value)
-
-
-class GivenScore(BaseModel):
+class GivenScore(BaseModel, coerce_numbers_to_str=True):
     """One entry of a reply."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    id: Annotated[str, BeforeValidator(plain_id), WithJsonSchema({"type": "string"})]
-    explanation: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
-    score: Annotated[Raw, BeforeValidator(raw_score), WithJsonSchema({"type": "number"})] = Field()
+    id: str
+    explanation: str = ""
+    score: float = Field(ge=0, le=1, allow_inf_nan=False)
 
 
 class GivenScores(BaseModel):
-    """The reply: exactly one entry for each attempt, on one scale."""
+    """The reply: exactly one entry for each attempt."""
 
     scores: list[GivenScore]
-
-
-def _read_form(text: str) -> Raw:
-    if match := _FRACTION.fullmatch(text):
-        value, scale = map(float, match.groups())
-        if scale <= 0:
-            raise ValueError(f"{text!r} is no score")
-        return Raw(_finite(value / scale), scaled=True)
-    if match := _PERCENT.fullmatch(text):
-        return Raw(_finite(float(match.group(1)) / 100), scaled=True)
-    try:
-        return Raw(_finite(float(text)))
-    except ValueError:
-        raise ValueError("the score must be a number from 0 to 1") from None
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("the score must be a finite number from 0 to 1")
-    return float(value)
 
 
 DIGITS = tuple("0123456789")
@@ -419,17 +349,8 @@ class ChatAttemptReader:
         names = [str(number) for number in range(1, len(text.attempts) + 1)]
         system = fill(prompt("relative"), {"rubric": self._rubric})
         messages = [Message("system", system), Message("user", render_attempts(question, text))]
-        given, usage = await ask_entries(
-            self._model,
-            messages,
-            GivenScores,
-            names,
-            check=lambda entries: in_unit_range([entry.score for entry in entries]),
-            seed=seed,
-        )
-        values = in_unit_range([entry.score for entry in given])
-        said = (entry.explanation for entry in given)
-        return Read(tuple(zip(values, said, strict=True)), usage)
+        given, usage = await ask_entries(self._model, messages, GivenScores, names, seed=seed)
+        return Read(tuple((entry.score, entry.explanation) for entry in given), usage)
 
 
 class ChoiceAttemptReader:

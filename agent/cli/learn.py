@@ -88,11 +88,7 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @setting_flags("base_url")
 @ONLY_JSON
 def learn(
-    threads: tuple[str, ...],
-    every: bool,
-    limit: int | None,
-    as_json: bool,
-    **flags: Any,
+    threads: tuple[str, ...], every: bool, limit: int | None, as_json: bool, **flags: Any
 ) -> None:
     """Learn from the runs THREAD..., or from all that wait.
 

@@ -275,7 +275,6 @@ class DeepResearchRow(AskedRow):
             ChecklistItem(
                 criterion=": ".join(filter(None, (one.criterion, one.explanation))),
                 points=POINTS * self.dimension_weight.get(dimension, 1.0) * one.weight,
-                tags=(dimension,),
             )
             for dimension, listed in self.criterions.items()
             for one in listed

@@ -236,9 +236,7 @@ def _put(best: Reflection, standing: Reflection | None) -> tuple[Outcome, str]:
 
 
 def _why_none(
-    trajectory: Trajectory,
-    candidates: Sequence[ReflectionCandidate],
-    standing: Reflection | None,
+    trajectory: Trajectory, candidates: Sequence[ReflectionCandidate], standing: Reflection | None
 ) -> str:
     scores = [c.score.total for c in candidates if c.score and not c.fault]
     why = next((c.unscored_reason or c.fault for c in candidates), "none was written")

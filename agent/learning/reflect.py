@@ -42,12 +42,7 @@ TEMPERATURE = 0.7
 CUT_OFF = "it was cut off at the limit of {tokens} tokens"
 HELD_DRY = 5
 """tokens that a candidate written under a grammar may repeat"""
-HEADINGS = (
-    "Critical Requirement",
-    "Analytical Approach",
-    "Communication & Structure",
-    "Pitfalls",
-)
+HEADINGS = ("Critical Requirement", "Analytical Approach", "Communication & Structure", "Pitfalls")
 _END = f"</{TAKEAWAYS}>"
 _SERVER_CHARACTERS = 60_000
 """of a run shown to a model whose context nobody knows"""

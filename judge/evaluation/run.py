@@ -217,7 +217,17 @@ def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
 
 
 def read_verdicts(path: Path, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
-    """The verdicts on these pairs in a file: of two on the same order, the later one."""
+    """The verdicts on these pairs in a file: of two on the same order, the later one.
+
+    A last line that a kill has cut is cut away. Raises SettingsError for verdicts on other pairs.
+    """
+    with writable(path):
+        held = path.read_bytes()
+        whole = held[: held.rfind(b"\n") + 1]
+        if len(whole) < len(held):
+            path.write_bytes(whole)
+    if not whole.strip():
+        return []
     rows = enumerate(read_rows(path), start=1)
     read = (validate_row(LabelledComparison, row, path, place) for place, row in rows)
     found = {verdict.key: verdict for verdict in read}
@@ -229,45 +239,11 @@ def read_verdicts(path: Path, pairs: Sequence[LabelledPair]) -> list[LabelledCom
     return list(found.values())
 
 
-class VerdictFile:
-    """The verdicts of one judge; None for a path keeps nothing."""
-
-    def __init__(self, path: Path | None, judge: str) -> None:
-        self._path = path
-        self.judge = judge
-
-    def read(self, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
-        """What was kept before. Raises SettingsError for a file of another judge or data."""
-        if self._path is None or not self._whole_lines(self._path):
-            return []
-        kept = read_verdicts(self._path, pairs)
-        if others := sorted({verdict.judge for verdict in kept} - {self.judge}):
-            raise SettingsError(
-                f"{self._path} holds verdicts of {others[0] or 'an unnamed judge'}, "
-                f"not of {self.judge}.",
-                "Name another file; to measure what it holds, leave out --judge.",
-            )
-        return kept
-
-    def add(self, verdict: LabelledComparison) -> None:
-        """Write one down, under the judge's name."""
-        if self._path is not None:
-            named = verdict.model_copy(update={"judge": self.judge})
-            with writable(self._path):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(named.model_dump_json() + "\n")
-
-    def _whole_lines(self, path: Path) -> bool:
-        """Whether the file holds any; what a kill left of the last one is cut away."""
-        with writable(path):
-            if not path.exists():
-                return False
-            held = path.read_bytes()
-            whole = held[: held.rfind(b"\n") + 1]
-            if len(whole) < len(held):
-                path.write_bytes(whole)
-        return bool(whole.strip())
+def keep_verdict(path: Path, verdict: LabelledComparison) -> None:
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(verdict.model_dump_json() + "\n")
 
 
 def report_verdicts(path: Path, verdicts: Path) -> PairReport:
@@ -296,16 +272,23 @@ async def evaluate(
     be had.
     """
     everything = await asyncio.to_thread(read_labelled, path)
-    pairs, file = sample(everything, limit, seed), VerdictFile(verdicts, judge)
+    pairs = sample(everything, limit, seed)
+    kept = read_verdicts(verdicts, everything) if verdicts and verdicts.exists() else []
+    if others := sorted({verdict.judge for verdict in kept} - {judge}):
+        raise SettingsError(
+            f"{verdicts} holds verdicts of {others[0] or 'an unnamed judge'}, not of {judge}.",
+            "Name another file; to measure what it holds, leave out --judge.",
+        )
     names = {pair.id for pair in pairs}
-    found = [verdict for verdict in file.read(everything) if verdict.pair in names]
+    found = [verdict for verdict in kept if verdict.pair in names]
     tasks = tasks_of(pairs, found)
     done, total = len(found), len(found) + len(tasks)
 
     def keep(verdict: LabelledComparison) -> None:
         nonlocal done
         done += 1
-        file.add(verdict)
+        if verdicts:
+            keep_verdict(verdicts, verdict.model_copy(update={"judge": judge}))
         tell(done, total)
 
     found += await compare_all(comparer, tasks, at_once, keep)

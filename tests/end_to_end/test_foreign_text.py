@@ -60,7 +60,7 @@ from rubricem.agent.transcript import scaffold
 from rubricem.agent.transcript import words as language
 from rubricem.agent.transcript.scaffold import ScaffoldDocument
 from rubricem.agent.transcript.words import part_about
-from rubricem.judge import pairwise, relative, stage_readers
+from rubricem.judge import pairwise, stage_readers
 from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
@@ -258,15 +258,13 @@ def of_turn(each: str) -> None:
 
 
 def of_judge(each: str) -> None:
-    for read in (pairwise.parse_chain, pairwise.verdict_of,
-                 pairwise.without_tags, pairwise.verdict_end, score_in, relative.plain_id,
+    for read in (pairwise.verdict_of,
+                 pairwise.without_tags, pairwise.verdict_end, score_in,
                  Parsed.of, stage_readers.repeated_share, asking.broken):  # fmt: skip
         read(each)
     list(asking.json_objects(each))
     with suppress(RubricemError):
         list(FoundRubrics.all_in(each))
-    with suppress(ValueError):
-        relative.raw_score(each)
     stage_readers.cites_of(each, ("S1",))
     stage_readers.copied_share(each, each)
 

@@ -17,16 +17,12 @@ from rubricem.judge.relative import (
     MANY,
     ChatAttemptReader,
     ChoiceAttemptReader,
-    Raw,
     RelativeJudge,
     RelativeScores,
     check_conversations,
     conversation_groups,
     conversations_text,
     expected_value,
-    in_unit_range,
-    plain_id,
-    raw_score,
 )
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
@@ -153,7 +149,6 @@ BAD = [
     '{"scores": [{"id": "1", "score": 0.5}, {"id": "3", "score": 0.6}]}',
     '{"scores": [{"id": "1", "score": NaN}, {"id": "2", "score": 0.6}]}',
     '{"scores": [{"id": "1", "score": null}, {"id": "2", "score": 0.6}]}',
-    '{"scores": [{"id": "1", "score": true}, {"id": "2", "score": 0.6}]}',
     '{"scores": [{"id": "1", "score": 0.9}, {"id": "2", "score": 8}]}',
     '{"scores": [{"id": "1", "score": 0.9}',
     "Both are fine.",
@@ -162,7 +157,7 @@ BAD = [
 
 @pytest.mark.parametrize("bad", BAD)
 async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
-    good = '```json\n{"scores": [{"id": 1, "score": "8/10"}, {"id": "2", "score": "40%"}]}\n```'
+    good = '```json\n{"scores": [{"id": 1, "score": 0.8}, {"id": "2", "score": "0.4"}]}\n```'
     result, _ = await judged([bad, good], worth(3, 9))
     assert sorted(score.score or 0 for score in result.scores) == [0.4, 0.8]
     assert result.usage.calls == 2
@@ -220,44 +215,6 @@ async def test_probabilities_grade_each_attempt_and_fit_the_context():
     assert [score.score for score in result.scores] == [1.0, 0.0]
     assert (result.usage.calls, result.usage.cost) == (2, 0)
     assert expected_value([0.25, 0.25, 0.5]) == 1.25, "a grade is a mean"
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ((0.2, 1), [0.2, 1]),
-        ((1.05, -0.2), [1, 0]),
-        ((8, 4), [0.8, 0.4]),
-        ((90, 30), [0.9, 0.3]),
-        ((10, 0), [1, 0]),
-        (("8/10", "40%"), [0.8, 0.4]),
-        (("0.5", "1"), [0.5, 1]),
-        (("7 out of 10", 0.3), [0.7, 0.3]),
-        ((0, 0), [0, 0]),
-        ((".5", "+0.5"), [0.5, 0.5]),
-    ],
-)
-def test_a_group_is_brought_to_one_scale(written: tuple[Any, ...], read: list[float]):
-    assert in_unit_range([raw_score(value) for value in written]) == pytest.approx(read)
-
-
-@pytest.mark.parametrize("written", [(0.9, 8), (101, 50), (250,)])
-def test_scales_that_cannot_be_told_are_refused(written: tuple[float, ...]):
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        in_unit_range([Raw(value) for value in written])
-
-
-@pytest.mark.parametrize(
-    "value", [True, None, float("nan"), float("inf"), "nan", "high", "1e999", "3/0", [1], ""]
-)
-def test_what_is_no_number_is_refused(value: Any):
-    with pytest.raises(ValueError, match=r"score"):
-        raw_score(value)
-
-
-@pytest.mark.parametrize("written", [2, "2", " 2 ", "Attempt 2", "trajectory_2", "#2", "02"])
-def test_an_id_is_read_however_it_is_written(written: Any):
-    assert plain_id(written) == "2"
 
 
 SYSTEM = {"role": "system", "content": "You book trains."}

@@ -484,11 +484,6 @@ TULU = {
         {"title": "Copied", "description": "Copies sources.", "weight": -0.5},
     ],
 }
-OLDER = {
-    "Question": QUESTION,
-    "Answer Critical": [{"Handle": "rule", "Ingredient": "Names the rule."}],
-    "Valuable": [{"Handle": "size", "Ingredient": "Names the size."}],
-}
 
 
 @pytest.mark.parametrize(
@@ -500,11 +495,6 @@ OLDER = {
             [("Names the rule.", 3, True), ("Invents a rule.", 1.5, False)],
         ),
         (TULU, [("Names the rule.", 3, True), ("Copies sources.", 1.5, False)]),
-        (
-            {"messages": [], "ground_truth": json.dumps([json.dumps(TULU)])},
-            [("Names the rule.", 3, True), ("Copies sources.", 1.5, False)],
-        ),
-        (OLDER, [("Names the rule.", 3, True), ("Names the size.", 2, True)]),
     ],
 )
 def test_rubrics_of_others_become_criteria_of_the_answer_for_good(
@@ -534,7 +524,6 @@ def test_a_conversation_is_one_question_with_its_speakers(store: BufferStore, tm
         {**TULU, "rubrics": []},
         {**HEALTH, "prompt": []},
         {"question": QUESTION, "history": 3},
-        {"ground_truth": "{"},
         7,
     ],
 )

@@ -10,10 +10,11 @@ from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.judge.evaluation.run import (
     GroupComparer,
     RelativeComparer,
-    VerdictFile,
     compare_all,
     compare_pair,
+    evaluate,
     is_swapped,
+    keep_verdict,
     read_verdicts,
     sample,
     tasks_of,
@@ -154,23 +155,23 @@ def test_a_drawn_order_hangs_on_the_pair_alone_and_both_come_up():
 
 def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):
     path = tmp_path / "deep" / "kept.jsonl"
-    kept = VerdictFile(path, "judge")
-    assert kept.read([pair("a")]) == []
-    first, second = (c.model_copy(update={"judge": "judge"}) for c in said("a", "first", "tie"))
-    kept.add(first)
+    first, second = said("a", "first", "tie")
+    keep_verdict(path, first)
     with path.open("a") as file:
         file.write('{"pair": "a", "swa')
-    assert kept.read([pair("a")]) == [first]
-    kept.add(second)
-    assert kept.read([pair("a")]) == [first, second]
-    kept.add(first.model_copy(update={"winner": "second"}))
-    assert kept.read([pair("a")])[0].winner == "second", "of two on one order the later"
+    assert read_verdicts(path, [pair("a")]) == [first]
+    keep_verdict(path, second)
+    assert read_verdicts(path, [pair("a")]) == [first, second]
+    keep_verdict(path, first.model_copy(update={"winner": "second"}))
+    later = read_verdicts(path, [pair("a")])[0]
+    assert later.winner == "second", "of two on one order the later"
 
 
-def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: Path):
-    path = tmp_path / "kept.jsonl"
-    VerdictFile(path, "one").add(LabelledComparison(pair="zz", winner="first"))
+async def test_verdicts_of_another_judge_or_on_other_pairs_are_misuse(tmp_path: Path):
+    data, path = tmp_path / "pairs.jsonl", tmp_path / "kept.jsonl"
+    data.write_text('{"id": "a", "prompt": "q", "chosen": "x", "rejected": "y"}\n')
+    keep_verdict(path, LabelledComparison(pair="a", judge="one", winner="first"))
     with pytest.raises(SettingsError, match="verdicts of one, not of two"):
-        VerdictFile(path, "two").read([pair("zz")])
-    with pytest.raises(SettingsError, match="zz"):
-        read_verdicts(path, [pair("a")])
+        await evaluate(Fixed(Preference("A", "")), data, judge="two", verdicts=path)
+    with pytest.raises(SettingsError, match="speaks of 'a'"):
+        read_verdicts(path, [pair("b")])
