@@ -291,10 +291,11 @@ class RunStore:
             kept = self.request(thread)
             if kept == dict(request):
                 return
-            # Budgets may differ, and an older request says less. A server may have moved: what is
-            # found under its model's name is found at another address.
+            # Budgets may differ, and an older request says less, or what is no longer said. A
+            # server may have moved: what is found under its model's name is found elsewhere, too.
             same = all(
-                request.get(part, {}).get(name) == value
+                name not in request[part]
+                or request[part][name] == value
                 or (name == "base_url" and value and request[part].get(name))
                 for part in ("ask", "choices")
                 for name, value in kept.get(part, {}).items()

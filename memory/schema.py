@@ -403,6 +403,8 @@ class Trajectory(Versioned):
     """those that the conversation provided at the beginning come first"""
     searched: tuple[ToolUse, ...] = ()
     """each call that did not fail, including those that the conversation had answered"""
+    alone: str = ""
+    """the question in words that need no conversation; "": it is asked alone, or an older run"""
     earlier: tuple[str, ...] = ()
     """the earlier runs of the conversation, whose reports preceded the question"""
     status: Status

@@ -5,7 +5,7 @@ waits to be learnt from later, with the reason. Every finished call is in a jour
 until learning is done, so a killed learning repeats none. If a run is learnt from again because
 somebody rated it, no new reflections are written: the existing ones are scored again, with the
 rating shown to the judge. A question of a conversation is judged and reflected on together with the
-questions and reports before it; what it taught is stored under the standalone form of the question,
+questions and reports before it; what it taught is stored under the question as it stands alone,
 by which it is recalled.
 
 Two small files beside each run say whether it is still to be learnt from, and what was learnt:
@@ -39,7 +39,6 @@ from rubricem.agent.research.conversations import (
     Background,
     background_in,
     in_conversation,
-    standalone,
 )
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.transcript.events import Tell, hush
@@ -351,7 +350,7 @@ class _LearningWork:
     @property
     def question(self) -> str:
         """The question in the form in which the bank stores it."""
-        return standalone(self.ended.question, self.background.questions)
+        return self.ended.alone or self.ended.question
 
     async def learn(self) -> Lesson:
         learner = self.learner

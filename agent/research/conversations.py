@@ -11,12 +11,8 @@ Runs that were asked side by side may have given one id to two passages; those o
 then renumbered here, also in its report.
 
 "And in Python 3.12?" means nothing by itself. The judge of the run reads the latest questions and
-reports before it, as context. The search knows nothing of them: a question that refers back, or has
-no subject of its own, is searched for after the names and content words of the last question that
-stood by itself. In English, German, French and Spanish words tell this; in other languages, that
-the question names little.
-
-Above 600 lines, since what a conversation holds and what a question takes of it are one subject.
+reports before it, as context. The search and the memory know nothing of them: they are asked the
+question as the model rewords it (`graph.rewrite`).
 
 For people a conversation is a thread, on the page, in the chat and in the server's paths and JSON.
 In the code `thread` is the name of one run, as in files and flags.
@@ -33,7 +29,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
@@ -41,9 +36,7 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import NO_SOURCE, Cited, Uncited, cited_answer, doubt
 from rubricem.agent.transcript.question import snippet
 from rubricem.agent.transcript.scaffold import neutralise, template
-from rubricem.agent.transcript.words import NAME, content_words
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.language import language_of
 from rubricem.memory.runs import RunStore, folder_locked, value_in, writable, write_atomically
 from rubricem.memory.schema import Source, ToolUse, Trajectory, Value
 from rubricem.memory.text import cut, one_line, storable
@@ -453,163 +446,3 @@ async def _choose(
             passages |= new
             blocks.setdefault(at, []).extend([block] if block else [])
     return blocks, passages
-
-
-LEAST_WORDS = 3
-"""content words, numbers aside, of a question that can stand by itself without an identifier"""
-SUBJECT_WORDS = 8
-"""words taken of the earlier question at most"""
-MOST_BEFORE = 20
-"""earlier questions that are looked at, the latest"""
-
-_LEAD = re.compile(
-    r"(?P<open>\W*)(?:(?:and|but|or|so|also|then|now|well|ok(?:ay)?|und|aber|oder|dann|et|mais|ou|"
-    r"alors|donc|puis|y|o|pero|entonces|\u0430|\u0438|\u043d\u043e)(?:\s*,\s*|\s+))+(?=\W*\w)",
-    re.I,
-)
-"""what joins a question to the one before, and says nothing to a search"""
-_GOES_ON = re.compile(
-    r"\W*(?:(?:what|how) about|why(?: not)?\s*\?|what else|anything else|more|was ist mit|"
-    r"wie steht es (?:mit|um)|warum(?: nicht)?\s*\?|pourquoi(?: pas)?\s*\?|qu.en est-il|"
-    r"(?:y )?qué (?:hay de|pasa con)|¿?por qué(?: no)?\s*\?)",
-    re.I,
-)
-_AUXILIARY = (
-    r"is|are|was|were|do|does|did|can|could|should|shall|will|would|must|may|might|has|have|had"
-)
-_CLAUSE = re.compile(
-    r"\W*(?:(?:in|on|at|for|by|to|from|with|of|since|until|bis|seit|mit|von|à|de|a|con|por|para) )?"
-    rf"(?:who(?:m|se)?|what|which|when|where|why|how|{_AUXILIARY}|"
-    r"we[rnm]|wessen|was|welche[mnrs]?|wann|wo(?:hin|her|mit|für|von|zu|durch)?|warum|wieso|wie|ist|"
-    r"sind|kann|muss|soll|darf|gibt|qui|que|qu|quoi|quel(?:le)?s?|quand|où|pourquoi|comment|combien|"
-    r"est|faut|peut|y a|quién(?:es)?|qué|cuál(?:es)?|cuándo|dónde|cómo|cuánt[oa]s?|es|está|hay)\b",
-    re.I,
-)
-"""a question with a verb; "In winter?" is none"""
-_POINTS_BACK = {
-    "en": re.compile(
-        r"\b(?:it|its|they|them|their|theirs|he|him|his|she|her|this|that|these|those|"
-        r"(?<!is )(?<!are )there|former|latter|same|both|one|ones|instead|above|earlier|else|"
-        r"again)\b",
-        re.I,
-    ),
-    "de": re.compile(
-        r"\b(?:er|ihn|ihm|sie|ihnen|ihr(?:e[mnrs]?)?|seine[mnrs]?|(?<!gibt )es|dies\w*|jene\w*|"
-        r"dort|da(?:für|mit|bei|von|zu|nach|rauf|gegen|durch)|deren|dessen|"
-        r"d(?:as|ie|er|en)(?=\W*$|\s+(?:auch|noch|immer|genau)\b))\b"
-    ),
-    "fr": re.compile(
-        r"\b(?:(?<!a-t-)(?<!faut-)il(?! y a| faut)|elles?|ils|ça|cela|ceci|(?<!est-)ce|cet(?:te)?|"
-        r"ces|c(?=['\u2019])|celui\w*|celles?|ceux|lui|leurs?|son|sa|ses|là)\b",
-        re.I,
-    ),
-    "es": re.compile(
-        r"\b(?:él|ell[ao]s?|es[ao]s?|es[et]e|est[ao]s?|aquel\w*|lo|les?|allí|ahí|sus?)\b", re.I
-    ),
-}
-_DETERMINERS = frozenset(
-    """the a an my our your any some every each der die das den dem ein eine einen einem einer mein
-    meine meinen unser unsere unseren le la les l un une des mon ma mes notre nos votre vos el los
-    las una unos unas mi mis nuestro nuestra""".split()  # noqa: SIM905
-)
-_PREPOSITIONS = frozenset(
-    """in on at for by to from with of about since until after before during under over between
-    without into than as auf aus bei mit nach von zu für gegen ohne um durch über unter vor seit bis
-    zwischen à dans de d en pour par sur avec sans chez vers avant après depuis sous entre contre
-    con desde hacia hasta para por sin sobre tras""".split()  # noqa: SIM905
-)
-_NEW_THING = re.compile(r"\W*(?:what|who) (?:is|are|does|was) an? ", re.I)
-_ASKING = content_words("about change difference example happen mean use work way version")
-"""words that a question asks with, and that name nothing"""
-_SUBJECT_AFTER = 3
-"""words behind an article, one of which is its noun ("the next yearly service")"""
-
-
-def leans(question: str, language: str = "") -> bool:
-    """Whether a question says too little to be searched for by itself; "": in its own language."""
-    return _lacks(*_without_joint(question), language or language_of(question)) == "subject"
-
-
-def standalone(question: str, earlier: Sequence[str]) -> str:
-    """The question without its "And"; one that leans, behind the subject of its conversation.
-
-    What has a subject and names nothing ("What is the population?") follows what that names alone:
-    its identifiers and names, no codes.
-    """
-    if not earlier:
-        return question
-    asked, joined = _without_joint(question)
-    # Of a few words alone it is hard to tell.
-    language = language_of(f"{earlier[-1]} {asked}")
-    lacks, known = _lacks(asked, joined, language), content_words(asked, language)
-    words = subject_of(earlier) if lacks else ()
-    if lacks == "names":
-        words = tuple(word for word in words if _is_name(word) or _is_capital(word))
-    new = [word for word in words if content_words(word, language) - known][:SUBJECT_WORDS]
-    return f"{' '.join(new)}: {asked}" if new else asked
-
-
-def subject_of(earlier: Sequence[str]) -> tuple[str, ...]:
-    """What the last question that stands by itself is about, word by word, names first."""
-    earlier = earlier[-MOST_BEFORE:]
-    language = language_of(" ".join(earlier))
-    at = next((n for n in reversed(range(len(earlier))) if not leans(earlier[n], language)), 0)
-    # In words of its own: a question that names nothing carries on what those before it named.
-    alone = standalone(earlier[at], earlier[:at])
-    first = next(iter(re.findall(r"\w+", alone)), "")
-    words = dict.fromkeys(word.strip(".,;:!?¿¡\"'()[]") for word in alone.split())
-    telling = [word for word in words if content_words(word, language) - _ASKING]
-    names = [w for w in telling if _is_name(w) or w[1:] != w[1:].lower()]
-    names += [w for w in telling if w not in names and w != first and _is_capital(w)]
-    return (*names, *(word for word in telling if word not in names))
-
-
-def _without_joint(question: str) -> tuple[str, bool]:
-    """The question without what joins it to the one before, and whether there was such a word."""
-    found = _LEAD.match(question)
-    if found is None:
-        return question, False
-    rest = question[found.end() :]
-    if _CLAUSE.match(rest):
-        rest = rest[:1].upper() + rest[1:]
-    return found["open"].lstrip() + rest, True
-
-
-def _lacks(asked: str, joined: bool, language: str) -> Literal["", "names", "subject"]:
-    """What a question needs of those before it to be searched for."""
-    clause = _CLAUSE.match(asked) is not None
-    if _GOES_ON.match(asked) or (joined and not clause):
-        return "subject"
-    if any(map(_is_name, asked.split())):
-        return ""
-    if _POINTS_BACK.get(language, _POINTS_BACK["en"]).search(asked):
-        return "subject"
-    words = {word for word in content_words(asked, language) - _ASKING if not word[0].isdigit()}
-    if len(words) >= LEAST_WORDS:
-        return ""
-    if not (clause and _has_subject(asked, language)):
-        return "subject"
-    named = any(map(_is_capital, re.findall(r"\w+", asked)[1:])) and language != "de"
-    return "" if named or _NEW_THING.match(asked) else "names"
-
-
-def _has_subject(asked: str, language: str) -> bool:
-    """Whether a clause speaks of something by a noun: "the next service", "are keys enforced"."""
-    words = re.findall(r"\w+", asked.casefold())
-    for at, word in enumerate(words):
-        article = word in _DETERMINERS and (not at or words[at - 1] not in _PREPOSITIONS)
-        reach = _SUBJECT_AFTER if article else re.fullmatch(_AUXILIARY, word) is not None
-        for noun in words[at + 1 : at + 1 + reach]:
-            told = content_words(noun, language) - _ASKING
-            if told and not noun[0].isdigit() and (article or not noun.endswith("ed")):
-                return True
-    return False
-
-
-def _is_name(word: str) -> bool:
-    return NAME.search(word) is not None and not word[0].isdigit()
-
-
-def _is_capital(word: str) -> bool:
-    """Whether a word is written as names are, and no code as F5 and GPU are."""
-    return word[:1].isupper() and word[1:].islower()

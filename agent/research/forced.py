@@ -118,7 +118,7 @@ def fitting(run: Run) -> Fitting:
     tools = run.equipped
     if tools is None:
         return Fitting()
-    asked = content_words(run.evidence.alone(run.ask.question))
+    asked = content_words(run.alone)
     unread = asked - content_words(" ".join(f"{s.title} {s.text}" for s in run.sources.values()))
     spoken: dict[str, frozenset[str]] = {}
     for name, offer in tools.offers.items():
@@ -203,7 +203,7 @@ class ForcedDecoder:
 
     async def plan(self, run: Run) -> str:
         """Write the plan and return the query of its first look-up."""
-        alone = run.evidence.alone(run.ask.question)
+        alone = run.alone
         await run.prompt(Stage.PLAN, "<think>\n1.")
         own = expects_words(alone) and asks_one_thing(alone)
         if own:
@@ -234,13 +234,13 @@ class ForcedDecoder:
     def _follow(self, run: Run) -> None:
         """Take up the plan as it stands in the transcript last: a person may have changed it."""
         text = parse(run.text).last("research_plan")
-        steps = read_plan(text, run.evidence.alone(run.ask.question))
+        steps = read_plan(text, run.alone)
         if steps != run.lookups.steps:
             run.lookups.begin(steps)
 
     def _question(self, run: Run, step: Lookup) -> str:
         """What a look-up asks; the only one of a plan asks what the person asked."""
-        alone = neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
+        alone = neutralise(" ".join(run.alone.split()))
         return alone if run.lookups.is_single() else run.lookups.resolve(step) or step.text
 
     def _own_question(self, run: Run, step: Lookup) -> str:
@@ -369,7 +369,7 @@ class ForcedDecoder:
         told = step.number in lookups.found or step.number in lookups.settled
         if not told and tried < TRIES and not read:
             # Not searched at all: a tool was called in its place.
-            alone = run.evidence.alone(run.ask.question)
+            alone = run.alone
             again: str | None = asked
             if tried:
                 again = lookups.retry(step, alone)
@@ -402,7 +402,7 @@ class ForcedDecoder:
         await run.prompt(Stage.REVIEW, f"{REVIEW}\n<rubric_review>")
         marked = [(item, await self._mark(run, item)) for item in _rubric(run)]
         # An item on something else comes from the worked examples.
-        question = run.evidence.alone(run.ask.question)
+        question = run.alone
         missing = [item for item, met in marked if not met and overlap(item, question) >= ABOUT]
         await run.prompt(Stage.REVIEW, "\n</rubric_review>\n")
         if missing and run.sources and not run.lookups.open() and await self._may_return(run):
@@ -431,7 +431,7 @@ class ForcedDecoder:
         if best is None or (near and max(near) > told[best]):
             await run.prompt(Stage.REVIEW, " [missing]")
             return False
-        compared = run.lookups.compare(run.evidence.alone(run.ask.question))
+        compared = run.lookups.compare(run.alone)
         asks_both = is_covered(item, [run.ask.question, *SAYS, *_ANY])
         if compared and (_COMPARES.match(item) or (asks_both and not told[best])):
             sides = dict.fromkeys(found[n].source for n in compared.of)
@@ -450,7 +450,7 @@ class ForcedDecoder:
     async def answer(self, run: Run) -> None:
         """A cited claim for each look-up, and what is open; without any, one that cites none."""
         await run.prompt(Stage.ANSWER, "<answer>")
-        lookups, question = run.lookups, run.evidence.alone(run.ask.question)
+        lookups, question = run.lookups, run.alone
         said = await self._claims(run)
         compared = lookups.compare(question)
         if compared:

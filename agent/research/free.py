@@ -110,7 +110,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return _action(run, call) if call else run.evidence.alone(run.ask.question)
+        return _action(run, call) if call else run.alone
 
     async def search(self, run: Run, query: str) -> Found:
         return await run.search(query)

@@ -4,21 +4,18 @@ Two more nodes contain only an interrupt, for runs in which a person takes part:
 the plan, `approve` after it. LangGraph restarts an interrupted node from its beginning, so these
 contain nothing else, and a decision is journaled before it takes effect: a run that is killed
 afterwards does not ask again. What a person writes is appended as a note after the policy's text;
-nothing that was sent to the model is changed. A run without a person whose position no saver
-stores takes the same path without LangGraph (`walk`), which would cost a fifth of a run's time.
+nothing that was sent to the model is changed.
 
-The nodes have little state of their own: a decoder writes the stages, a `Run` holds the transcript,
+The nodes have no state of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal returns every finished call for free. LangGraph's state is the position alone: which
-run, the nodes passed so far, the next query. If the run in memory is at another position, because
-a saver resumes it in another process or because a node failed half-way, its transcript is rebuilt
-by walking the same path again, with every call answered from the journal.
+run, and the next query (`researcher`).
 
 A run that is cut still ends with a report, without another call: an answer that was begun is
 closed and says that it breaks off; if there is none, code quotes the passages that were found,
 each with its citation, and claims nothing of its own.
 
-The order below: state, steps, transitions, the graph, and how it is walked; then what steps use:
-tools, a person's decisions, and the closing of a run that was cut.
+The order below: the steps, the ways between them, tools, a person's decisions, and the closing of
+a run that was cut.
 
 Neither this module nor anything it imports may import the judge: the policy must not read its
 rubric.
@@ -26,15 +23,15 @@ rubric.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, with_config
-from typing_extensions import TypedDict
+from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.reports.report import markdown
-from rubricem.agent.research.conversations import quote_conversation
-from rubricem.agent.research.run import CallsBeside, Run, reply_of
+from rubricem.agent.models.replies import split_thinking
+from rubricem.agent.research.conversations import quote_conversation, with_conversation
+from rubricem.agent.research.evidence import reply_of
+from rubricem.agent.research.run import CallsBeside, Run
 from rubricem.agent.sources.fetch import addresses_in, normal
 from rubricem.agent.sources.likeness import sketch
 from rubricem.agent.sources.mcp_client import Equipped
@@ -54,77 +51,20 @@ from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutral
 from rubricem.agent.transcript.words import closest_sentence, nearest
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import (
-    AnswerFormat,
-    Author,
     Decoding,
-    Embedder,
+    Message,
     Passage,
     Sampling,
     ScaffoldedPrompt,
-    Segment,
     Stage,
     Status,
-    Trajectory,
-    Usage,
     Value,
 )
-from rubricem.memory.text import fill, storable
-
-if TYPE_CHECKING:
-    from langgraph.graph.state import CompiledStateGraph
+from rubricem.memory.text import fill
 
 END = "__end__"
 """LangGraph's name for it, repeated here since importing LangGraph takes a second"""
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
-
-
-@with_config(ConfigDict(extra="ignore"))
-class ResearchLimits(TypedDict, total=False):
-    """Limits that a caller of the graph may set per question; the rest is as configured."""
-
-    tool_calls: Annotated[int, Field(ge=1, le=1000)]
-    review_returns: Annotated[int, Field(ge=0, le=10)]
-    approve_plan: bool
-    clarify: bool
-    max_seconds: Annotated[float, Field(ge=0)]
-    max_total_tokens: Annotated[int, Field(ge=0)]
-    max_cost: Annotated[float, Field(ge=0)]
-
-
-class ResearchInput(TypedDict, total=False):
-    """Input of a caller that only has a question: that, or a conversation that ends with it."""
-
-    question: str
-    answer_format: Literal["long", "short", "exact"]
-
-
-class ResearchOutput(TypedDict, total=False):
-    """What such a caller reads when the run has ended."""
-
-    report: str
-    status: str
-    run: str
-
-
-class Position(TypedDict, total=False):
-    """The state that LangGraph keeps: small, and enough to find everything else."""
-
-    question: str
-    """input of a caller that only has a question; `recall` begins a new run for it"""
-    answer_format: str
-    run: str
-    """the run's key in `Runs`"""
-    path: list[str]
-    """the nodes that finished, in order"""
-    query: str | None
-    """the next query to search"""
-    report: str
-    """output for a caller that gave a question: the cited report in Markdown"""
-    status: str
-    runs: list[str]
-    """keys of the runs of a conversation that is driven by messages, the latest last"""
-    messages: list[Any]
-    """LangChain's messages, if the served graph has them: the last human one is the question"""
 
 
 class Decoder(Protocol):
@@ -147,56 +87,6 @@ class Decoder(Protocol):
     async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
 
-def decoder_of(
-    decoding: Decoding,
-    temperature: float,
-    attempts: int,
-    *,
-    short: bool = False,
-    embedder: Embedder | None = None,
-) -> Decoder:
-    """The decoder that leads the policy through the stages.
-
-    `embedder` is used by forced decoding only; `temperature`, `attempts`, `short` by free decoding.
-    """
-    if decoding is Decoding.FORCED:
-        from rubricem.agent.research.forced import ForcedDecoder
-
-        return ForcedDecoder(embedder=embedder)
-    from rubricem.agent.research.free import FreeDecoder
-
-    return FreeDecoder(Sampling(temperature=temperature), attempts, short=short)
-
-
-class LiveRuns(Protocol):
-    """The runs in progress, by key: the part of a `Researcher` that the nodes use.
-
-    `Researcher` imports this module, so it cannot be named here.
-    """
-
-    @property
-    def decoder(self) -> Decoder: ...
-    async def begin(
-        self,
-        question: str,
-        answer_format: AnswerFormat,
-        limits: ResearchLimits,
-        earlier: Sequence[str],
-    ) -> str: ...
-    async def at(self, key: str, path: Sequence[str]) -> Run:
-        """The run after these nodes; if the run in memory is not there, one at its beginning.
-
-        It is not there in a process other than the one that began it, and after a failed node.
-        """
-        ...
-
-    async def finish(self, run: Run) -> Trajectory: ...
-    async def abandon(self, run: Run, error: BaseException) -> None: ...
-
-
-WhoseRuns = Callable[[], Awaitable[LiveRuns]]
-"""called by every node: a graph can be built before its researcher exists, or for several"""
-
 Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
@@ -205,6 +95,7 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     if run.equipped:
         for said in await run.equipped.look_again():
             run.listener(SourceProgress(said))
+    run.alone = await rewrite(run)
     taught = await run.recall()
     before, shown = await quote_conversation(
         run.evidence.background, run.policy, run.ask.passage_words
@@ -258,7 +149,7 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
-    action = query or run.evidence.alone(run.ask.question)
+    action = query or run.alone
     await decoder.observe(run, await act(run, decoder, action))
 
 
@@ -301,7 +192,7 @@ async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
             )
         except OutOfTime as end:
             by = end.by
-        run.count_spent(beside.used, run.spending.seconds - began, "verify")
+        run.book(beside.used, run.spending.seconds - began, "verify")
     if by:
         why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
         run.verification = run.verifier.by_rules(trajectory, why)
@@ -343,130 +234,15 @@ def following(step: str, query: str | None) -> str:
     return [*NODES, END][NODES.index(step) + 1]
 
 
-def build_graph(
-    whose: WhoseRuns,
-    checkpointer: Any = None,
-    *,
-    state: type = Position,
-    sent: type | None = None,
-    received: type | None = None,
-) -> "CompiledStateGraph[Any, Any, Any, Any]":
-    """Compile the graph over runs that are looked up by key; takes 15 ms of CPU.
-
-    `state` is `Position`, or a subclass with messages; `sent` and `received` are the input and
-    output schemas for outside callers, None: all of `state`.
-    """
-    from langgraph.graph import START, StateGraph
-
-    graph: StateGraph[Any, Any, Any, Any] = StateGraph(
-        state, ResearchLimits, input_schema=sent, output_schema=received
-    )
-    graph.add_edge(START, "recall")
-    for name, after in WAYS.items():
-        graph.add_node(name, _node(name, whose), input_schema=state)
-        if len(after) == 1:
-            graph.add_edge(name, *after)
-        else:
-            graph.add_conditional_edges(name, _after, [*after])
-    return graph.compile(checkpointer=checkpointer)
-
-
-async def _after(state: Position) -> str:
-    # Async, since LangGraph runs a plain function in another thread.
-    return following(state["path"][-1], state.get("query"))
-
-
-class _Node(Protocol):
-    async def __call__(self, state: Position) -> Position: ...
-
-
-def _node(name: str, whose: WhoseRuns) -> _Node:
-    from langgraph.errors import GraphBubbleUp
-
-    first = name == NODES[0]
-
-    async def node(state: Position) -> Position:
-        runs = await whose()
-        path = [] if first else state.get("path", [])
-        question = _question(state) if first else ""
-        began: Position = {}
-        if question or "run" not in state:
-            key = await _begin(runs, state, question)
-            began = {"runs": [*state.get("runs", ()), key]} if state.get("messages") else {}
-        else:
-            key = state["run"]
-        run = await runs.at(key, path)
+async def take_step(run: Run, decoder: Decoder, name: str, query: str | None) -> str | None:
+    """Run one node; a run that was cut passes through the rest without another call."""
+    if run.cut_in is None or name == "verify":
         try:
-            ahead = [*path[len(run.path) :], name]
-            query = await _walk(run, runs.decoder, ahead, state.get("query"))
-            position: Position = {**began, "run": key, "path": [*run.path], "query": query}
-            if run.path[-1] != NODES[-1]:
-                return {**position, "report": "", "status": ""}
-            trajectory = await runs.finish(run)
-            # A caller that drives the graph itself gets its answer only through the state.
-            talks = state.get("messages")
-            report = markdown(trajectory) if talks or "question" in state else ""
-            if talks:
-                # The message above already holds the question, so the report has no heading.
-                reply = markdown(trajectory, titled=False)
-                position["messages"] = [{"role": "assistant", "content": reply, "id": run.thread}]
-            return {**position, "report": report, "status": trajectory.status}
-        except GraphBubbleUp:
-            # A person is asked; the run stays as it is until the node is run again.
-            raise
-        except BaseException as error:
-            await runs.abandon(run, error)
-            raise
-
-    return node
-
-
-def _question(state: Position) -> str:
-    """What is asked now: the last message if it is a person's, else the question."""
-    *_, last = state.get("messages") or [None]
-    return str(last.text) if last and last.type == "human" else state.get("question", "")
-
-
-async def _begin(runs: LiveRuns, state: Position, question: str) -> str:
-    from langgraph.runtime import get_runtime
-
-    form = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
-    limits = get_runtime(ResearchLimits).context or ResearchLimits()
-    return await runs.begin(question, form, limits, state.get("runs", ()))
-
-
-async def walk(runs: LiveRuns, run: Run) -> None:
-    """Take a run through all nodes without LangGraph, and finish it.
-
-    For a run that asks no person and whose position no saver stores.
-    """
-    try:
-        await _walk(run, runs.decoder, [NODES[0]], None, on=True)
-        await runs.finish(run)
-    except BaseException as error:
-        await runs.abandon(run, error)
-        raise
-
-
-async def _walk(
-    run: Run, decoder: Decoder, ahead: list[str], query: str | None, *, on: bool = False
-) -> str | None:
-    """Run the nodes in `ahead`, if `on` also all after them; return the last one's query.
-
-    Calls that finished before are answered from the journal. A run that is cut passes through the
-    remaining nodes without another call.
-    """
-    while ahead:
-        name = ahead.pop(0)
-        if run.cut_in is None or name == "verify":
-            try:
-                query = await STEPS[name](run, decoder, query)
-            except RunCut as cut:
-                await close(run, decoder, cut)
-                query = ""  # after `approve`, None would ask for another plan
-        run.path.append(name)
-        if on and not ahead and (after := following(name, query)) != END:
-            ahead.append(after)
+            query = await STEPS[name](run, decoder, query)
+        except RunCut as cut:
+            await close(run, decoder, cut)
+            query = ""  # after `approve`, None would ask for another plan
+    run.path.append(name)
     return query
 
 
@@ -548,8 +324,6 @@ async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Foun
     return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
 
 
-DOUBT_TOKENS = 120
-"""a clarifying question is one sentence"""
 V = TypeVar("V", bound=Value)
 
 
@@ -571,23 +345,42 @@ async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
         ) from error
 
 
+DOUBT_TOKENS, REWRITE_TOKENS, LONGEST_REWRITE = 120, 200, 300
+"""of a clarifying question; of a question that was reworded, and its characters"""
+
+
 async def doubt_of(run: Run) -> str:
-    """The policy's clarifying question, journaled outside the transcript; "" if it has none."""
-    system, question = template("clarify"), neutralise(run.ask.question)
-    values = {"question": question, "format": INSTRUCTION[run.ask.answer_format]}
-    message = fill(template("clarify_question"), values)
-    sampling = Sampling(max_tokens=DOUBT_TOKENS, temperature=0.0)
-
-    async def call() -> dict[str, Any]:
-        ids = await run.policy.render(system, message)
-        head = Segment(author=Author.PROMPT, text=message, token_ids=ids)
-        said = await run.policy.write(system, [head], sampling, None, None)
-        return {"text": storable(said.text), "usage": said.usage.model_dump(mode="json")}
-
-    reply = await run.call(run.key(f"aside\0{message}"), Stage.PLAN, call, of_policy=True)
-    run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0), "clarify")
-    line = next((line.strip() for line in reply["text"].splitlines() if line.strip()), "")
+    """The policy's clarifying question, outside the transcript; "" if it has none."""
+    form = INSTRUCTION[run.ask.answer_format]
+    values = {"question": neutralise(run.ask.question), "format": form}
+    asked = fill(template("clarify_question"), values)
+    line = await _line_of(run, "clarify", asked, DOUBT_TOKENS)
     return line if "?" in line and not line.casefold().startswith("none") else ""
+
+
+async def rewrite(run: Run) -> str:
+    """The question as it can be searched for without its conversation, in the model's words.
+
+    As it is where nothing but the policy itself searches, which has read the conversation.
+    """
+    question, needed = run.ask.question, run.recaller or run.decoding is Decoding.FORCED
+    if not (run.background.turns and needed):
+        return question
+    asked = with_conversation(neutralise(question), run.background)
+    try:
+        line = await _line_of(run, "alone", f"{asked}\n\nThe question in full:", REWRITE_TOKENS)
+    except RunCut:
+        return question  # the next call is cut as well, once there is a transcript to close
+    return line if 0 < len(line) <= LONGEST_REWRITE else question
+
+
+async def _line_of(run: Run, name: str, asked: str, tokens: int) -> str:
+    """The first line that the policy's model replies to a prompt, outside the transcript."""
+    messages = [Message("system", template(name)), Message("user", asked)]
+    sampling = Sampling(max_tokens=tokens, temperature=0.0)
+    said = await run.aside(Stage.PLAN, messages, sampling, name)
+    lines = split_thinking(said.text)[1].splitlines()
+    return next((line.strip() for line in lines if line.strip()), "")
 
 
 QUOTED = 5

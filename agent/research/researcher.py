@@ -1,4 +1,8 @@
-"""Answers a question from beginning to end: runs the graph, journals it and saves the trajectory.
+"""Answers a question from beginning to end: drives the graph, journals it, saves the trajectory.
+
+LangGraph runs every run: the nodes are those of `graph`, and its state is the position alone. A
+run that asks a person has a saver in memory, from which LangGraph goes on after the answer; what
+survives a kill is the run's journal.
 
 This is where a failure of the policy or of a store becomes a value (`Researcher.abandon`): a failed
 run is a trajectory that says why, saved like any other; its journal lets it be continued later.
@@ -6,46 +10,41 @@ run is a trajectory that says why, saved like any other; its journal lets it be 
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.models.tracing import trace_run
+from rubricem.agent.reports.report import markdown
 from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.agent.research.conversations import NOTHING, background_in
 from rubricem.agent.research.graph import (
+    NODES,
+    WAYS,
     Decoder,
-    ResearchLimits,
-    build_graph,
+    following,
     recursion_limit,
-    walk,
+    take_step,
 )
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.sources.fetch import addresses_in
 from rubricem.agent.transcript.events import (
     BudgetSet,
-    Event,
     Listener,
     PersonAsked,
     RunFinished,
     SourceProgress,
-    StageStarted,
     ignore,
 )
-from rubricem.agent.transcript.question import (
-    Ask,
-    Budgets,
-    Nobody,
-    Person,
-    check_question,
-)
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError, import_extra
+from rubricem.agent.transcript.question import Ask, Budgets, Nobody, Person, check_question
+from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.runs import CallJournal, Runs, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -58,12 +57,25 @@ from rubricem.memory.schema import (
 )
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
     from langgraph.graph.state import CompiledStateGraph
 
 # Runs that begin at the same time stay in step, and queue for one core at the end of every turn.
 STARTING = 4
 _PLACES = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
+
+
+class Position(TypedDict, total=False):
+    """The state that LangGraph keeps: small, and enough to find everything else."""
+
+    run: str
+    """the run's key"""
+    query: str | None
+    """the next query to search"""
+    question: str
+    """input of a caller that drives the graph itself: a new run begins with it"""
+    report: str
+    """output for such a caller: the cited report in Markdown"""
+    status: str
 
 
 @dataclass
@@ -89,10 +101,6 @@ class Researcher:
     """whether the web is searched; if not, only pages that the question names can be opened"""
     verifier: AnswerVerifier | None = None
     """None: citations are not checked"""
-    person: Person | None = None
-    """who decides, if a run is to ask a person; None: plans are approved unseen"""
-    saver: Any = None
-    """LangGraph's checkpointer; None: runs that ask a person have one in memory, others none"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -107,74 +115,38 @@ class Researcher:
     ) -> Trajectory:
         """Answer a question; given the thread of an interrupted run, continue that run.
 
-        Setting `stop` ends the run with what it has so far; `person` is asked instead of the
-        researcher's own. If the policy or a store fails, the trajectory is FAILED with the reason.
+        Setting `stop` ends the run with what it has so far. `person` decides where the run asks;
+        None: plans are approved unseen. If the policy or a store fails, the trajectory is FAILED
+        with the reason.
         """
 
-        def answer(listener: Listener) -> Awaitable[Trajectory]:
-            return self._answer(ask, thread or new_thread(), listener, stop, person)
+        async def answer(listener: Listener) -> Trajectory:
+            run = await self._start(thread or new_thread(), ask, listener, stop)
+            try:
+                await self._drive(run, person or Nobody())
+            except RubricemError:
+                # If the failed run was kept as a trajectory, that is returned.
+                if run.ended is None:
+                    raise
+            finally:
+                self._release(run)
+            assert run.ended is not None, "the graph ends with a node that keeps it"
+            return run.ended
 
         return await trace_run(answer, self.policy.name, ask.question, listener)
 
-    async def _answer(
-        self,
-        ask: Ask,
-        thread: str,
-        listener: Listener,
-        stop: asyncio.Event | None,
-        person: Person | None,
-    ) -> Trajectory:
-        ended: list[Trajectory] = []
-
-        def tell(event: Event) -> None:
-            if isinstance(event, StageStarted | PersonAsked):
-                beginning.close()  # frees the place, so that the next run may begin
-            elif isinstance(event, RunFinished):
-                ended.append(event.trajectory)
-            listener(event)
-
-        # Shared by all researchers of the event loop: each `research()` makes its own.
-        places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
-        await places.acquire()
-        with ExitStack() as beginning:
-            beginning.callback(places.release)
-            await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-            run = await self._start(thread, ask, tell)
-            run.spending.stop = stop
-            run.watched = listener is not ignore
-            phrases = ask.budgets.phrases()
-            if self.policy.reader is not None:
-                # A model in this process costs no money.
-                phrases.pop("cost", None)
-            elif "cost" in phrases and not self.policy.priced:
-                phrases["cost"] += " (not counted: no price is known)"
-            searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
-            listener(BudgetSet((searches, *phrases.values())))
-            try:
-                await self._through(run, person or self.person or Nobody())
-            except RubricemError:
-                # If the failed run was kept as a trajectory, that is returned.
-                if not ended:
-                    raise
-            finally:
-                if (left := self._runs.get(thread)) is not None:
-                    self._release(left)
-        return ended[0]
-
-    async def _through(self, run: Run, person: Person) -> None:
+    async def _drive(self, run: Run, person: Person) -> None:
         """Run the graph, asking the person at each of its interrupts."""
-        if self.saver is None and not (run.ask.approve_plan or run.ask.clarify):
-            await walk(self, run)
-            return
-        position: Any = {"run": run.thread, "path": []}
-        config: Any = {
-            "recursion_limit": recursion_limit(run.ask.tool_calls, run.ask.review_returns)
-        }
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command
 
-        graph = self.graph(self.saver or InMemorySaver())
-        config["configurable"] = {"thread_id": run.thread}
+        asks = run.ask.approve_plan or run.ask.clarify
+        graph = self.graph(InMemorySaver()) if asks else self._graph
+        position: Any = {"run": run.thread}
+        config: Any = {
+            "recursion_limit": recursion_limit(run.ask.tool_calls, run.ask.review_returns),
+            "configurable": {"thread_id": run.thread},
+        }
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
             run.listener(PersonAsked(waiting=True))
             run.spending.stand()
@@ -184,47 +156,69 @@ class Researcher:
                 run.listener(PersonAsked(waiting=False))
             position = Command(resume=decision)
 
+    @cached_property
+    def _graph(self) -> "CompiledStateGraph[Any, Any, Any, Any]":
+        return self.graph()
+
     def graph(self, saver: Any = None) -> "CompiledStateGraph[Any, Any, Any, Any]":
-        """The graph over this researcher's runs, for callers that drive it themselves."""
+        """The graph over this researcher's runs, compiled, which takes 15 ms of CPU.
 
-        async def own() -> Researcher:
-            return self
-
-        return build_graph(own, saver)
-
-    async def begin(
-        self,
-        question: str,
-        answer_format: AnswerFormat,
-        limits: ResearchLimits,
-        earlier: Sequence[str] = (),
-    ) -> str:
-        """Begin a run for a caller that drives the graph itself; returns its key.
-
-        `earlier`: the earlier runs of its conversation.
+        A caller that drives it itself gives a `question`, and reads `report` and `status`.
         """
-        ask = replace(self.template, question=check_question(question), answer_format=answer_format)
-        ask = replace(_limit(ask, limits), earlier=tuple(earlier))
-        thread = new_thread()
-        await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-        await self._start(thread, ask, ignore)
-        return thread
+        from langgraph.graph import START, StateGraph
 
-    async def at(self, key: str, path: Sequence[str]) -> Run:
-        held = self._runs.get(key)
-        if held is not None:
-            if held.path == [*path]:
-                return held
-            self._release(held)
-        request = await asyncio.to_thread(self.store.request, key)
-        return await self._start(key, ask_of(request), held.listener if held else ignore)
+        graph: StateGraph[Any, Any, Any, Any] = StateGraph(Position)
+        graph.add_edge(START, NODES[0])
+        for name, after in WAYS.items():
+            graph.add_node(name, self._node(name))
+            if len(after) == 1:
+                graph.add_edge(name, *after)
+            else:
+                graph.add_conditional_edges(name, _way_from(name), [*after])
+        return graph.compile(checkpointer=saver)
+
+    def _node(self, name: str) -> Any:
+        from langgraph.errors import GraphBubbleUp
+
+        async def node(state: Position) -> Position:
+            asked = state.get("question") if name == NODES[0] else None
+            run = await self._begin(asked) if asked else self._held(state["run"])
+            try:
+                query = await take_step(run, self.decoder, name, state.get("query"))
+                position: Position = {"run": run.thread, "query": query}
+                if name != NODES[-1]:
+                    return position
+                trajectory = await self.finish(run)
+                report = markdown(trajectory) if "question" in state else ""
+                return {**position, "report": report, "status": trajectory.status}
+            except GraphBubbleUp:
+                # A person is asked; the run stays as it is until the node is run again.
+                raise
+            except BaseException as error:
+                await self.abandon(run, error)
+                raise
+
+        return node
+
+    async def _begin(self, question: str) -> Run:
+        """Begin a run for a caller that drives the graph itself."""
+        ask = replace(self.template, question=check_question(question))
+        return await self._start(new_thread(), ask, ignore)
+
+    def _held(self, key: str) -> Run:
+        if key not in self._runs:
+            raise StoreError(
+                f"The run {key!r} is not open in this process.",
+                f"Go on with it by: rubricem ask --resume {key}",
+            )
+        return self._runs[key]
 
     async def finish(self, run: Run) -> Trajectory:
         """Save the ended run in the data directory and release its resources."""
-        trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
+        run.ended = await self.keep(run.trajectory(uuid.uuid4().hex))
         self._release(run)
-        run.listener(RunFinished(trajectory))
-        return trajectory
+        run.listener(RunFinished(run.ended))
+        return run.ended
 
     async def keep(self, trajectory: Trajectory) -> Trajectory:
         """Save an ended run, wherever it was executed, and record what it had recalled."""
@@ -245,11 +239,31 @@ class Researcher:
         self._release(run)
         everyones = isinstance(error, StoreError) and run.journal is self.journal
         if isinstance(error, RubricemError) and not everyones:
-            run.usage += error.usage or NO_USAGE
+            run.spending.usage += error.usage or NO_USAGE
             run.end_early(error.told(), Status.FAILED, by="failure")
             await self.finish(run)
 
-    async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
+    async def _start(
+        self, thread: str, ask: Ask, listener: Listener, stop: asyncio.Event | None = None
+    ) -> Run:
+        """Store what is asked, and open a run for it."""
+        # Shared by all researchers of the event loop: each `research()` makes its own.
+        places = _PLACES.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(STARTING))
+        async with places:
+            await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
+            run = await self._open(thread, ask, listener)
+        run.spending.stop = stop
+        phrases = ask.budgets.phrases()
+        if self.policy.reader is not None:
+            # A model in this process costs no money.
+            phrases.pop("cost", None)
+        elif "cost" in phrases and not self.policy.priced:
+            phrases["cost"] += " (not counted: no price is known)"
+        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+        listener(BudgetSet((searches, *phrases.values())))
+        return run
+
+    async def _open(self, thread: str, ask: Ask, listener: Listener) -> Run:
         if thread in self._runs:
             raise StoreError(
                 f"the thread {thread!r} is being answered already",
@@ -319,56 +333,13 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 
-def _limit(ask: Ask, limits: ResearchLimits) -> Ask:
-    """The question under these limits; raises SettingsError if one of them is invalid."""
-    try:
-        given: dict[str, Any] = {**TypeAdapter(ResearchLimits).validate_python(limits)}
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise SettingsError(
-            f"{'.'.join(map(str, first['loc']))}: {first['msg']}.", "Correct it in the context."
-        ) from error
-    names = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
-    spent = {name: given.pop(key) or None for name, key in names.items() if key in given}
-    return replace(ask, **given, budgets=replace(ask.budgets, **spent))
-
-
 def new_thread() -> str:
     return uuid.uuid4().hex[:12]
 
 
-SCHEMES = ("postgresql://", "postgres://")
+def _way_from(name: str) -> Any:
+    async def way(state: Position) -> str:
+        # Async, since LangGraph runs a plain function in another thread.
+        return following(name, state.get("query"))
 
-
-@asynccontextmanager
-async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
-    """A saver over the database at the address; missing tables are created.
-
-    Raises SettingsError if the address is not PostgreSQL's or the driver is missing, StoreError if
-    the database cannot be used.
-    """
-    if not address.startswith(SCHEMES):
-        raise SettingsError(
-            "checkpoints names no PostgreSQL database.",
-            "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
-        )
-    Error = import_extra("psycopg", "postgres", "A database of checkpoints").Error
-    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-
-    # Otherwise anyone who can write to the database could have this process call what they name.
-    plain = JsonPlusSerializer(allowed_msgpack_modules=None)
-    opening = AsyncPostgresSaver.from_conn_string(address, serde=plain)
-    try:
-        saver = await opening.__aenter__()
-        await saver.setup()
-    except Error as cause:
-        # The driver's message may contain the address with its password.
-        raise StoreError(
-            f"the database of the checkpoints cannot be used ({type(cause).__name__}).",
-            "See that it runs, that the address is right and that the user may create tables.",
-        ) from cause
-    try:
-        yield saver
-    finally:
-        await opening.__aexit__(None, None, None)
+    return way

@@ -1,4 +1,4 @@
-"""The state of a question being answered: its transcript, its sources, and the calls it makes.
+"""The state of a question being answered: its transcript and the calls it makes.
 
 The transcript is append-only: what was sent to the model is never rewritten, so the prefix cache
 stays valid, a trajectory is one token sequence, and a resume takes the same path. Every model and
@@ -7,18 +7,13 @@ finished call is found again, and neither repeated nor refused. Budgets apply on
 not in the journal: tokens and cost before the call, time and ^C also during it. Decisions of the
 clock are journaled as well, so that a resume under the same budget decides the same, and one under
 a larger budget goes on.
-
-Passages get ids in order of first retrieval, whichever tool found them; a passage found again keeps
-its id. A web text, or a whole page, found at several addresses is one source. Text is kept as it
-was fetched. What the conversation found earlier is known from the beginning, and becomes a source
-of this run, under the id it had, once it is shown or found again.
 """
 
 import hashlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,11 +21,11 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
-from rubricem.agent.research.conversations import NOTHING, Background, standalone
+from rubricem.agent.research.conversations import NOTHING, Background
+from rubricem.agent.research.evidence import Evidence, Reply, reply_of
 from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.sources.choice import is_beyond, search_any
-from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
 from rubricem.agent.sources.mcp_client import Equipped
 from rubricem.agent.transcript.events import (
     LessonsRecalled,
@@ -43,7 +38,6 @@ from rubricem.agent.transcript.events import (
     ignore,
 )
 from rubricem.agent.transcript.question import (
-    OPEN_PAGE,
     Ask,
     Found,
     OutOfTime,
@@ -51,7 +45,6 @@ from rubricem.agent.transcript.question import (
     Spending,
     reason_of,
 )
-from rubricem.agent.transcript.words import fold
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
@@ -69,145 +62,20 @@ from rubricem.memory.schema import (
     SearchTool,
     Segment,
     Source,
-    Spent,
     Stage,
     Status,
     StopPredicate,
-    ToolUse,
     Trajectory,
     Usage,
     Verification,
 )
 from rubricem.memory.text import storable
 
-Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
 Choose = Callable[[Sequence[Passage]], list[Passage]]
 """the passages that are shown, of those found"""
-_FIELDS = tuple(each.name for each in fields(Passage))
-
-
-def _fields_of(passage: Passage) -> dict[str, Any]:
-    """As `asdict`, which takes a hundred times as long, since it recurses into every value."""
-    return {name: getattr(passage, name) for name in _FIELDS}
-
-
-def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
-    """The passages that a tool found, in the form that the journal keeps."""
-    kept = [{name: storable(text) for name, text in _fields_of(each).items()} for each in passages]
-    return {"passages": kept, "error": "", **more}
-
-
-@dataclass
-class Evidence:
-    """The sources of one run, and which of them each query found."""
-
-    background: Background = NOTHING
-    sources: dict[str, Source] = field(default_factory=dict)
-    answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    """(tool, case-folded request) -> ids of the sources that it found"""
-    _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    _excerpts: Excerpts = field(default_factory=Excerpts)
-    _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
-    """address -> sketch of the page opened there, and ids of the passages shown of it"""
-    _highest: int = 0
-    """the highest number given as an id"""
-
-    def __post_init__(self) -> None:
-        for source in self.background.sources:
-            self._numbers[source.location, source.place, source.text] = source.id
-            place = source.title, source.location, source.place, source.text
-            self._excerpts.add(source.id, Passage(*place))
-        self._highest = self.background.numbered
-
-    @property
-    def own(self) -> list[Source]:
-        """The sources that this run found itself, not only its conversation."""
-        brought = {i for ids in self.answered.values() for i in ids}
-        return [s for s in self.sources.values() if s.id in brought]
-
-    @property
-    def searched(self) -> tuple[ToolUse, ...]:
-        """The tool calls, as stored in the trajectory."""
-        uses = self.answered.items()
-        return tuple(ToolUse(tool=tool, asked=asked, sources=ids) for (tool, asked), ids in uses)
-
-    def queries(self, tool: str) -> list[str]:
-        """What this run asked a tool so far, case-folded, in order, each once."""
-        return [asked for name, asked in self.answered if name == tool]
-
-    def alone(self, question: str) -> str:
-        """The question in a form that can be searched for without its conversation."""
-        return standalone(question, self.background.questions)
-
-    def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
-        """The sources with these ids; those of the conversation become sources of this run."""
-        for identifier in ids:
-            if identifier not in self.sources:
-                self.sources[identifier] = self.background.by_id[identifier]
-        return self._sources(ids)
-
-    def find_earlier(self, tool: str, asked: str) -> Found | None:
-        """What the same request found earlier in the run or its conversation; None: it is new."""
-        call = (tool, fold(asked))
-        ids = self.answered.get(call, self.background.answered.get(call))
-        if ids is None:
-            return None
-        shown = set(self.sources)
-        self.answered[call] = ids
-        return Found(self.take_up(ids), frozenset(ids) - shown, repeated=True)
-
-    def take(self, tool: str, asked: str, reply: Reply) -> Found:
-        """Number the passages of a tool's reply, which has the form that the journal keeps."""
-        known = set(self.sources)
-        passages = [Passage(**passage) for passage in reply["passages"]]
-        found = [self.number(passage, asked, tool) for passage in passages]
-        ids = tuple(dict.fromkeys(source.id for source in found))
-        if copied := reply.get("copy_of"):
-            ids = self._pages[copied][1]
-        elif page := reply.get("page"):
-            self._pages.setdefault(page, (reply["sketch"], ids))
-        if not reply["error"]:
-            self.answered[tool, fold(asked)] = ids
-        new = frozenset(ids) - known
-        return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
-
-    def page_like(self, address: str, sketch: Sketch) -> str:
-        """The address of a page opened before with nearly the same text, or ""."""
-        others = (a for a, (seen, _) in self._pages.items() if a != address)
-        return next((a for a in others if resembling(self._pages[a][0], sketch)), "")
-
-    def _sources(self, ids: Iterable[str]) -> tuple[Source, ...]:
-        return tuple(self.sources[identifier] for identifier in ids)
-
-    def number(self, passage: Passage, query: str, tool: str) -> Source:
-        """The source of a passage, numbered now if it is new and not a copy of another."""
-        key = (passage.location, passage.place, passage.text)
-        if key not in self._numbers:
-            # A passage of an opened page is no copy: the excerpts that led there are shorter.
-            original = "" if tool == OPEN_PAGE else self._excerpts.original(passage)
-            self._numbers[key] = original or f"S{self._highest + 1}"
-            if original:
-                [kept] = self.take_up([original])
-                copies = tuple(dict.fromkeys([*kept.copies, passage.location]))
-                self.sources[original] = kept.model_copy(update={"copies": copies})
-        identifier = self._numbers[key]
-        if identifier in self.background.by_id:
-            self.take_up([identifier])
-        elif identifier not in self.sources:
-            self._highest += 1
-            self._excerpts.add(identifier, passage)
-            told = _fields_of(passage)
-            self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
-        return self.sources[identifier]
-
-    def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
-        """At most `limit` passages, those without a seen id; if all were seen, the first."""
-        numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
-        unseen = [p for identifier, p in numbers if identifier not in seen]
-        return unseen[:limit] or list(found[:limit])
 
 
 @dataclass
@@ -250,6 +118,12 @@ class CallsBeside:
 _COMPLETION = TypeAdapter(Completion)
 
 
+def _dump(said: Completion) -> Reply:
+    said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
+    written: Reply = _COMPLETION.dump_python(said, mode="json")
+    return written
+
+
 @dataclass
 class Run:
     """The state of one question, on which the graph's nodes and the decoders work."""
@@ -266,13 +140,13 @@ class Run:
     """None: pages cannot be opened"""
     background: Background = NOTHING
     verifier: AnswerVerifier | None = None
-    watched: bool = True
-    """whether the listener gets each piece of text as it is written"""
     recalled: Recall = field(default_factory=Recall)
     """the bank items that are put before the question"""
     scaffold: ScaffoldedPrompt | None = None
     doubt: str = ""
     """the policy's clarifying question before it plans; "": none"""
+    alone: str = ""
+    """the question as it can be searched for without its conversation"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     path: list[str] = field(default_factory=list)
@@ -280,9 +154,6 @@ class Run:
     turn: int = 0
     attempt: int = 0
     tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
-    spent: dict[str, Spent] = field(default_factory=dict)
-    """by slot"""
     status: Status = Status.FINISHED
     reason: str = ""
     ended_by: Ending = ""
@@ -296,8 +167,11 @@ class Run:
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    ended: Trajectory | None = None
+    """what is kept of it, once it has ended"""
 
     def __post_init__(self) -> None:
+        self.alone = self.alone or self.ask.question
         self.evidence = Evidence(self.background)
         self.spending = Spending(self.ask.budgets)
         self._digest = hashlib.sha256(
@@ -310,7 +184,7 @@ class Run:
             return ""
         key = self.key(f"recall\0{self.ask.question}")
         if (reply := self.journal.find(key)) is None:
-            found = await self.recaller.recall(self.evidence.alone(self.ask.question))
+            found = await self.recaller.recall(self.alone)
             reply = found.reply()
             await self.journal.append(key, reply)
         self.recalled = Recall.of(reply)
@@ -365,17 +239,14 @@ class Run:
 
         def hear(piece: str) -> None:
             heard.append(piece)
-            if live and self.watched:
+            if live and self.listener is not ignore:
                 self.listener(TextWritten(stage, piece))
 
-        async def call() -> dict[str, Any]:
+        async def call() -> Reply:
             # Not in the key: the tokens left differ in a resume under a larger budget.
             room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
             chosen = replace(sampling, max_tokens=room, seed=seed)
-            said = await self.policy.write(self.system, self.kept, chosen, stop, hear)
-            said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
-            written: dict[str, Any] = _COMPLETION.dump_python(said, mode="json")
-            return written
+            return _dump(await self.policy.write(self.system, self.kept, chosen, stop, hear))
 
         reply = await self.call(key, stage, call, heard, of_policy=True)
         completion = _COMPLETION.validate_python(reply)
@@ -388,24 +259,20 @@ class Run:
 
     async def aside(
         self, stage: Stage, messages: Sequence[Message], sampling: Sampling, slot: str
-    ) -> Completion | None:
-        """The reply of the policy's model to messages outside the transcript.
-
-        None if the policy has no model in this process to ask.
-        """
-        reader = self.policy.reader
-        if reader is None:
-            return None
+    ) -> Completion:
+        """The reply of the policy's model to a system and a user message beside the transcript."""
         key = self.key(f"aside\0{sampling}\0{messages}")
+        system, asked = (message.content for message in messages)
 
-        async def call() -> dict[str, Any]:
-            room = self.spending.room(sampling.max_tokens)
-            prefix = await reader.render(messages)
-            said = await reader.complete(prefix, replace(sampling, max_tokens=room))
-            written: dict[str, Any] = _COMPLETION.dump_python(
-                replace(said, text=storable(said.text)), mode="json"
-            )
-            return written
+        async def call() -> Reply:
+            chosen = replace(sampling, max_tokens=self.spending.room(sampling.max_tokens))
+            if (reader := self.policy.reader) is not None:
+                said = await reader.complete(await reader.render(messages), chosen)
+            else:
+                ids = await self.policy.render(system, asked)
+                head = Segment(author=Author.PROMPT, text=asked, token_ids=ids)
+                said = await self.policy.write(system, [head], chosen, None, None)
+            return _dump(said)
 
         reply = await self.call(key, stage, call, of_policy=True)
         said = _COMPLETION.validate_python(reply)
@@ -418,7 +285,7 @@ class Run:
         if reader is None:
             return None
 
-        async def call() -> dict[str, Any]:
+        async def call() -> Reply:
             chance, used = await chance_of_yes(reader, messages)
             return {"chance": chance, "usage": used.model_dump(mode="json")}
 
@@ -468,19 +335,12 @@ class Run:
     def count(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call, made now or replayed, against the budgets and in the usage."""
         self.spending.count(usage, seconds)
-        self.count_spent(usage, seconds, slot)
+        self.book(usage, seconds, slot)
 
-    def count_spent(self, usage: Usage, seconds: float, slot: str) -> None:
+    def book(self, usage: Usage, seconds: float, slot: str) -> None:
         """Count a call in the usage only; the budgets have counted it already."""
-        self.usage += usage
-        self._spend(slot, seconds, usage)
-        self.listener(UsageCounted(self.usage))
-
-    def _spend(self, slot: str, seconds: float, usage: Usage = NO_USAGE) -> None:
-        read = usage.prompt_tokens - usage.cached_tokens
-        written = usage.completion_tokens
-        call = Spent(slot=slot, calls=1, seconds=seconds, read=read, written=written)
-        self.spent[slot] = self.spent[slot] + call if slot in self.spent else call
+        self.spending.book(slot, seconds, usage)
+        self.listener(UsageCounted(self.spending.usage))
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, split by the stages it belongs to."""
@@ -578,7 +438,7 @@ class Run:
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
         reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, try_call)
-        self._spend(tool, reply.get("took", 0.0))
+        self.spending.book(tool, reply.get("took", 0.0))
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -614,6 +474,7 @@ class Run:
             segments=tuple(self.segments),
             sources=tuple(self.sources.values()),
             searched=self.evidence.searched,
+            alone=self.alone if self.ask.earlier else "",
             earlier=self.ask.earlier,
             status=self.status,
             reason=self.reason,
@@ -621,8 +482,8 @@ class Run:
             cut_in=self.cut_in,
             policy=self.policy.name,
             policy_version=self.policy.version,
-            usage=self.usage,
-            spent=tuple(self.spent.values()),
+            usage=self.spending.usage,
+            spent=tuple(self.spending.slots.values()),
             tool_calls=self.tool_calls,
             verification=self.verification,
             recalled=self.recalled.ids,

@@ -13,15 +13,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rubricem.agent.models.opening import OpenPolicy, PolicyChoice, embedder_in
 from rubricem.agent.reports.verifier import AnswerVerifier, can_tell
-from rubricem.agent.research.graph import decoder_of
+from rubricem.agent.research.graph import Decoder
 from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.research.researcher import Researcher, open_saver, request_of
+from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, Meaning, Sources, web_answers
 from rubricem.agent.transcript.events import Listener, Tell, hush, ignore, tell_to
 from rubricem.agent.transcript.question import Ask, Budgets, Person
@@ -30,7 +30,7 @@ from rubricem.memory.embedder import MEANING, CountedEmbedder
 from rubricem.memory.errors import SourceError, WeightsError, import_extra
 from rubricem.memory.parts import parts_of
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Embedder, SearchTool, Trajectory
+from rubricem.memory.schema import Decoding, Embedder, Sampling, SearchTool, Trajectory
 
 SOON = 0.5
 """seconds in which a source that cannot be used mostly shows it"""
@@ -103,8 +103,6 @@ class Setup:
     reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
     checker: Literal["auto", "lexical"]
-    checkpoints: str | None = field(repr=False)
-    """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
 
@@ -154,6 +152,17 @@ class Setup:
                 return await self.stores.open_embedder(tell)
         tell(f"ranked by words alone: `rubricem models fetch {name}` adds meaning")
         return None
+
+    def open_decoder(self, embedder: Embedder | None) -> Decoder:
+        """What leads the policy through the stages; the embedder is forced decoding's."""
+        if self.decoding is Decoding.FORCED:
+            from rubricem.agent.research.forced import ForcedDecoder
+
+            return ForcedDecoder(embedder=embedder)
+        from rubricem.agent.research.free import FreeDecoder
+
+        sampling = Sampling(temperature=self.temperature)
+        return FreeDecoder(sampling, self.attempts, short=self.short)
 
     def lacks_model(self) -> bool:
         """Whether a model has to be fetched before anything can be asked."""
@@ -234,8 +243,6 @@ async def ask_once(
     ask = await asyncio.to_thread(reserve, setup, thread, question)
     async with AsyncExitStack() as stack:
         researcher = await stack.enter_async_context(open_researcher(setup, tell))
-        if setup.checkpoints:
-            researcher.saver = await stack.enter_async_context(open_saver(setup.checkpoints))
         stop = stack.enter_context(stopping) if stopping else None
         return await researcher.ask(ask, thread, listener, stop, person)
 
@@ -281,13 +288,7 @@ async def open_researcher(
         await _read_in_time(ready, setup)
         yield Researcher(
             policy=model,
-            decoder=decoder_of(
-                setup.decoding,
-                setup.temperature,
-                setup.attempts,
-                short=setup.short,
-                embedder=meaning.embedder if can_tell(model) else None,
-            ),
+            decoder=setup.open_decoder(meaning.embedder if can_tell(model) else None),
             decoding=setup.decoding,
             search_tool=tool,
             store=setup.stores.runs,

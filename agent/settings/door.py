@@ -70,7 +70,6 @@ def setup_of(settings: Settings) -> Setup:
         reflection_tokens=REFLECTION_TOKENS[reflecting.embedded],
         verify=settings.verify,
         checker=settings.checker,
-        checkpoints=None,
         choices=choices_of(settings),
     )
 

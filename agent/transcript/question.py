@@ -27,7 +27,15 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
 from rubricem.agent.transcript.words import CUT, cut_words, part_about, part_saying
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage, Value
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    Source,
+    Spent,
+    Stage,
+    Usage,
+    Value,
+)
 from rubricem.memory.text import one_line, storable
 
 T = TypeVar("T")
@@ -93,6 +101,9 @@ class Spending:
     _spent: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
     _last: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
     _largest: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
+    usage: Usage = NO_USAGE
+    slots: dict[str, Spent] = field(default_factory=dict)
+    """what was spent, by what it was spent on"""
     _since: float | None = field(default_factory=time.monotonic)
     """None while finished calls are replayed"""
 
@@ -123,6 +134,15 @@ class Spending:
         sizes = {"tokens": float(fresh), "seconds": seconds, "cost": usage.cost or 0.0}
         self._last = cast(dict[Limited, float], sizes)
         self._largest = {name: max(self._largest[name], self._last[name]) for name in LIMITED}
+
+    def book(self, slot: str, seconds: float, usage: Usage = NO_USAGE) -> None:
+        """Add a call to the usage, under the name of what it was for."""
+        self.usage += usage
+        read = usage.prompt_tokens - usage.cached_tokens
+        call = Spent(
+            slot=slot, calls=1, seconds=seconds, read=read, written=usage.completion_tokens
+        )
+        self.slots[slot] = self.slots[slot] + call if slot in self.slots else call
 
     def low(self) -> Limited | None:
         """The budget of which only the reserve is left."""

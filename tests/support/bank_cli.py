@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.transcript.scaffold import template
 from rubricem.memory.bank import BankItem, RubricBank
 from rubricem.memory.schema import Reflection, ReflectionScore
 from tests.agent.learning.test_reflect import GOOD
@@ -66,6 +67,7 @@ QUESTION = "What does lru_cache do with maxsize None?"
 CRITERIA = json.dumps(
     {"answer": {"positive": [{"title": "Unbounded", "description": "Says so.", "weight": 3}]}}
 )
+REWORDED = "Is lru_cache faster in Python 3.12?"
 VERDICTS = json.dumps({"verdicts": [{"number": 1, "justification": "It does.", "points": 2}]})
 GREAT = GOOD.replace("- Read the default, too.", "- worth 0.9")
 CALLS = ("criteria", "score", *["reflect"] * 8, "judge reflections")
@@ -111,6 +113,8 @@ class Server:
             return "research", RUN[sum(role == "assistant" for role, _ in contents(body))]
         if system.startswith("You check claims"):
             return "check", SUPPORTED
+        if system == template("alone"):
+            return "check", REWORDED
         if system.startswith("You review finished"):
             return "reflect", self.reflection
         if system.startswith("You judge reviews"):

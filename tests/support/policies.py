@@ -20,6 +20,7 @@ from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import ChatWriter
 from rubricem.agent.research.free import FreeDecoder
+from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.events import Listener, ignore
@@ -34,6 +35,7 @@ from rubricem.memory.schema import (
     OnText,
     PageReader,
     Passage,
+    Recollection,
     Sampling,
     SearchTool,
     Segment,
@@ -156,6 +158,23 @@ class ScriptedPolicy:
             token_ends=tuple(range(1, len(text) + 1)),
             usage=Usage(prompt_tokens=len(before), completion_tokens=len(text), calls=1),
         )
+
+
+class FixedRecaller:
+    """A `Recaller` that gives blocks by script, and remembers what it was asked."""
+
+    def __init__(self, *blocks: str) -> None:
+        self.blocks = list(blocks)
+        self.asked: list[str] = []
+        self.told: list[str] = []
+
+    async def recall(self, question: str) -> Recall:
+        self.asked.append(question)
+        given = Recollection(id="r1", question="What is kept?", own=True, score=0.8)
+        return Recall((given,), self.blocks[len(self.asked) - 1])
+
+    async def note_use(self, trajectory: Trajectory) -> None:
+        self.told.append(trajectory.id)
 
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"

@@ -24,7 +24,6 @@ from rubricem.agent.research.conversations import (
     LATEST_REPORT,
     Background,
     EarlierTurn,
-    standalone,
     with_conversation,
 )
 from rubricem.agent.research.setup import open_researcher, reserve
@@ -47,6 +46,7 @@ from tests.support.bank_cli import (
     CALLS,
     GREAT,
     QUESTION,
+    REWORDED,
     Server,
     ask,
     asking,
@@ -318,7 +318,6 @@ def test_what_a_person_wrote_stays_and_the_lesson_says_so(data: Path):
 
 
 SECOND = "And in Python 3.12?"
-ALONE = standalone(SECOND, [QUESTION])
 FIRST_REPORT = "an unbounded cache [S1]."
 
 
@@ -384,7 +383,7 @@ def test_a_follow_up_is_learnt_from_with_its_thread_and_recalled_by_what_it_mean
     judged = [contents(r.body)[1][1] for r in server.requests if "criteria" in str(r.body)]
     assert judged and all(FIRST_REPORT in shown for shown in judged)
     [item] = kept(data)
-    assert item.question == ALONE == "lru_cache None maxsize: in Python 3.12?"
+    assert item.question == REWORDED
     again = threaded(server, data.parent / "data", QUESTION, SECOND, SECOND)
     assert again.recollections and again.recollections[0].id == item.id
     assert again.recollections[0].own

@@ -20,8 +20,6 @@ from rubricem.agent.research.conversations import (
     ConversationStore,
     Parent,
     background_of,
-    leans,
-    standalone,
 )
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.researcher import Researcher, ask_of
@@ -35,6 +33,7 @@ from tests.support.policies import (
     PASSAGES,
     QUESTION,
     RUN,
+    FixedRecaller,
     FixedSearch,
     answer,
     contents,
@@ -42,7 +41,7 @@ from tests.support.policies import (
     researching,
 )
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.slots import GROWS, SmallModel
+from tests.support.slots import SmallModel
 from tests.support.waiting import Process
 
 ADDING = (
@@ -171,120 +170,6 @@ def test_two_processes_that_add_at_once_lose_nothing(store: ConversationStore, t
 SECOND = "And in Python 3.12?"
 
 
-@pytest.mark.parametrize(
-    ("question", "leaning"),
-    [
-        ("And in Python 3.12?", True),
-        ("and what about thread safety?", True),
-        ("Is it faster than a plain dictionary lookup?", True),
-        ("Why?", True),
-        ("How do they differ in memory use?", True),
-        ("An example?", True),
-        ("Und in Python 3.12?", True),
-        ("What about the GIL?", True),
-        (QUESTION, False),
-        ("How does asyncio.gather treat exceptions?", False),
-        ("Which sorting algorithm does CPython use for lists?", False),
-        ("How do vaccines train the immune system?", False),
-    ],
-)
-def test_a_question_leans_that_points_back_or_names_too_little(question: str, leaning: bool):
-    assert leans(question) is leaning
-
-
-ALONE = "How does  asyncio.gather\ntreat exceptions?"
-
-
-@pytest.mark.parametrize(
-    ("question", "thread", "searched"),
-    [
-        (SECOND, [QUESTION], "functools.lru_cache maxsize=None: in Python 3.12?"),
-        (
-            "Is it slower?",
-            ["How does the moon raise the tides?", QUESTION, "And in 3.12?"],
-            "functools.lru_cache maxsize=None: Is it slower?",
-        ),
-        (
-            "And lru_cache with typed?",
-            ["Does lru_cache evict old entries?"],
-            "evict old entries: lru_cache with typed?",
-        ),
-        (ALONE, [QUESTION], ALONE),
-        ("And then?", [], "And then?"),
-        ("And more?", ["Why tides?", "And then?"], "tides: more?"),
-    ],
-    ids=["names first", "the last that stands", "no word twice", "alone", "first", "all lean"],
-)
-def test_a_leaning_question_is_searched_for_with_the_subject_of_its_thread(
-    question: str, thread: list[str], searched: str
-):
-    assert standalone(question, thread) == searched
-
-
-HEATING = "The heating shows F5, what do I do?"
-HEIZUNG = "Die Heizung zeigt F5, was muss ich tun?"
-CHAUFFAGE = "Le chauffage affiche F5, que faire ?"
-CALEFACCION = "La calefacci\u00f3n muestra F5, \u00bfqu\u00e9 hago?"
-CAPITAL = "What is the capital of France?"
-
-
-@pytest.mark.parametrize(
-    ("before", "question", "searched"),
-    [
-        (HEATING, "And when is the next service?", "When is the next service?"),
-        (HEATING, "But who wrote the manual?", "Who wrote the manual?"),
-        (HEATING, "How do I bleed the radiators?", "How do I bleed the radiators?"),
-        (HEATING, "Is there a warranty?", "Is there a warranty?"),
-        (HEATING, "And how do I reset it?", "heating shows F5: How do I reset it?"),
-        (HEATING, "How much does that cost?", "heating shows F5: How much does that cost?"),
-        (HEATING, "And in winter?", "heating shows F5: in winter?"),
-        (HEATING, "So what happens in winter?", "heating shows F5: What happens in winter?"),
-        (HEATING, "Why?", "heating shows F5: Why?"),
-        (HEATING, "What about the boiler?", "heating shows F5: What about the boiler?"),
-        (CAPITAL, "And what is the population?", "France: What is the population?"),
-        (CAPITAL, "What is the population of Spain?", "What is the population of Spain?"),
-        (CAPITAL, "What is a republic?", "What is a republic?"),
-        (QUESTION, "How large is the default?", "functools.lru_cache: How large is the default?"),
-        (
-            QUESTION,
-            "And how does asyncio.gather treat exceptions?",
-            "How does asyncio.gather treat exceptions?",
-        ),
-        (
-            HEIZUNG,
-            "Und wann ist die n\u00e4chste Wartung?",
-            "Heizung: Wann ist die n\u00e4chste Wartung?",
-        ),
-        (HEIZUNG, "Was kostet das?", "Heizung zeigt F5 tun: Was kostet das?"),
-        (
-            CHAUFFAGE,
-            "Et quand est la prochaine r\u00e9vision ?",
-            "Quand est la prochaine r\u00e9vision ?",
-        ),
-        (CHAUFFAGE, "Et en hiver ?", "chauffage affiche F5 faire: en hiver ?"),
-        (
-            CALEFACCION,
-            "\u00bfY cu\u00e1ndo es el pr\u00f3ximo servicio?",
-            "\u00bfCu\u00e1ndo es el pr\u00f3ximo servicio?",
-        ),
-        (
-            CALEFACCION,
-            "\u00bfQui\u00e9n lo hace?",
-            "calefacci\u00f3n muestra F5 hago: \u00bfQui\u00e9n lo hace?",
-        ),
-    ],
-)
-def test_what_a_follow_up_has_of_its_own_decides_what_it_takes_of_the_question_before(
-    before: str, question: str, searched: str
-):
-    assert standalone(question, [before]) == searched
-
-
-def test_a_question_that_names_nothing_carries_on_what_was_named_before_it():
-    thread = [CAPITAL, "And what is the population?"]
-    assert standalone("And the area?", thread) == "France population: the area?"
-
-
 NEW = Passage("3.12", "python:news", "3.12", "In Python 3.12 the cache is a little faster.")
 SECOND_RUN = (
     plan("lru_cache 3.12"),
@@ -316,6 +201,35 @@ async def in_conversation(
             heard.clear()
             ended.append(await researcher.ask(ask, str(number), heard.append))
     return ended
+
+
+REWORDED = "Is functools.lru_cache faster in Python 3.12?"
+
+
+@pytest.mark.parametrize(
+    ("said", "recalled"),
+    [
+        (REWORDED, REWORDED),
+        (f"<think>Hm.</think>\n\n{REWORDED}\nMore.", REWORDED),
+        ("<think>Hm.</think>", SECOND),
+        (" ".join(f"word{i}" for i in range(60)), SECOND),
+    ],
+)
+async def test_the_memory_is_asked_a_follow_up_in_the_models_words(
+    said: str, recalled: str, tmp_path: Path
+):
+    recaller = FixedRecaller("", "")
+    with ScriptedServer([*RUN, said, *SECOND_RUN]) as server:
+        async with researching(server.base_url, tmp_path, ByQuery()) as researcher:
+            researcher.recaller = recaller
+            await researcher.ask(replace(researcher.template, question=QUESTION), "0")
+            ask = replace(researcher.template, question=SECOND, earlier=("0",))
+            ended = await researcher.ask(ask, "1")
+        (_, message) = contents(server.requests[len(RUN)].body)
+    assert recaller.asked == [QUESTION, recalled]
+    assert SECOND in message[1] and "an unbounded cache [S1]" in message[1]
+    assert (ended.status, ended.alone, ended.question) == ("finished", recalled, SECOND)
+    assert next(each.slot for each in ended.spent) == "alone"
 
 
 def message_of(server: ScriptedServer, number: int) -> str:
@@ -481,11 +395,8 @@ async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
     source = FixedSearch([replace(each, text=f"{each.text} In Python 3.12.") for each in PASSAGES])
     first, second = await forced(tmp_path, source, 40_000, Ask("", passages=1))
     assert first.status == second.status == "finished"
-    query = second.searched[0].asked
-    assert query.startswith("functools.lru_cache maxsize=none: in python 3.12?")
-    assert [s.id for s in second.sources] == ["S1", "S2", "S3"], "one more for an answer in words"
-    assert f"\n[1] {query} {GROWS} (S1)\n" in second.transcript().casefold().replace("(s1", "(S1")
-    assert '<cite id="S1">The cache can grow without bound.</cite>' in second.transcript()
+    assert second.alone and second.sources[0].id == "S1"
+    assert '<cite id="S1">' in second.transcript()
 
 
 async def test_a_small_context_gives_the_thread_an_eighth(tmp_path: Path):

@@ -9,7 +9,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,16 +24,13 @@ from benchmarks.loopback import TURNS, serving
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.research.graph import (
     NODES,
-    Position,
-    build_graph,
     recursion_limit,
 )
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.run import Run
-from rubricem.agent.serve.langgraph_server import Conversing
+from rubricem.agent.transcript.events import Event, StageStarted
 from rubricem.agent.transcript.question import MOST_REJECTED, Ask, ShownPlan
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.memory.errors import PolicyError, SettingsError, StoreError
+from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Author, Status, Trajectory
 from tests.conftest import COMMAND, ROOT
@@ -56,15 +52,6 @@ from tests.support.scripted_server import Fault, Hang, ScriptedServer
 from tests.support.waiting import Process, wait_for
 
 
-class Opener:
-    """A researcher that is there once somebody asks."""
-
-    researcher: Researcher
-
-    async def opened(self) -> Researcher:
-        return self.researcher
-
-
 async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
         drawn = researcher.graph().get_graph().draw_mermaid()
@@ -81,47 +68,6 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         assert edge in drawn
     assert "approve -.-> tools" in drawn and "approve -.-> plan" in drawn
     assert "research -.-> tools" in drawn and "research -.-> review" in drawn
-
-
-async def test_runs_that_ask_nobody_go_the_graphs_way_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    paths, finish = list[list[str]](), Researcher.finish
-
-    async def heard(self: Researcher, run: Run) -> Trajectory:
-        paths.append(run.path)
-        return await finish(self, run)
-
-    monkeypatch.setattr(Researcher, "finish", heard)
-    with ScriptedServer(lambda body, n: [*SENT_BACK, *SENT_BACK][n]) as server:
-        async with researching(server.base_url, tmp_path / "graph", FixedSearch()) as researcher:
-            asked = {"question": QUESTION}
-            ended = [n async for u in researcher.graph().astream(asked, stream_mode="updates")
-                     for n in u]  # fmt: skip
-            [held] = researcher.store.threads()
-            by_graph = researcher.store.load(held)
-        async with researching(server.base_url, tmp_path / "alone", FixedSearch()) as researcher:
-            alone = await researcher.ask(replace(researcher.template, question=QUESTION))
-    assert paths == [ended, ended] and len(set(ended)) == len(NODES) < len(ended)
-    assert alone.transcript() == by_graph.transcript()
-    assert (alone.status, alone.tool_calls) == (by_graph.status, by_graph.tool_calls)
-
-
-def test_a_question_to_a_server_imports_no_langgraph(tmp_path: Path):
-    (tmp_path / "a.md").write_text("# lru_cache\nAn unbounded cache keeps all.\n")
-    code = (
-        "import asyncio, sys\n"
-        "from rubricem import research\n"
-        "from tests.support.policies import QUESTION, answer, plan\n"
-        "from tests.support.scripted_server import ScriptedServer\n"
-        "with ScriptedServer([plan(), answer()]) as server:\n"
-        "    asyncio.run(research(QUESTION, base_url=server.base_url, model='scripted',\n"
-        "        source=sys.argv[1], memory='off', verify='off', data_dir=sys.argv[1] + '/data'))\n"
-        "sys.exit('langgraph' in sys.modules)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("budget", [1, 10, 60])
@@ -143,59 +89,14 @@ async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
     assert recursion_limit(1000, 0) >= 2 * 1000 + len(NODES), "the largest that settings allow"
 
 
-BACK = [*NODES[:7], "tools", "research", "review", "answer", "verify"]
-"""the way of a run that its review sends back once"""
-
-
-@pytest.mark.parametrize("saved", [False, True])
-async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, saved: bool):
-    source, saver = FixedSearch(), InMemorySaver() if saved else None
-    config: Any = {"configurable": {"thread_id": "x"}} if saved else {}
+async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path):
+    source, events = FixedSearch(), list[Event]()
     with ScriptedServer(SENT_BACK) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            position = await researcher.graph(saver).ainvoke({"question": QUESTION}, config)
+        run = await asked(server.base_url, tmp_path, source=source, listener=events.append)
         assert len(server.requests) == len(SENT_BACK)
-    assert (position["path"], position["status"]) == (BACK, "finished")
-    assert source.queries == ["lru_cache maxsize None", "eviction"]
-
-
-async def test_a_conversation_is_asked_after_its_last_message_and_answered_by_one(tmp_path: Path):
-    answering = Opener()
-    chat = build_graph(answering.opened, InMemorySaver(), state=Conversing)
-    config: Any = {"configurable": {"thread_id": "x"}}
-    with ScriptedServer([*RUN, plan(), answer()]) as server:
-        async with researching(server.base_url, tmp_path, FixedSearch()) as answering.researcher:
-            said = {"messages": [("human", QUESTION)]}
-            first = await chat.ainvoke(said, config, context={"tool_calls": 2})
-            said = {"messages": [("human", [{"type": "text", "text": "And then?"}])]}
-            second = await chat.ainvoke(said, config, context={"max_seconds": 0})
-            with pytest.raises(SettingsError, match="tool_calls"):
-                await chat.ainvoke(said, config, context={"tool_calls": 0})
-            requests = [answering.researcher.store.request(run) for run in second["runs"]]
-    assert [message.type for message in second["messages"]] == ["human", "ai"] * 2
-    assert f"# {QUESTION}\n\n{second['messages'][1].content}" == first["report"] != second["report"]
-    assert [each["ask"]["question"] for each in requests] == [QUESTION, "And then?"]
-    assert [each["ask"]["tool_calls"] for each in requests] == [2, 10]
-    assert requests[1]["ask"]["earlier"] == [first["run"]]
-
-
-async def test_a_run_that_its_review_sent_back_goes_on_in_another_process(tmp_path: Path):
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
-    source = FixedSearch()
-    with ScriptedServer(SENT_BACK) as server:
-        async with researching(server.base_url, tmp_path, source) as first:
-            asked: Position = {"question": QUESTION}
-            graph = first.graph(saver)
-            stood = await graph.ainvoke(asked, config, interrupt_after=["review"])
-            assert (stood["path"], stood["query"]) == (BACK[:7], "eviction")
-            run = await first.at(stood["run"], stood["path"])
-            assert run.returns == 1
-            run.journal.close()
-        assert (len(server.requests), source.queries) == (3, ["lru_cache maxsize None"])
-        async with researching(server.base_url, tmp_path, source) as second:
-            ended = await second.graph(saver).ainvoke(None, config)
-        assert len(server.requests) == len(SENT_BACK)
-    assert (ended["path"], ended["status"]) == (BACK, "finished")
+    stages = [event.stage.value for event in events if isinstance(event, StageStarted)]
+    back = ["plan", "research", "review", "research", "review", "answer"]
+    assert (stages, run.status) == (back, "finished")
     assert source.queries == ["lru_cache maxsize None", "eviction"]
 
 
@@ -234,9 +135,8 @@ class Scripted:
 
 
 async def asking(researcher: Researcher, person: Scripted | None, **wanted: bool) -> Trajectory:
-    researcher.person = person
     ask = replace(researcher.template, question=QUESTION, **(wanted or {"approve_plan": True}))
-    return await researcher.ask(ask, "t")
+    return await researcher.ask(ask, "t", person=person)
 
 
 async def decided(
@@ -324,10 +224,9 @@ async def test_a_run_killed_while_a_person_thinks_asks_again_and_writes_nothing_
 
     with ScriptedServer(RUN) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            researcher.person = Gone()
             ask = replace(researcher.template, question=QUESTION, approve_plan=True)
             with pytest.raises(KeyboardInterrupt):
-                await researcher.ask(ask, "t")
+                await researcher.ask(ask, "t", person=Gone())
         person = Scripted(APPROVE)
         run = await decided(server, tmp_path, person)
         assert len(server.requests) == len(RUN)
@@ -363,22 +262,6 @@ async def test_nobody_is_asked_where_the_model_has_no_question(said: str, tmp_pa
     with ScriptedServer([said, *RUN]) as server:
         run = await decided(server, tmp_path, person, clarify=True)
     assert (person.asked, run.status) == ([], Status.FINISHED)
-
-
-async def test_another_process_goes_on_from_the_interrupt(tmp_path: Path):
-    """As a LangGraph server does: the position is in its saver, the decision comes from outside."""
-    saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
-    with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path, approve_plan=True) as first:
-            paused = await first.graph(saver).ainvoke({"question": QUESTION}, config)
-            run = await first.at(paused["run"], paused["path"])
-            run.journal.close()
-        assert paused["__interrupt__"][0].value["ask"] == "approve_plan"
-        async with researching(server.base_url, tmp_path, approve_plan=True) as second:
-            graph = second.graph(saver)
-            ended = await graph.ainvoke(Command(resume=APPROVE), config)
-        assert len(server.requests) == len(RUN)
-    assert ended["status"] == "finished"
 
 
 def test_a_plan_is_the_same_after_it_was_shown_and_read_and_the_last_one_counts():
@@ -445,58 +328,26 @@ def test_a_killed_run_repeats_no_finished_call(
     assert report["usage"]["calls"] == len(TURNS) + 1
 
 
-async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
-    saver = InMemorySaver()
-    config: Any = {"configurable": {"thread_id": "x"}}
-    source = FixedSearch()
+async def test_what_survives_of_a_node_that_failed_is_the_journal(tmp_path: Path):
+    turns = ["no tags at all", Fault(401), plan(), *RUN[1:]]
+    with ScriptedServer(turns) as server:
+        failed, run = [await asked(server.base_url, tmp_path) for _ in range(2)]
+        assert len(server.requests) == 5, "the attempt that finished was not asked for again"
+    assert (failed.status, run.status) == (Status.FAILED, Status.FINISHED)
+    assert [s.text for s in run.segments if not s.kept] == ["no tags at all"]
+    assert len([s for s in run.segments if s.author is Author.PROMPT]) == 2
+
+
+async def test_a_run_that_no_process_holds_is_named_with_how_to_go_on(tmp_path: Path):
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
     with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path, source) as first:
-            graph = first.graph(saver)
-            question: Position = {"question": QUESTION}
-            await graph.ainvoke(question, config, interrupt_after=["research"])
-            stood = (await graph.aget_state(config)).values
-            run = await first.at(stood["run"], stood["path"])
-            assert run.path == stood["path"] == [
-                "recall", "clarify", "plan", "approve", "tools", "research",
-            ]  # fmt: skip
-            run.journal.close()
-        assert len(server.requests) == 2
-        async with researching(server.base_url, tmp_path, source) as second:
-            ended = await second.graph(saver).ainvoke(None, config)
-        assert len(server.requests) == len(RUN)
-    assert ended["status"] == "finished"
-    assert "an unbounded cache [1]" in ended["report"]
-    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
-
-
-async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
-    with ScriptedServer(RUN) as server:
-        source = FixedSearch()
-        await asked(server.base_url, tmp_path, source=source)
-        async with researching(server.base_url, tmp_path, source) as another:
-            way = [*NODES[:6], "tools", "research", "review", "answer"]
-            graph = another.graph(InMemorySaver())
-            config: Any = {"configurable": {"thread_id": "x"}}
-            await graph.aupdate_state(
-                config, {"question": QUESTION, "run": "t", "path": way}, as_node="answer"
-            )
-            ended = await graph.ainvoke(None, config)
-        assert (len(server.requests), len(source.queries)) == (len(RUN), 2)
-    assert ended["path"] == [*way, NODES[-1]]
-    assert "an unbounded cache [1]" in ended["report"]
-
-
-async def test_an_earlier_position_of_a_run_in_memory_is_walked_to_anew(tmp_path: Path):
-    with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            graph = researcher.graph(InMemorySaver())
-            config: Any = {"configurable": {"thread_id": "x"}}
-            question: Position = {"question": QUESTION}
-            await graph.ainvoke(question, config, interrupt_after=["review"])
-            earlier = [s async for s in graph.aget_state_history(config) if s.next == ("tools",)]
-            ended = await graph.ainvoke(None, earlier[-1].config)
-        assert len(server.requests) == len(RUN)
-    assert ended["status"] == "finished"
+        async with researching(server.base_url, tmp_path, approve_plan=True) as first:
+            paused = await first.graph(saver).ainvoke({"question": QUESTION}, config)
+        assert paused["__interrupt__"][0].value["ask"] == "approve_plan"
+        async with researching(server.base_url, tmp_path, approve_plan=True) as second:
+            with pytest.raises(StoreError, match="not open in this process") as told:
+                await second.graph(saver).ainvoke(Command(resume=APPROVE), config)
+    assert f"--resume {paused['run']}" in told.value.remedy
 
 
 async def test_each_question_in_one_graph_thread_is_a_run_of_its_own(tmp_path: Path):
@@ -515,24 +366,6 @@ async def test_a_graph_without_a_question_says_so(tmp_path: Path, question: Any)
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
         with pytest.raises(SettingsError, match="There is no question"):
             await researcher.graph().ainvoke({"question": question})
-
-
-async def test_a_node_that_failed_is_tried_again_from_a_clean_start(tmp_path: Path):
-    turns = ["no tags at all", Fault(401), plan(), *RUN[1:]]
-    with ScriptedServer(turns) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            graph = researcher.graph(InMemorySaver())
-            config: Any = {"configurable": {"thread_id": "x"}}
-            with pytest.raises(PolicyError):
-                await graph.ainvoke({"question": QUESTION}, config)
-            key = (await graph.aget_state(config)).values["run"]
-            assert researcher.store.load(key).status is Status.FAILED
-            ended = await graph.ainvoke(None, config)
-            run = researcher.store.load(key)
-        assert len(server.requests) == 5, "the attempt that finished was not asked for again"
-    assert ended["status"] == "finished"
-    assert [s.text for s in run.segments if not s.kept] == ["no tags at all"]
-    assert len([s for s in run.segments if s.author is Author.PROMPT]) == 2
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -175,7 +175,7 @@ async def test_an_answer_is_drafted_from_the_passages_alone_and_shown_with_what_
     assert RESETS in reader.read[0] and "How do I undo a commit?" in reader.read[0]
     assert "revert it" not in reader.read[0], "what it expects would be said again"
     assert "the transcript is read on" not in run.text and run.status is Status.FINISHED
-    assert run.spent["draft"].calls == 4, "it is written, then held against its passage"
+    assert run.spending.slots["draft"].calls == 4, "it is written, then held against its passage"
 
 
 MISSED = "Not found: How do I undo a commit?"
@@ -496,7 +496,7 @@ async def test_passages_are_drafted_from_under_their_headings(tmp_path: Path):
 async def test_an_answer_of_one_sentence_has_the_question_as_its_rubric(tmp_path: Path):
     run = await draft_undoing(tmp_path, Drafting(text=DRAFTED))
     assert "<rubric>\n- Answers: How do I undo a commit?\n</rubric>" in run.text
-    assert not {"rubric", "rubric_review"} & run.spent.keys(), "no model is asked for it"
+    assert not {"rubric", "rubric_review"} & run.spending.slots.keys(), "no model is asked for it"
 
 
 async def test_a_command_that_is_put_together_of_what_stands_apart_is_not_shown(tmp_path: Path):
@@ -564,7 +564,7 @@ async def test_without_an_embedder_the_transcript_is_read_on_where_no_passage_ho
 async def test_a_bare_answer_is_no_drafted_sentence(tmp_path: Path):
     reader = Drafting(text=DRAFTED)
     run = await draft_undoing(tmp_path, reader, answer_format=AnswerFormat.EXACT)
-    assert DRAFTED not in run.text and "draft" not in run.spent
+    assert DRAFTED not in run.text and "draft" not in run.spending.slots
 
 
 UNDOING = "How do I undo a commit?", "Nothing of the working tree changes with reset --soft."

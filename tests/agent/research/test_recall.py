@@ -17,26 +17,19 @@ from rubricem.agent.transcript.events import Event, LessonsRecalled
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import Journal
-from rubricem.memory.schema import Decoding, Recollection, Trajectory
+from rubricem.memory.schema import Decoding
 from tests.support.banks import bank_in, reflection
-from tests.support.policies import QUESTION, RUN, FixedSearch, ScriptedPolicy, contents, researching
+from tests.support.policies import (
+    QUESTION,
+    RUN,
+    FixedRecaller,
+    FixedSearch,
+    ScriptedPolicy,
+    contents,
+    researching,
+)
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.values import trajectory
-
-
-class FixedRecaller:
-    def __init__(self, *blocks: str) -> None:
-        self.blocks = list(blocks)
-        self.asked: list[str] = []
-        self.told: list[str] = []
-
-    async def recall(self, question: str) -> Recall:
-        self.asked.append(question)
-        given = Recollection(id="r1", question="What is kept?", own=True, score=0.8)
-        return Recall((given,), self.blocks[len(self.asked) - 1])
-
-    async def note_use(self, trajectory: Trajectory) -> None:
-        self.told.append(trajectory.id)
 
 
 async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k(tmp_path: Path):

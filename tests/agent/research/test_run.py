@@ -59,7 +59,7 @@ async def test_the_next_process_gets_finished_calls_from_the_journal(run_of: Ope
     again = await run_of(second)
     assert await again.write(Stage.PLAN, SAMPLING) == written
     assert second.calls == []
-    assert again.usage == run.usage
+    assert again.spending.usage == run.spending.usage
 
 
 async def test_a_call_under_another_transcript_is_a_new_call(run_of: Opening):

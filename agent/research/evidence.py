@@ -1,0 +1,139 @@
+"""The sources of a run: numbered passages, and what each query found.
+
+Passages get ids in order of first retrieval, whichever tool found them; a passage found again keeps
+its id. A web text, or a whole page, found at several addresses is one source. Text is kept as it
+was fetched. What the conversation found earlier is known from the beginning, and becomes a source
+of this run, under the id it had, once it is shown or found again.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from rubricem.agent.research.conversations import NOTHING, Background
+from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
+from rubricem.agent.transcript.question import OPEN_PAGE, Found
+from rubricem.agent.transcript.words import fold
+from rubricem.memory.schema import Passage, Source, ToolUse
+from rubricem.memory.text import storable
+
+Reply = dict[str, Any]
+"""of a call, as the journal keeps it"""
+_FIELDS = tuple(each.name for each in fields(Passage))
+
+
+def _fields_of(passage: Passage) -> dict[str, Any]:
+    """As `asdict`, which takes a hundred times as long, since it recurses into every value."""
+    return {name: getattr(passage, name) for name in _FIELDS}
+
+
+def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
+    """The passages that a tool found, in the form that the journal keeps."""
+    kept = [{name: storable(text) for name, text in _fields_of(each).items()} for each in passages]
+    return {"passages": kept, "error": "", **more}
+
+
+@dataclass
+class Evidence:
+    """The sources of one run, and which of them each query found."""
+
+    background: Background = NOTHING
+    sources: dict[str, Source] = field(default_factory=dict)
+    answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """(tool, case-folded request) -> ids of the sources that it found"""
+    _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    _excerpts: Excerpts = field(default_factory=Excerpts)
+    _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
+    """address -> sketch of the page opened there, and ids of the passages shown of it"""
+    _highest: int = 0
+    """the highest number given as an id"""
+
+    def __post_init__(self) -> None:
+        for source in self.background.sources:
+            self._numbers[source.location, source.place, source.text] = source.id
+            place = source.title, source.location, source.place, source.text
+            self._excerpts.add(source.id, Passage(*place))
+        self._highest = self.background.numbered
+
+    @property
+    def own(self) -> list[Source]:
+        """The sources that this run found itself, not only its conversation."""
+        brought = {i for ids in self.answered.values() for i in ids}
+        return [s for s in self.sources.values() if s.id in brought]
+
+    @property
+    def searched(self) -> tuple[ToolUse, ...]:
+        """The tool calls, as stored in the trajectory."""
+        uses = self.answered.items()
+        return tuple(ToolUse(tool=tool, asked=asked, sources=ids) for (tool, asked), ids in uses)
+
+    def queries(self, tool: str) -> list[str]:
+        """What this run asked a tool so far, case-folded, in order, each once."""
+        return [asked for name, asked in self.answered if name == tool]
+
+    def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
+        """The sources with these ids; those of the conversation become sources of this run."""
+        for identifier in ids:
+            if identifier not in self.sources:
+                self.sources[identifier] = self.background.by_id[identifier]
+        return self._sources(ids)
+
+    def find_earlier(self, tool: str, asked: str) -> Found | None:
+        """What the same request found earlier in the run or its conversation; None: it is new."""
+        call = (tool, fold(asked))
+        ids = self.answered.get(call, self.background.answered.get(call))
+        if ids is None:
+            return None
+        shown = set(self.sources)
+        self.answered[call] = ids
+        return Found(self.take_up(ids), frozenset(ids) - shown, repeated=True)
+
+    def take(self, tool: str, asked: str, reply: Reply) -> Found:
+        """Number the passages of a tool's reply, which has the form that the journal keeps."""
+        known = set(self.sources)
+        passages = [Passage(**passage) for passage in reply["passages"]]
+        found = [self.number(passage, asked, tool) for passage in passages]
+        ids = tuple(dict.fromkeys(source.id for source in found))
+        if copied := reply.get("copy_of"):
+            ids = self._pages[copied][1]
+        elif page := reply.get("page"):
+            self._pages.setdefault(page, (reply["sketch"], ids))
+        if not reply["error"]:
+            self.answered[tool, fold(asked)] = ids
+        new = frozenset(ids) - known
+        return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
+
+    def page_like(self, address: str, sketch: Sketch) -> str:
+        """The address of a page opened before with nearly the same text, or ""."""
+        others = (a for a, (seen, _) in self._pages.items() if a != address)
+        return next((a for a in others if resembling(self._pages[a][0], sketch)), "")
+
+    def _sources(self, ids: Iterable[str]) -> tuple[Source, ...]:
+        return tuple(self.sources[identifier] for identifier in ids)
+
+    def number(self, passage: Passage, query: str, tool: str) -> Source:
+        """The source of a passage, numbered now if it is new and not a copy of another."""
+        key = (passage.location, passage.place, passage.text)
+        if key not in self._numbers:
+            # A passage of an opened page is no copy: the excerpts that led there are shorter.
+            original = "" if tool == OPEN_PAGE else self._excerpts.original(passage)
+            self._numbers[key] = original or f"S{self._highest + 1}"
+            if original:
+                [kept] = self.take_up([original])
+                copies = tuple(dict.fromkeys([*kept.copies, passage.location]))
+                self.sources[original] = kept.model_copy(update={"copies": copies})
+        identifier = self._numbers[key]
+        if identifier in self.background.by_id:
+            self.take_up([identifier])
+        elif identifier not in self.sources:
+            self._highest += 1
+            self._excerpts.add(identifier, passage)
+            told = _fields_of(passage)
+            self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **told)
+        return self.sources[identifier]
+
+    def choose(self, found: Sequence[Passage], limit: int, seen: Collection[str]) -> list[Passage]:
+        """At most `limit` passages, those without a seen id; if all were seen, the first."""
+        numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
+        unseen = [p for identifier, p in numbers if identifier not in seen]
+        return unseen[:limit] or list(found[:limit])
