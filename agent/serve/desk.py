@@ -112,6 +112,7 @@ class Work:
         if again:
             self._coalescer.put(feed.RESTART, {})
         self._coalescer.put("note", {"message": "waiting for its turn"})
+        self._coalescer.finish()  # a server that comes after this one finds that it was begun
 
     async def go(self) -> None:
         """Wait for a place among the simultaneous runs."""

@@ -345,10 +345,9 @@ def ended(connection: socket.socket) -> bytes:
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"", b"200 OK"),
         (HEAD + b"Content-Length: 1000\r\n\r\n", b"{", b"408 Request Timeout"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n{\r\n", b"408 Request Timeout"),
-        (HEAD.replace(b"localhost", b"evil") + b"Content-Length: 99\r\n\r\n", b"{", b"403 Forb"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + 2 * MOST_HEAD * b"a", b"a", b"400 Bad"),
     ],
-    ids=["after a reply", "a body", "chunks", "a refused body", "a head without end"],
+    ids=["after a reply", "a body", "chunks", "a head without end"],
 )
 def test_what_trickles_is_cut_off(first: bytes, then: bytes, said: bytes):
     begun = time.monotonic()
