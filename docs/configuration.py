@@ -7,9 +7,13 @@ translation begins with (agent/serve/static/texts/en.json). What a key means is 
 its field; a field without one is an error here, so that no key goes unexplained.
 """
 
+import ast
+import inspect
 import json
 import re
 import sys
+import textwrap
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path, PosixPath
 from types import NoneType, UnionType
@@ -20,7 +24,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from rubricem.agent.cli.ask import ask
-from rubricem.agent.settings import PREFIX, Settings, field_docs
+from rubricem.agent.settings import PREFIX, Settings
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
@@ -93,6 +97,18 @@ def texts() -> dict[str, str]:
 def table_of_texts() -> str:
     """The file that lists them."""
     return json.dumps(texts(), ensure_ascii=False, indent=1) + "\n"
+
+
+def field_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Each field of a model with a docstring below it, and that docstring as one line."""
+    [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(written, ast.ClassDef)
+    for field, below in zip(written.body, written.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            assert isinstance(field.target, ast.Name)
+            # In a file, what Python calls None is a key that is left out.
+            yield field.target.id, " ".join(str(text).split()).replace("None:", "not set:")
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:

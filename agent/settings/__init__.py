@@ -9,31 +9,28 @@ a key that nothing else names.
 An invalid setting is reported in a sentence that shows no key and no password.
 """
 
-import ast
-import inspect
 import json
 import logging
 import os
 import re
-import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from difflib import get_close_matches
-from functools import cache, lru_cache
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal
 
 import httpx2
 import platformdirs
-from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    NoDecode,
-    SettingsConfigDict,
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
 )
-from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
@@ -91,33 +88,29 @@ Price = tuple[
 """prompt, cached prompt and completion, in US dollars for a million tokens"""
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Every setting. Building one reads no environment and no file: `load_settings` does."""
 
-    model_config = SettingsConfigDict(
-        case_sensitive=True,  # else `SOURCE` of a folder's file would set `source` unasked
-        env_prefix=PREFIX,
-        extra="forbid",
-        frozen=True,
-        hide_input_in_errors=True,
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
     )
 
     model: str | None = None
     """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
-    models: Annotated[tuple[str, ...], NoDecode] = ()
+    models: tuple[str, ...] = ()
     """what a question on the page may name instead of `model`: embedded models, or others of the
     same server; with an embedded model also those of the catalogue that were downloaded"""
     base_url: str | None = None
     """an OpenAI-compatible server, including `/v1`"""
     api_key: SecretStr | None = None
     """for `base_url`"""
-    source: Annotated[tuple[str, ...], NoDecode] = ("python",)
+    source: tuple[str, ...] = ("python",)
     """what is searched: `python`, `web`, `scholar`, `wikipedia`, `wikipedia:de`, `tavily`,
     `searxng:URL`, `git:URL`, `auto`, a package's own, or folders; separated by commas in
     the environment. If you name a server but no source, it is `auto`."""
     tavily_key: SecretStr | None = None
     """a key of Tavily's search, for the source `tavily`"""
-    allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    allow_hosts: tuple[str, ...] = ()
     """private hosts, or host:port, whose pages may be read"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
     """searches, opened pages and other tool calls per question"""
@@ -179,10 +172,6 @@ class Settings(BaseSettings):
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
-    def __init__(self, **values: Any) -> None:
-        # `BaseSettings` makes its readers of environment and files anew each time, unused as well.
-        BaseModel.__init__(self, **values)
-
     def origin(self, name: str) -> str:
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
@@ -197,11 +186,9 @@ class Settings(BaseSettings):
             value = [str(each) if isinstance(each, PurePath) else each for each in value]
         try:
             json.dumps(value, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError as cause:
-            raise ValueError("it holds what is no text in UTF-8") from cause
-        except RecursionError as cause:
-            raise ValueError("it is nested too deeply") from cause
-        for each in value if isinstance(value, list) else (value,):
+        except (UnicodeEncodeError, RecursionError) as cause:
+            raise ValueError("it is no text in UTF-8, or nested too deeply") from cause
+        for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str) and os.path.expanduser(each).startswith("~"):
                 raise ValueError("it begins with the home directory of nobody known here")
         return value
@@ -228,8 +215,6 @@ class Settings(BaseSettings):
     @field_validator("source", "models", "allow_hosts", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
-        if isinstance(value, PurePath):  # whose name may hold a comma
-            return (value,)
         return value.split(",") if isinstance(value, str) else value
 
     @field_validator("source")
@@ -299,22 +284,12 @@ def _load(flags: Mapping[str, Any] | None) -> Settings:
     return settings
 
 
-@cache
 def meanings() -> dict[str, str]:
-    """The docstring below each setting, as one line."""
-    return dict(field_docs(Settings))
-
-
-def field_docs(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Each field of a model with a docstring below it, and that docstring as one line."""
-    [written] = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(written, ast.ClassDef)
-    for field, below in zip(written.body, written.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-            text = ast.literal_eval(below.value)
-            assert isinstance(field.target, ast.Name)
-            # In a file, what Python calls None is a key that is left out.
-            yield field.target.id, " ".join(str(text).split()).replace("None:", "not set:")
+    """The docstring below each setting, as one line; in a file, None is a key that is left out."""
+    told = {name: field.description or "" for name, field in Settings.model_fields.items()}
+    return {
+        name: " ".join(text.split()).replace("None:", "not set:") for name, text in told.items()
+    }
 
 
 def _explain(
@@ -377,16 +352,10 @@ def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for name, value in flags.items():
         if value not in (None, ()):
             yield name, value, "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
-    try:
-        variables = _variables(tuple(each for each in os.environ.items() if _ours(each[0])))
-    except (UnreadableEnvironment, RecursionError) as cause:
-        size = {name: len(os.environ.get(PREFIX + name.upper(), "")) for name in _AS_JSON}
-        name = next(
-            (name for name in _AS_JSON if name in str(cause)), max(size, key=size.__getitem__)
-        )
-        raise SettingsError(f"{PREFIX}{name.upper()} is not valid JSON.", _AS_JSON[name]) from cause
-    for name, value in variables.items():
-        yield name, value, PREFIX + name.upper()
+    for variable, text in os.environ.items():
+        name = variable[len(PREFIX) :].lower()
+        if text and _ours(variable) and name in Settings.model_fields:
+            yield name, _parse(variable, text) if name in _AS_JSON else text, variable.upper()
     if (path := settings_file()) is not None:
         for name, value in _read(path).items():
             yield name, value, str(path)
@@ -396,11 +365,12 @@ def _ours(name: str) -> bool:
     return name.upper().startswith(PREFIX)
 
 
-@lru_cache(4)
-def _variables(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """The settings in these environment variables; parsing them takes 5 ms of CPU."""
-    read = EnvSettingsSource(Settings, case_sensitive=False, env_ignore_empty=True)
-    return read() if named else {}
+def _parse(variable: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        remedy = _AS_JSON[variable[len(PREFIX) :].lower()]
+        raise SettingsError(f"{variable.upper()} is not valid JSON.", remedy) from cause
 
 
 MOST_BYTES, MOST_DOTS = 262_144, 1000
