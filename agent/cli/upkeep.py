@@ -320,9 +320,9 @@ def check(name: str | None) -> None:
         raise damage
 
 
-@models.command()
+@models.command("rm")
 @click.argument("name")
-def remove(name: str) -> None:
+def rm(name: str) -> None:
     """Delete the weights of NAME from the disk."""
     freed = _weights().remove(name)
     click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")

@@ -187,7 +187,7 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
         "--format cannot be 'epic': it should be 'long', 'short' or 'exact'."
     )
     assert str(refusal({"tool_calls": 1, "retrieval": "fuzzy"})) == (
-        "--retrieval cannot be 'fuzzy': it should be 'auto', 'lexical', 'rerank' or 'hybrid'."
+        "--retrieval cannot be 'fuzzy': it should be 'auto', 'lexical' or 'rerank'."
     )
 
 
