@@ -65,7 +65,7 @@ def serve(model: str, folder: Path) -> Iterator[str]:
     (folder / "notes").mkdir()
     (folder / "notes" / "rules.md").write_text("# Rules\n\nThe rule decides the order.\n")
     options = ["--port", "0", "--base-url", model, "--source", str(folder / "notes")]
-    command = [sys.executable, "-c", SERVE, "serve", *options, "--memory", "off", "--no-token"]
+    command = [sys.executable, "-c", SERVE, "serve", *options, "--set", "memory=off", "--no-token"]
     environment = os.environ | {"RUBRICEM_DATA_DIR": str(folder / "data")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None

@@ -96,7 +96,7 @@ def trial(at: int, wait: float) -> Trial:
         data = Path(folder)
         environment = {**os.environ, "RUBRICEM_DATA_DIR": folder, "RUBRICEM_MEMORY": "off"}
         searxng = f"searxng:{address.removesuffix('/v1')}"
-        where = ("Which rule?", "--base-url", address, "--source", searxng, "--thread", "t")
+        where = ("Which rule?", "--base-url", address, "--source", searxng, "--run", "t")
         begun = subprocess.Popen([*COMMAND, "ask", *where, "--quiet"], env=environment,
                                  stdout=subprocess.DEVNULL)  # fmt: skip
         wait_for(address, at, begun)

@@ -193,8 +193,8 @@ class Participant:
 
     def measure_kill(self, address: str, data: Path) -> dict[str, float]:
         """Finished requests of a killed question, and how many of them were made again."""
-        named, before = ("--thread", "killed"), len(fetch_log(address))
-        whole = self.ask(address, data, "--thread", "whole")
+        named, before = ("--run", "killed"), len(fetch_log(address))
+        whole = self.ask(address, data, "--run", "whole")
         assert whole
         needed = len(worth(fetch_log(address)[before:]))
         before = len(fetch_log(address))

@@ -22,6 +22,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import COMMANDS, PARTS, RETIRED, Lazy, LazyGroup, main
+from rubricem.agent.settings import Settings
 from rubricem.memory.errors import PolicyError, SettingsError, install_of
 from tests.conftest import ROOT, refusal, rubricem
 from tests.support.pages import begun_server
@@ -71,6 +72,8 @@ def chatter() -> None:
         print("much to say")
 
 
+MOST_COMMANDS, MOST_OPTIONS = 51, 157
+
 LAZY = {name: Lazy(f"{__name__}:{name}", "") for name in ("trouble", "forever", "speak", "chatter")}
 
 
@@ -109,24 +112,43 @@ def test_help_names_every_command_and_loads_none():
     assert not [name for name in loaded if name.startswith("rubricem.agent.commands")]
 
 
-def leaves(command: click.Command, *path: str) -> list[tuple[str, click.Command]]:
-    if not isinstance(command, click.Group):
-        return [(" ".join(path), command)]
-    context = click.Context(command)
-    own = [(" ".join(path), command)] if command.invoke_without_command else []
-    below = ((name, command.get_command(context, name)) for name in command.list_commands(context))
-    return own + [leaf for name, each in below if each for leaf in leaves(each, *path, name)]
+def commands(command: click.Command, *path: str) -> dict[str, click.Command]:
+    """Every command and group by the words that call it."""
+    found = {" ".join(path): command} if path else {}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            found |= commands(below, *path, name)
+    return found
 
 
 def test_every_command_explains_itself_and_there_are_not_too_many():
-    found = leaves(main)
-    options = [
-        param for _, each in found for param in each.params if isinstance(param, click.Option)
-    ]
-    assert all(command.help for _, command in found)
-    assert len(found) <= 62 and len(options) <= 230
-    tops = {name for name in RETIRED if name[0] != "-" and " " not in name}
-    assert not tops & set(COMMANDS), "what is gone is not there"
+    found = {
+        name: each
+        for name, each in commands(main).items()
+        if not isinstance(each, click.Group) or each.invoke_without_command
+    }
+    options = [p for each in found.values() for p in each.params if isinstance(p, click.Option)]
+    assert all(command.help for command in found.values())
+    assert len(found) <= MOST_COMMANDS and len(options) <= MOST_OPTIONS
+
+
+def test_what_the_version_before_had_is_there_or_says_what_to_do_instead():
+    before = json.loads((ROOT / "tests" / "data" / "ec15fe0e" / "surface.json").read_text())
+    now = {
+        name: {opt for p in each.params for opt in p.opts} for name, each in commands(main).items()
+    }
+    untold = [name for name in before if name not in now and name not in RETIRED]
+    for name in before.keys() & now.keys():
+        gone = {each for each in before[name] if each not in now[name]}
+        gone -= {each for each in gone if {each, f"{name} {each}"} & RETIRED.keys()}
+        if "--set" in now[name]:
+            gone -= {each for each in gone if each[2:].replace("-", "_") in Settings.model_fields}
+        untold += [f"{name} {each}" for each in gone]
+    assert not untold
+    assert not [name for name in RETIRED if name in now], "what is gone is not there"
 
 
 @pytest.mark.parametrize("name", ["trust", "uninstall"])

@@ -504,7 +504,7 @@ def server(model: ScriptedServer, folder: Path) -> Iterator[tuple[str, Process]]
     """The command over a model and a document, and the address that it prints."""
     [source] = run_settings(folder, model).source
     where = ("--base-url", model.base_url, "--model", "scripted", "--source", source)
-    with begun_server(folder, *where, "--memory", "off", "--no-token") as (told, process):
+    with begun_server(folder, *where, "--set", "memory=off", "--no-token") as (told, process):
         yield told[0].split()[2], process
 
 
