@@ -1,6 +1,5 @@
 """The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
-import asyncio
 import hashlib
 import math
 import re
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from rubricem.agent.research.history import History
 from rubricem.agent.serve import routes_runs
@@ -325,34 +323,3 @@ class Watched(History):
         self.seen.set()
         assert self.go.wait(PATIENCE)
         return left
-
-
-async def test_lists_that_are_asked_for_together_share_a_look_that_sees_all_before_them(
-    tmp_path: Path,
-):
-    desk = RunDesk(Settings(data_dir=tmp_path, base_url="http://127.0.0.1:9/v1", model="m"))
-    desk.history = history = Watched(desk.store)
-    app = FastAPI()
-    app.include_router(routes_runs.router(desk, Security()))
-    transport = httpx.ASGITransport(app)
-
-    def ended(name: str) -> None:
-        desk.store.create(name, {"ask": {"question": "?"}, "choices": {}})
-        desk.store.save(run_of(name=name))
-
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-
-        async def listed(limit: int) -> list[str]:
-            found = (await client.get(f"/api/runs?limit={limit}")).json()
-            return [run["run"] for run in found["runs"]]
-
-        ended("a")
-        first = [asyncio.create_task(listed(limit)) for limit in (30, 12)]
-        await asyncio.to_thread(history.seen.wait, PATIENCE)
-        ended("b")
-        later = [asyncio.create_task(listed(limit)) for limit in (30, 1)]
-        await asyncio.sleep(2 * routes_runs.TOGETHER)
-        history.go.set()
-        assert all("a" in runs for runs in await asyncio.gather(*first))
-        assert await asyncio.gather(*later) == [["b", "a"], ["b"]]
-    assert history.looks == 2
