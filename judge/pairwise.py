@@ -64,11 +64,10 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, fence, without_markers
+from rubricem.memory.text import cut, fence, split_thinking, without_markers
 
 Side = Literal["A", "B"]
 
-_THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.S | re.I)
 _CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
 _CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
 _VERDICT = re.compile(r"<answer>\s*\[\[\s*([AB])\s*\]\]\s*</answer>", re.I)
@@ -83,7 +82,7 @@ def verdict_of(text: str) -> Side | None:
     White space and case inside the tag do not matter. A quote that is never closed ends with
     the evaluation, so that what a truncated judge quoted is not taken for its verdict.
     """
-    said = _CITED_OPEN.sub("", _CITED.sub("", _THOUGHT.sub("", text)))
+    said = _CITED_OPEN.sub("", _CITED.sub("", split_thinking(text)[1]))
     letters = _VERDICT.findall(said)
     if not letters:
         return None

@@ -193,3 +193,21 @@ def one_line(text: str, limit: int = 0) -> str:
     """The printable text on one line, cut with an ellipsis after `limit` characters (0: never)."""
     line = " ".join(printable(text).split())
     return line if not limit or len(line) <= limit else line[: limit - 1].rstrip() + "…"
+
+
+def split_thinking(raw: str) -> tuple[str, str]:
+    """(reasoning, text) of a model's reply, whole or as far as it has arrived.
+
+    Thinking stands at the very start. Its opening tag may be missing, since some chat formats
+    write that tag at the end of the prompt; without a closing tag an opened thought is all.
+    """
+    start, end = "<think>", "</think>"
+    begun = raw.lstrip()
+    if not begun.startswith(start):
+        # The first characters may still grow into the tag.
+        if start.startswith(begun):
+            return "", ""
+        thought, closed, text = raw.partition(end)
+        return (thought.strip(), text.lstrip()) if closed else ("", raw)
+    thought, _, text = begun.removeprefix(start).partition(end)
+    return thought.strip(), text.lstrip()

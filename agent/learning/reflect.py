@@ -35,7 +35,7 @@ from rubricem.memory.schema import (
     Value,
 )
 from rubricem.memory.screening import screen
-from rubricem.memory.text import digest_of, fit, seed_of, storable
+from rubricem.memory.text import digest_of, fit, seed_of, split_thinking, storable
 
 CANDIDATES = 8
 TEMPERATURE = 0.7
@@ -56,7 +56,6 @@ _SHORTENED: tuple[Callable[[Author, Stage | None], bool], ...] = (
     lambda author, stage: True,
 )
 """which pieces are shortened: these first, then more, at last all"""
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 
 
 class Reflected(Value):
@@ -312,7 +311,7 @@ class Parsed:
         Thinking before the first block is no part of it. Anything else around the blocks is a
         fault.
         """
-        body = _THOUGHT.sub("", text).strip()
+        body = split_thinking(text)[1].strip()
         found = {
             tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)
         }

@@ -7,9 +7,9 @@ each window of successful calls it grows by one again (additive increase, multip
 as in TCP).
 
 Calls are retried here and nowhere else: exponential back-off with jitter, and the server's own
-instructions, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
-`retry-after-ms` that some servers send. A server's own words are quoted only if they help, cut
-short and without the API key, which some servers repeat in their refusals.
+instructions, `Retry-After` in seconds or the `retry-after-ms` that some servers send. A server's
+own words are quoted only if they help, cut short and without the API key, which some servers repeat
+in their refusals.
 
 Prices are the user's own (`prices`), in US dollars per million tokens. An unknown price is None,
 never 0: a self-hosted server costs electricity that nobody counted.
@@ -27,8 +27,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
@@ -144,29 +142,11 @@ def is_transient(status: int) -> bool:
     return status in RETRIED_STATUSES or status >= 500
 
 
-def parse_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds that the response's headers ask to wait, or None if they say nothing usable.
-
-    A time of day is compared with the server's own clock if it is given, else with `now`.
-    """
+def parse_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the response's headers ask to wait, or None if they say nothing usable."""
     if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
-    value = headers.get("retry-after")
-    if (seconds := _number(value)) is not None:
-        return seconds
-    until = _time(value)
-    if until is None:
-        return None
-    since = _time(headers.get("date")) or now or datetime.now(UTC)
-    return max(0.0, (until - since).total_seconds())
-
-
-def _time(value: str | None) -> datetime | None:
-    try:
-        date = parsedate_to_datetime(value or "")
-    except ValueError:
-        return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
+    return _number(headers.get("retry-after"))
 
 
 def _number(value: str | None) -> float | None:

@@ -90,11 +90,8 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
-MOST_KEPT = 1 << 18
-"""at most so many token ids are cached, of the texts used last"""
-
-
-AskIds = Callable[[], Awaitable[tuple[int, ...]]]
+MOST_KEPT = 4096
+"""texts whose ids are cached, of those used last"""
 
 
 class KnownIds:
@@ -104,31 +101,20 @@ class KnownIds:
     """
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[tuple[str, ...], tuple[int, ...]] = OrderedDict()
-        self._asking: dict[tuple[str, ...], asyncio.Future[tuple[int, ...]]] = {}
-        self._count = 0
+        self._asked: OrderedDict[tuple[str, ...], asyncio.Future[tuple[int, ...]]] = OrderedDict()
 
-    async def of(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
+    async def of(
+        self, text: tuple[str, ...], ask: Callable[[], Awaitable[tuple[int, ...]]]
+    ) -> tuple[int, ...]:
         """The ids of a text, which is keyed by its parts."""
-        if (known := self._ids.get(text)) is not None:
-            self._ids.move_to_end(text)
-            return known
-        if (asking := self._asking.get(text)) is None:
-            asking = self._asking[text] = asyncio.ensure_future(self._answer(text, ask))
+        known = self._asked.get(text)
+        if known is None or (known.done() and (known.cancelled() or known.exception())):
+            self._asked[text] = known = asyncio.ensure_future(ask())
+        self._asked.move_to_end(text)
+        while len(self._asked) > MOST_KEPT:
+            self._asked.popitem(last=False)
         # A cancelled caller must not cancel the call for the others.
-        return await asyncio.shield(asking)
-
-    async def _answer(self, text: tuple[str, ...], ask: AskIds) -> tuple[int, ...]:
-        try:
-            ids = await ask()
-        finally:
-            del self._asking[text]
-        self._ids[text] = ids
-        self._count += len(ids)
-        while self._count > MOST_KEPT:
-            _, gone = self._ids.popitem(last=False)
-            self._count -= len(gone)
-        return ids
+        return await asyncio.shield(known)
 
 
 class TokenWriter:

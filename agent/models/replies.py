@@ -15,6 +15,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from rubricem.memory.schema import Completion, OnText, StopPredicate, StopReason, Usage
+from rubricem.memory.text import split_thinking
 
 # A model that ends its turn by itself sends its usage at once, and a stream read to its end
 # leaves the connection fit for the next turn. One that goes on writing is cut off.
@@ -154,26 +155,6 @@ class ReplyReading(Reading):
             reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
             usage=usage,
         )
-
-
-OPEN, CLOSE = "<think>", "</think>"
-
-
-def split_thinking(raw: str) -> tuple[str, str]:
-    """(reasoning, text) of a reply, whole or as far as it has arrived.
-
-    Thinking stands at the very start. Its opening tag may be missing, since some chat formats
-    write that tag at the end of the prompt; without a closing tag an opened thought is all.
-    """
-    begun = raw.lstrip()
-    if not begun.startswith(OPEN):
-        # The first characters may still grow into the tag.
-        if OPEN.startswith(begun):
-            return "", ""
-        thought, closed, text = raw.partition(CLOSE)
-        return (thought.strip(), text.lstrip()) if closed else ("", raw)
-    thought, _, text = begun.removeprefix(OPEN).partition(CLOSE)
-    return thought.strip(), text.lstrip()
 
 
 class Piece(NamedTuple):

@@ -4,7 +4,7 @@ Token ids go in and come out, so that what a policy wrote is trained on exactly 
 Replies are verified: the ids must decode to the text that came with them. If they do not, or none
 came, the text is encoded again and its segments are marked `retokenised`, so that no ratio is
 formed of them; if log-probabilities are missing, the ids are kept without them. Both cases are
-counted and logged.
+logged.
 
 Each kind of server has a dialect, which knows its paths, bodies and events:
 
@@ -22,8 +22,8 @@ Each kind of server has a dialect, which knows its paths, bodies and events:
   several tokens only the last id is streamed, which the check of the ids against the text
   finds. `stop` is never sent: its tokens come without probabilities.
 
-A server is recognised by `/v1/models` (`owned_by`), or by answering at a path of its own. One that
-is none of these kinds, or does not tokenise, is used as a chat server.
+A server is recognised by `owned_by` in `/v1/models`. One that is none of these kinds, or does not
+tokenise, is used as a chat server.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -175,7 +175,8 @@ class VLLM(_Tokenising):
         try:  # of servers in vLLM's development mode alone
             told = await self._http.get(f"{self._http.root}/weight_info")
         except AttemptError as failed:
-            _unless_away(failed)
+            if failed.away:
+                raise
             told = {}
         version = told.get("weight_version") if isinstance(told, dict) else None
         parts = (found.get("root") or self._model, version if version != UNVERSIONED else None)
@@ -382,10 +383,6 @@ class TokenServer:
         self.version = version
         self.context_tokens = context_tokens
         self.price = price
-        self.mismatched = 0
-        """replies whose ids did not decode to their text"""
-        self.unknown = 0
-        """replies without all log-probabilities"""
         self._http = http
         self._dialect = dialect
         self._timeout = timeout
@@ -455,11 +452,9 @@ class TokenServer:
         """The reply, with ids that certainly belong to its text."""
         reply = reading.completion(usage)
         if reading.text and not await self._decodes(reply.token_ids or (), reading):
-            self.mismatched += 1
             log.warning("%s: a reply's ids are not its text's; it is retokenised", self.name)
             return await self._retokenise(reply)
         if reply.logprobs is None:
-            self.unknown += 1
             log.warning("%s: a reply came without all log-probabilities", self.name)
         return reply
 
@@ -506,40 +501,24 @@ class TokenServer:
         return (await self._beside.call(attempt))[0]
 
 
-Kind = Literal["vllm", "sglang", "llama.cpp"]
-MAKES: Mapping[Kind, Callable[[ModelServer, str], TokenDialect]] = {
+DIALECTS: Mapping[str, Callable[[ModelServer, str], TokenDialect]] = {
     "vllm": VLLM,
     "sglang": SGLang,
-    "llama.cpp": LlamaServer,
+    "llamacpp": LlamaServer,
 }
-OWNERS: Mapping[str, Kind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
-SIGNS: Mapping[Kind, tuple[str, str]] = {
-    "sglang": ("/get_model_info", "model_path"),
-    "llama.cpp": ("/props", "default_generation_settings"),
-    "vllm": ("/version", "version"),
-}
-"""a path under the root, and a field that only this kind's reply has"""
+"""by `owned_by` of the models that a server lists"""
 
 
-async def kind_of(http: ModelServer) -> Kind | None:
-    """The kind of server, or None. Raises AttemptError if nobody answers."""
+async def find_dialect(http: ModelServer) -> TokenDialect | None:
+    """The dialect of the server; None if it has none. Raises AttemptError if nobody answers."""
     try:
         owners = {str(model.get("owned_by", "")) for model in await http.models()}
     except AttemptError as failed:
-        _unless_away(failed)
-        owners = set()
-    for owner, kind in OWNERS.items():
-        if owner in owners:
-            return kind
-    for kind, (path, sign) in SIGNS.items():
-        try:
-            reply = await http.get(f"{http.root}{path}")
-        except AttemptError as failed:
-            _unless_away(failed)
-            continue
-        if isinstance(reply, dict) and sign in reply:
-            return kind
-    return None
+        if failed.away:
+            raise
+        return None
+    found = next((DIALECTS[owner] for owner in DIALECTS if owner in owners), None)
+    return found and found(http, http.server.model)
 
 
 async def open_tokens(
@@ -559,9 +538,8 @@ async def open_tokens(
     """
     url = http.server.endpoint.url
     try:
-        if (found := await kind_of(http)) is None:
+        if (dialect := await find_dialect(http)) is None:
             return None
-        dialect = MAKES[found](http, http.server.model)
         try:
             # A server that renders has shown that it tokenises.
             asked = await dialect.render([Message("user", "?")])
@@ -575,7 +553,7 @@ async def open_tokens(
             raise PolicyError(str(failed), failed.remedy) from None
         tell(f"{url} is asked as a chat server, since it gives no token ids: {failed}")
         return None
-    tell(f"{url} is asked in token ids, as {found} takes them")
+    tell(f"{url} is asked in token ids, as {type(dialect).__name__} takes them")
     return TokenServer(
         http,
         dialect,
@@ -586,9 +564,3 @@ async def open_tokens(
         timeout=timeout,
         retry=retry,
     )
-
-
-def _unless_away(failed: AttemptError) -> None:
-    """An unknown path shows what the server is not; an unavailable server shows nothing."""
-    if failed.away:
-        raise failed

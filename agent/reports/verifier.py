@@ -23,7 +23,6 @@ from typing import Literal, Self
 from pydantic import BaseModel
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
-from rubricem.agent.models.replies import split_thinking
 from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.reports.rules import (
     ENOUGH,
@@ -64,7 +63,7 @@ from rubricem.memory.schema import (
     Usage,
     Verification,
 )
-from rubricem.memory.text import fence, one_line
+from rubricem.memory.text import fence, one_line, split_thinking
 
 CHARACTERS = 1200
 """shown of a passage"""

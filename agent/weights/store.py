@@ -490,8 +490,7 @@ async def _look_up(repo: str, file: str | None = None, *, classifier: bool = Fal
             files = await _all_files(http, repo, revision, listed)
         else:
             path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
-            url = f"/{repo}/resolve/{revision}/{path}"
-            files = (WeightFile(path, *await _size_and_hash(http, url, listed[path])),)
+            files = (await _file(http, f"/{repo}/resolve/{revision}", path, listed[path]),)
     licence = str((info.get("cardData") or {}).get("license", "unknown"))
     return Weights(repo, licence, repo, revision, files)
 
@@ -540,26 +539,6 @@ def _choose(repo: str, paths: list[str], file: str | None) -> str:
     wanted = f"no single file {file}" if file else "no single q4_k_m .gguf file and is no embedder"
     remedy = f"Name one as {repo}:FILE, of {', '.join(whole)}." if whole else "Name another."
     raise WeightsError(f"{repo} has {wanted}.", remedy)
-
-
-async def _size_and_hash(
-    http: httpx2.AsyncClient, url: str, entry: dict[str, Any]
-) -> tuple[int, str]:
-    """Size and SHA-256 of a large file, from the listing, else from its headers."""
-    large = entry.get("lfs") or {}
-    size, sha256 = large.get("size"), str(large.get("sha256", ""))
-    if not sha256:
-        reply = await http.head(url)
-        headers = [r.headers for r in (*reply.history, reply) if "x-linked-etag" in r.headers]
-        if headers:
-            sha256 = headers[0]["x-linked-etag"].removeprefix("W/").strip('"')
-            size = headers[0].get("x-linked-size")
-    if not re.fullmatch(r"[0-9a-f]{64}", sha256) or size is None:
-        raise WeightsError(
-            f"The hub gives no SHA-256 for {url}, so its bytes could not be checked.",
-            "Download it yourself and name the path of the .gguf file.",
-        )
-    return int(size), sha256
 
 
 def _client() -> httpx2.AsyncClient:

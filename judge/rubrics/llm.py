@@ -25,7 +25,7 @@ from rubricem.judge.rubrics.core import Rubric
 from rubricem.memory.asking import chat_once
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import NO_USAGE, ChatModel, Message, Sampling, Usage
-from rubricem.memory.text import one_line, without_markers
+from rubricem.memory.text import one_line, split_thinking, without_markers
 
 MOST_TOKENS = 256
 """of one reply"""
@@ -256,7 +256,6 @@ _FIRST = re.compile(_VALUE, re.I)
 _LABELLED = re.compile(
     rf"\b(?:score|rating|grade|reward)\b[\"'*_`\s]*(?:[:=]|is|of)?[\"'*_`\s]*{_VALUE}", re.I
 )
-_THOUGHT = re.compile(r"^.*?</think>", re.S)
 
 
 def score_in(text: str, scale: float = 1.0) -> float | None:
@@ -264,7 +263,7 @@ def score_in(text: str, scale: float = 1.0) -> float | None:
 
     None if there is no finite number.
     """
-    said = _THOUGHT.sub("", text, count=1)
+    said = split_thinking(text)[1]
     found = _LABELLED.search(said) or _FIRST.search(said)
     if found is None:
         return None

@@ -30,7 +30,7 @@ from rubricem.agent.evaluate.questions import QuestionSet
 from rubricem.agent.learning.reflect import Parsed
 from rubricem.agent.models.chat_server import Dialect, delta_of
 from rubricem.agent.models.openai_client import UNREADABLE, complaint_of
-from rubricem.agent.models.replies import looping, split_thinking
+from rubricem.agent.models.replies import looping
 from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
@@ -65,6 +65,7 @@ from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.text import split_thinking
 from rubricem.training.rows.sequences import gguf_vocabulary
 from tests.support.pdfs import pdf
 from tests.support.values import source, trajectory

@@ -143,7 +143,7 @@ async def test_ids_that_could_not_be_had_are_asked_for_again_and_a_cut_leaves_th
 
 
 async def test_ids_of_the_latest_texts_are_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rubricem.agent.models.policy.MOST_KEPT", 10)
+    monkeypatch.setattr("rubricem.agent.models.policy.MOST_KEPT", 2)
     model = Asked()
     policy = TokenWriter(model)
     for text in ("aaaa", "bbbb", "aaaa", "cccc", "aaaa", "bbbb"):

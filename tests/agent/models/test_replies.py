@@ -2,8 +2,9 @@ import time
 
 import pytest
 
-from rubricem.agent.models.replies import Piece, TokenReading, align_parts, looping, split_thinking
+from rubricem.agent.models.replies import Piece, TokenReading, align_parts, looping
 from rubricem.memory.schema import NO_USAGE
+from rubricem.memory.text import split_thinking
 
 PROSE = (
     "An ordered mapping keeps the keys as they were inserted. When the cache is full, the least "

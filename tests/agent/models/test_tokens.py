@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.limits import AttemptError, Limiter
-from rubricem.agent.models.tokens import Kind, kind_of, open_tokens
+from rubricem.agent.models.tokens import VLLM, LlamaServer, SGLang, find_dialect, open_tokens
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Completion, Sampling, Usage
 from tests.support.token_servers import (
@@ -61,7 +61,6 @@ async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_pa
         usage=Usage(prompt_tokens=6, cached_tokens=4, completion_tokens=8, calls=1),
     )
     assert "".join(heard) == "für <a>"
-    assert (policy.mismatched, policy.unknown) == (0, 0)
     asked = next(body for body in server.bodies("POST /tokenize") if len(body["messages"]) == 2)
     assert asked["messages"] == [
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."},
@@ -146,24 +145,15 @@ async def test_a_policy_is_named_by_its_server_and_its_weights(
             assert (policy.version, policy.context_tokens) == (version, context)
 
 
-async def found(base_url: str) -> Kind | None:
-    return await kind_of(http_to(base_url))
-
-
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [("vllm", "vllm"), ("sglang", "sglang"), ("llama", "llama.cpp")],
+    ("name", "kind"), [("vllm", VLLM), ("sglang", SGLang), ("llama", LlamaServer)]
 )
-async def test_a_kind_is_told_by_its_owner_or_by_a_path_of_its_own(name: str, kind: Kind):
-    routes = recorded(name)
-    with RecordedServer(routes) as server:
-        assert await found(server.base_url) == kind
+async def test_a_kind_is_told_by_who_owns_the_models(name: str, kind: type):
+    with RecordedServer(recorded(name)) as server:
+        assert isinstance(await find_dialect(http_to(server.base_url)), kind)
         assert server.asked == [("GET /v1/models", {})]
-    nameless = {"object": "list", "data": [{"id": "qwen", "owned_by": "me"}]}
-    with RecordedServer({**routes, "GET /v1/models": nameless}) as server:
-        assert await found(server.base_url) == kind
-    with RecordedServer(without(routes, "GET /v1/models")) as server:
-        assert await found(server.base_url) == kind
+    with RecordedServer(without(recorded(name), "GET /v1/models")) as server:
+        assert await find_dialect(http_to(server.base_url)) is None
 
 
 PLAIN = {"object": "list", "data": [{"id": "qwen", "owned_by": "openai"}]}
@@ -194,7 +184,7 @@ async def test_a_server_that_is_down_is_no_plain_server():
     with RecordedServer({}) as server:
         gone = server.base_url
     with pytest.raises(AttemptError, match="no model server answers"):
-        await found(gone)
+        await find_dialect(http_to(gone))
 
 
 async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
@@ -233,11 +223,11 @@ def choice(event: Json) -> Json:
     return first
 
 
-async def written_by(routes: dict[str, Any]) -> tuple[Completion, int, int]:
-    """What a changed vLLM is made of; replies that were mismatched, and of unknown chance."""
+async def written_by(routes: dict[str, Any]) -> Completion:
+    """What a changed vLLM is made of."""
     with RecordedServer(routes) as server:
         async with opened(server) as policy:
-            return await policy.complete(PROMPT, SAMPLING), policy.mismatched, policy.unknown
+            return await policy.complete(PROMPT, SAMPLING)
 
 
 def vllm(change: Any = None, **routes: Any) -> dict[str, Any]:
@@ -293,9 +283,8 @@ async def test_ids_that_are_not_shown_to_be_the_texts_are_replaced_marked_and_co
     routes = vllm(change) | {"POST /detokenize": lambda asked: {"prompt": decoded}}
     if decoded is None:
         routes = without(routes, "POST /detokenize")
-    reply, mismatched, unknown = await written_by(routes)
+    reply = await written_by(routes)
     assert reply.text == "für <a>" and is_retokenised(reply)
-    assert (mismatched, unknown) == (1, 0)
     assert "a reply's ids are not its text's" in caplog.text
 
 
@@ -305,22 +294,21 @@ async def test_ids_without_logprobs_stand_without_and_are_counted(left: Json | N
         if choice(event).get("token_ids") == [69]:
             choice(event)["logprobs"] = left
 
-    reply, mismatched, unknown = await written_by(vllm(nothing))
+    reply = await written_by(vllm(nothing))
     assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
     assert reply.logprobs is None and not reply.retokenised
     assert reply.token_ends == (1, 1, 2, 3, 5, 6, 7) or left is None
-    assert (mismatched, unknown) == (0, 1)
 
 
 async def test_a_server_that_cannot_decode_is_believed_by_what_it_said_of_each_token():
-    reply, mismatched, _ = await written_by(without(vllm(), "POST /detokenize"))
-    assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29) and mismatched == 0
+    reply = await written_by(without(vllm(), "POST /detokenize"))
+    assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
 
 
 async def test_a_server_that_dies_in_a_reply_is_asked_again_and_what_was_lost_is_counted():
     whole = vllm()[COMPLETIONS]
     tries = [Events(whole.events[:3], broken=True), whole]
-    reply, *_ = await written_by(vllm() | {COMPLETIONS: lambda asked: tries.pop(0)})
+    reply = await written_by(vllm() | {COMPLETIONS: lambda asked: tries.pop(0)})
     assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
     assert (reply.usage.calls, reply.usage.completion_tokens) == (2, 3 + 8)
     broken = Events(whole.events[:3], broken=True)
@@ -401,6 +389,6 @@ async def test_endless_repetition_is_cut_off():
     again = {"choices": [{"text": "again ", "token_ids": [5]}]}
     detokenised = {"POST /detokenize": lambda asked: {"prompt": "again " * len(asked["tokens"])}}
     routes = vllm() | detokenised | {COMPLETIONS: Events([again] * 400)}
-    reply, mismatched, _ = await written_by(routes)
-    assert reply.stop_reason == "repetition" and mismatched == 0
+    reply = await written_by(routes)
+    assert reply.stop_reason == "repetition"
     assert len(reply.token_ids or ()) * 6 == len(reply.text) < 500
