@@ -360,7 +360,7 @@ def render_pair(question: str, first: str, second: str, characters: int) -> str:
 
 def reason_of(text: str, first: str, second: str) -> str:
     """The judge's evaluation, or else its solution; and whether its quotes are real."""
-    said = _THOUGHT.sub("", text)
+    said = split_thinking(text)[1]
     why = " ".join((_inside(said, "eval") or _inside(said, "solution")).split())
     shown = {"A": without_markers(without_tags(first)), "B": without_markers(without_tags(second))}
     quotes = [m for m in _CITED.finditer(said) if m[1].lower() == "quote" and m[3].strip()]
