@@ -20,10 +20,11 @@ import torch
 
 from rubricem.training.local.local_config import TrainConfig, check_config
 from rubricem.training.local.session import TrainingSession, open_session
+from rubricem.training.objective.batch import cut
 from rubricem.training.rows.row import TrainRow, Window
 
-PROMPT_SHARE = 4
-"""a row's prompt is this part of it: 1 / 4"""
+PROMPT_SHARE, TOOL_SHARE, GROUP = 4, 0.2, 4
+"""a row's prompt is a quarter of it, a tool wrote a fifth of the rest; rows of a group"""
 RATE = 1e-4
 EVERY = 0.005
 """seconds between two looks at the resident set"""
@@ -41,16 +42,8 @@ class Arm:
     longest: int
     """tokens of a row, in even steps from the shortest"""
     steps: int
-    engine: str = "local"
     layout: str = "one_by_one"
-    common: int = 0
-    """tokens that the rows of a group begin with, instead of a prompt of their own"""
-    group: int = 4
-    """rows of one"""
-    tool: float = 0.2
-    """share of what is not prompt that a tool wrote"""
-    shares: bool = False
-    """whether what rows begin with is read once for all of them"""
+    """or `padded`, four rows side by side"""
     adaptation: str = "lora"
     model: str = ""
     """the folder of the weights"""
@@ -84,32 +77,22 @@ def window(arm: Arm) -> Window:
     stride = (arm.longest - arm.shortest) / max(arm.rows - 1, 1)
     lengths = [round(arm.shortest + stride * number) for number in range(arm.rows)]
     dice.shuffle(lengths)
-    prompts = [_ids(arm.common, arm, dice) for _ in range(0, arm.rows, arm.group)]
-    return tuple(
-        _row(number, length, prompts[number // arm.group], arm, dice)
-        for number, length in enumerate(lengths)
-    )
+    return tuple(_row(number, length, arm, dice) for number, length in enumerate(lengths))
 
 
-def _ids(count: int, arm: Arm, dice: random.Random) -> tuple[int, ...]:
-    return tuple(dice.randrange(arm.words) for _ in range(count))
-
-
-def _row(
-    number: int, length: int, common: tuple[int, ...], arm: Arm, dice: random.Random
-) -> TrainRow:
-    prompt = len(common) or length // PROMPT_SHARE
+def _row(number: int, length: int, arm: Arm, dice: random.Random) -> TrainRow:
+    prompt = length // PROMPT_SHARE
     middle = prompt + (length - prompt) // 2
-    tool = range(middle, middle + round((length - prompt) * arm.tool))
+    tool = range(middle, middle + round((length - prompt) * TOOL_SHARE))
     mask = tuple(int(place >= prompt and place not in tool) for place in range(length))
     advantage = 1.0 if number % 2 else -1.0
     return TrainRow(
         id=f"row{number}",
-        group=f"group{number // arm.group}",
+        group=f"group{number // GROUP}",
         trajectory=f"t{number}",
         objective="policy",
         policy_version="v",
-        ids=common + _ids(length - len(common), arm, dice),
+        ids=tuple(dice.randrange(arm.words) for _ in range(length)),
         prompt_tokens=prompt,
         loss_mask=mask,
         advantages=tuple(advantage * on for on in mask),
@@ -137,22 +120,18 @@ def write_model(folder: Path, arm: Arm) -> None:
 
 
 def _config(arm: Arm, folder: Path) -> TrainConfig:
-    packed = arm.longest + arm.longest // 2 if arm.layout == "packed" else 0
     (folder / "rows.jsonl").touch()
     lora = {"rank": 16, "alpha": 32.0} if arm.adaptation == "lora" else {}
     values: dict[str, Any] = {
         "out": "out",
         "rows": ["rows.jsonl"],
         "model": arm.model,
-        "engine": arm.engine,
         "adaptation": arm.adaptation,
         "learning_rate": RATE,
         "threads": 1,
         "device": "cpu",
         "dtype": "float32",
-        "pack_tokens": packed,
         "micro_batch": 4 if arm.layout == "padded" else 1,
-        "share_prefixes": arm.shares,
         "save_every": arm.steps + 1,
         "objective": {"importance": "none"},
     }
@@ -206,7 +185,7 @@ class Turns:
         print(json.dumps((time.perf_counter() - wall, time.process_time() - cpu)), flush=True)
 
 
-def _by_local(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
+def _take_steps(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
     _ = session.learner
     turns.ready()
     norms = []
@@ -217,41 +196,10 @@ def _by_local(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) ->
     return norms
 
 
-def _by_trl(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
-    from transformers import TrainerCallback
-
-    from rubricem.training.trl.trainer import build_trainer, load_policy
-
-    norms: list[float] = []
-
-    class Timed(TrainerCallback):
-        def on_train_begin(self, *args: Any, **more: Any) -> None:
-            turns.ready()
-
-        def on_step_begin(self, *args: Any, **more: Any) -> None:
-            turns.wait()
-
-        def on_step_end(self, *args: Any, **more: Any) -> None:
-            turns.done()
-
-        def on_log(self, *args: Any, **more: Any) -> None:
-            if "grad_norm" in more["logs"]:
-                norms.append(float(more["logs"]["grad_norm"]))
-
-    config = session.config
-    assert isinstance(config, TrainConfig)
-    model = load_policy(config, session.base.path)
-    trainer = build_trainer(session, config, [rows] * arm.steps, model)
-    trainer.add_callback(Timed())
-    trainer.train()
-    return norms
-
-
 async def measure(arm: Arm, folder: Path) -> Measured:
     config, rows, turns = _config(arm, folder), window(arm), Turns()
-    take = _by_trl if arm.engine == "trl" else _by_local
     async with open_session(config, "ss-grpo", _quiet) as session:
-        norms = await asyncio.to_thread(take, session, rows, arm, turns)
+        norms = await asyncio.to_thread(_take_steps, session, rows, arm, turns)
     assert turns.peak is not None
     return Measured(
         peak_mib=turns.peak.stop() - turns.base,
@@ -262,14 +210,8 @@ async def measure(arm: Arm, folder: Path) -> Measured:
 
 
 def _padding(rows: Window, arm: Arm) -> float:
-    """The share of positions that no row has: none of those that are packed or come one by one."""
-    if arm.engine == "trl":
-        parts = [list(rows)]
-    elif arm.layout == "padded":
-        longest_first = sorted(rows, key=lambda row: -len(row.ids))
-        parts = [longest_first[n : n + 4] for n in range(0, len(rows), 4)]
-    else:
-        return 0.0
+    """The share of positions that no row has."""
+    parts = cut(rows, 4 if arm.layout == "padded" else 1)
     computed = sum(len(part) * max(len(row.ids) for row in part) for part in parts)
     return 1 - sum(len(row.ids) for row in rows) / computed
 

@@ -31,7 +31,7 @@ from rubricem.training.local.load import Base, load_learner
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import TrainingSession, open_session
-from rubricem.training.rounds.rollouts import SamplingServer, SamplingServers
+from rubricem.training.rounds.rollouts import VllmServer
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import is_folder, read_tokeniser
 
@@ -70,7 +70,7 @@ class Checks:
         return EngineConfig.model_validate({
             "out": str(self.work / "out"), "model": self.model, "rank": 8, "alpha": 16.0,
             "device": "cpu" if self.cpu else "cuda", "max_row_tokens": 8192,
-            "dtype": "float32" if self.cpu else "bfloat16", "share_prefixes": False,
+            "dtype": "float32" if self.cpu else "bfloat16",
         })  # fmt: skip
 
     def sampler(self, model: str) -> PolicyChoice:
@@ -147,9 +147,8 @@ class Checks:
     async def _refreshed(self, checkpoint: Path) -> list[TrainRow]:
         if not self.base_url:
             return await self._rows(str(checkpoint))
-        server = SamplingServer(self.base_url, "vllm-lora", "policy")
-        servers = SamplingServers([server], self.work, lambda line: None)
-        async with servers.serving(checkpoint) as (model, _):
+        server = VllmServer(self.base_url, self.work, None, lambda line: None)
+        async with server.serving(checkpoint) as model:
             return await self._rows(model)
 
     async def _rows(self, model: str) -> list[TrainRow]:
@@ -251,15 +250,15 @@ def step(model: Path, device: str) -> None:
     """One step of all weights, as torchrun or nobody started it; prints loss and gradient."""
     config = EngineConfig.model_validate({
         "out": "unused", "device": device, "dtype": "float32", "adaptation": "full",
-        "parallel": "fsdp", "share_prefixes": False,
+        "parallel": "fsdp",
     })  # fmt: skip
     prompt, written = range(2, 18), range(20, 52)
     rows = [row_of(n, prompt, [i + n for i in written], [-2.0] * len(written)) for n in range(ROWS)]
-    with Ranks.join(config.device) as ranks:
-        learner: Learner = load_learner(config, model, ranks)
-        found = learner.ss_grpo_step(rows, 1e-6)
-        if ranks.first:
-            print(json.dumps([found["loss"], found["grad_norm"]]), flush=True)
+    ranks = Ranks.join(config.device)
+    learner: Learner = load_learner(config, model, ranks)
+    found = learner.ss_grpo_step(rows, 1e-6)
+    if ranks.first:
+        print(json.dumps([found["loss"], found["grad_norm"]]), flush=True)
 
 
 def main() -> None:

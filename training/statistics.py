@@ -4,9 +4,8 @@ Without any value there is no metric, so that a missing one is never 0.
 
 How much answers differ, 0 if all are the same (RuscaRL, arXiv:2508.16949, section 5):
 
-- by words, 1 - Self-BLEU: the BLEU of each answer with all others as its references (Texygen,
-  arXiv:1802.01886), averaged; sacrebleu's, up to 4-grams, smoothed;
-- by meaning: the mean cosine distance of the answers' embeddings, over all pairs.
+1 - Self-BLEU, the BLEU of each answer with all others as its references (Texygen,
+arXiv:1802.01886), averaged; sacrebleu's, up to 4-grams, smoothed.
 
 Best of n is the expected score of the best of n answers, for every n at once. Of N scored answers
 in ascending order s_1 ... s_N, n drawn without replacement have s_k as their best in
@@ -23,11 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-import numpy as np
-
 from rubricem.judge.base import answer_text
 from rubricem.memory.errors import import_extra
-from rubricem.memory.schema import Embedder, Stage, Trajectory
+from rubricem.memory.schema import Stage, Trajectory
 from rubricem.training.rows.row import TrainRow
 
 Numbers = dict[str, float]
@@ -148,13 +145,3 @@ def by_place(members: Sequence[tuple[int, int, float | None]]) -> list[ScaffoldP
         shown = fmean(shown for shown, _ in own)
         found.append(ScaffoldPlace(place, shown, fmean(scores) if scores else None))
     return found
-
-
-def meaning_apart(answers: Sequence[str], embedder: Embedder) -> float | None:
-    """The mean cosine distance, in [0, 2]; None for fewer than two answers. Blocks."""
-    count = len(answers)
-    if count < 2:
-        return None
-    vectors = embedder.embed(answers).astype(np.float64)
-    together = float(np.square(vectors.sum(axis=0)).sum())
-    return 1.0 - (together - float(np.square(vectors).sum())) / (count * (count - 1))

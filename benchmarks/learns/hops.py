@@ -13,11 +13,10 @@ It takes some hours of two cores, goes on where it was ended, and leaves a file 
 `benchmarks/results/learns_hops`, to be committed; its folder need not outlive it. Further ones add
 seeds, and are read together. So the experiment grows from sitting to sitting.
 
-Held-out questions of the train split are asked of each arm at every so many rounds; they end an
-arm that goes wrong or no further (`replicates.ending`) and choose its best checkpoint. The dev
-split is asked of the imitation and of each arm's best, the first `middle` of its questions, the
-types in turn, also of each arm halfway: evidence recall (primary), F1, share of valid answers, of
-refusals, searches, by type.
+Held-out questions of the train split are asked of each arm at every so many rounds; they end an arm
+that goes wrong or no further (`replicates.ending`). The dev split is asked of the imitation and of
+each arm at its end, the first `middle` of its questions, the types in turn, also of each arm
+halfway: evidence recall (primary), F1, share of valid answers, of refusals, searches, by type.
 """
 
 import asyncio
@@ -61,7 +60,7 @@ from rubricem.training.rounds.update import RoundFolders
 
 RECIPE = Path(__file__).parent / "recipe"
 CREDITS = {"answer": "answer-only", "sum": "sum", "stages": "ss-grpo"}
-"""arm -> its credit"""
+"""name -> its credit"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,6 @@ class HopsPlan(Plan):
             {
                 **values,
                 "out": str(self.out(name)),
-                "bank": str(self.keep / "data"),
                 "model": self.model,
                 "start_adapter": str(TrainingFolder(self.keep / "sft").newest),
                 "credit": CREDITS[name],
@@ -269,8 +267,8 @@ class HopsPhases(Phases):
         job = plan.arm(name, min(asked + sizes.every, sizes.rounds))
         assert job.rounds is not None
         self.tell(f"{name}: rounds {asked + 1} to {job.rounds.rounds}")
-        weights = load_settings().weights_dir
-        await run_rounds(job.config, job.rounds, job.rule, self.tell, weights, stop=self.stop)
+        settings = load_settings()
+        await run_rounds(job.config, job.rounds, job.rule, settings, self.tell, stop=self.stop)
         await self._ask_midway(name, job.rounds.rounds)
 
     async def _ask_midway(self, name: str, rounds: int) -> None:
@@ -287,8 +285,8 @@ class HopsPhases(Phases):
 
     async def test(self) -> None:
         for name in self.plan.arms:
-            best = TrainingFolder(self.plan.out(name)).best
-            await self._ask(name, best if best.exists() else None)
+            newest = TrainingFolder(self.plan.out(name)).newest
+            await self._ask(name, newest if newest.exists() else None)
 
     async def _ask(self, name: str, checkpoint: Path | None, most: int | None = None) -> None:
         """The first so many dev questions; `checkpoint`: None is what all arms began with."""
@@ -304,7 +302,7 @@ class HopsPhases(Phases):
         assert job.rounds is not None
         rounds = job.rounds.model_copy(update={"judge": "none"})
         folders = RoundFolders(plan.keep / "test", plan.keep / "data")
-        sampled = Sampled(rounds, job.config, folders, self.tell)
+        sampled = Sampled(rounds, job.config, load_settings(), folders, self.tell)
         start = checkpoint or TrainingFolder(plan.keep / "sft").newest
         async with sampled.open_held_out(run, Selected(asked), start) as collector:
             await collector.collect(self.stop)

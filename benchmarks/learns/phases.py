@@ -81,7 +81,7 @@ class Phases:
         asked = select_questions(rounds.held_out or "")
         if run.exists and run.finished_steps():
             return
-        sampled = Sampled(rounds, config, folders, self.tell)
+        sampled = Sampled(rounds, config, load_settings(), folders, self.tell)
         async with sampled.open_held_out(run, asked, None) as collector:
             await collector.collect(self.stop)
 
@@ -100,8 +100,8 @@ class Phases:
     async def rounds(self) -> None:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")
         assert job.rounds is not None
-        directory = load_settings().weights_dir
-        await run_rounds(job.config, job.rounds, job.rule, self.tell, directory, stop=self.stop)
+        settings = load_settings()
+        await run_rounds(job.config, job.rounds, job.rule, settings, self.tell, stop=self.stop)
 
     def _rounds(self) -> tuple[EngineConfig, RoundsConfig]:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")

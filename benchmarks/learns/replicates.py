@@ -31,8 +31,12 @@ from rubricem.training.rounds.update import TOLD
 
 IMITATION, MIDDLE = "imitation", "-middle"
 ARMS = ("answer", "sum", "stages")
-"""arms that differ by their credit alone"""
-PAIRS = (*((arm, IMITATION) for arm in ARMS), ("stages", "answer"), ("stages", "sum"))
+"""they differ by their credit alone"""
+PAIRS = (
+    *((arm, IMITATION) for arm in ARMS),
+    ("stages", "answer"),
+    ("stages", "sum"),
+)
 FIGURES = ("evidence", "f1", "valid", "refused", "searches")
 REWARD, ANSWER = "reward/mean", "reward/answer/mean"
 SHOWN = {"kl_reference": "divergence from imitation (nats a token)",

@@ -40,15 +40,13 @@ def letters() -> dict[Stage, type[Rubric]]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    """That of hops, with a judge that tells garbage apart, and sized for two blocks."""
+    """That of hops, with a judge that tells garbage apart, and short of turns."""
     folder = tmp_path / "recipe"
     folder.mkdir()
     own = f"rubric:{letters.__module__}:{letters.__name__}"
     changed = {
         "rubric:benchmarks.learns.recipe:rewards": own,
-        "adapted_blocks = 8": "adapted_blocks = 1",
         "max_tokens = 300": "max_tokens = 24",
-        "slots = 32": "slots = 2",
     }
     for path in RECIPE.glob("*.toml"):
         text = path.read_text()

@@ -22,10 +22,9 @@ from rubricem.training.collect.questions import Curriculum, Question, QuestionBa
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, check_config
-from rubricem.training.local.passes import batch_logprobs
+from rubricem.training.local.logprobs import batch_logprobs
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import Batch
-from rubricem.training.rounds.rollouts import NewestWeights
 from rubricem.training.rounds.rounds import Rounds
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
@@ -160,9 +159,6 @@ class FileUpdates:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(self.folder / "metrics.jsonl", text)
 
-    def keep_best(self) -> None:
-        raise NotImplementedError("no best is chosen here")
-
 
 class NamedMemory(ListMemory):
     """A bank whose items are called by their questions."""
@@ -191,14 +187,11 @@ class Parts:
         self.judge: GroupJudge = LengthJudge()
         self.reflecting: Reflecting = ManyReflections()
         self.curriculum = Curriculum(ASKED, per_round, windows)
-        self.config = RoundsConfig(
-            questions="q", rounds=rounds, ahead=ahead, max_staleness=ahead + 1
-        )
+        self.config = RoundsConfig(questions="q", rounds=rounds, ahead=ahead)
         self.policy = policy or (lambda number: ScriptedPolicy(two_turns))
         self.sampled: dict[int, str] = {}
         """by round, the weights that it sampled from"""
         self.held_out: list[int] = []
-        self.newest: NewestWeights | None = None
         self.told: list[str] = []
 
     def rounds(self, stop: asyncio.Event | None = None) -> Rounds:
@@ -207,7 +200,7 @@ class Parts:
 
         return Rounds(
             self.config, CREDITS["answer-only"], 10_000, self.curriculum, self.folders,
-            self.open_round, self.updates, held_out, self.newest,
+            self.open_round, self.updates, held_out,
             tell=self.told.append, watch=PlainTraining(self.told.append), stop=stop,
         )  # fmt: skip
 

@@ -166,7 +166,6 @@ class Engine(RecordedServer):
         self.kind, self.failing = kind, set[str]()
         self.adapters: dict[str, str] = {}
         self.weights, self.version = "org/base", "default"
-        self.paused = False
         self.sampled: list[tuple[str, str]] = []
         """of each completion the model that it was asked of, and the version that it was served"""
         own = self._vllm() if kind.startswith("vllm") else self._sglang()
@@ -213,41 +212,12 @@ class Engine(RecordedServer):
         return {"success": True}
 
     def _vllm(self) -> dict[str, Any]:
-        def pause(asked: Json) -> Json:
-            self.paused = True
-            return {"status": "paused"}
-
-        def resume(asked: Json) -> Json:
-            self.paused = False
-            return {"status": "resumed"}
-
-        def rpc(asked: Json) -> Any:
-            assert self.paused and asked["method"] == "reload_weights"
-            self.weights = asked["kwargs"]["weights_path"]
-            return {"results": [None]}
-
-        def versioned(asked: Json) -> Json:
-            self.version = asked["new_version"]
-            return {"success": True, "new_version": self.version}
-
         return {
             "POST /v1/load_lora_adapter": self._load,
             "POST /v1/unload_lora_adapter": self._unload,
-            "POST /pause?mode=wait&clear_cache=true": pause,
-            "POST /resume": resume,
-            "POST /collective_rpc": rpc,
-            "POST /update_weight_version": versioned,
-            "GET /weight_info": lambda asked: {"weight_version": self.version},
         }
 
     def _sglang(self) -> dict[str, Any]:
-        def update(asked: Json) -> Json:
-            self.weights, self.version = asked["model_path"], asked["weight_version"]
-            return {"success": True, "message": "Succeeded", "num_paused_requests": 0}
-
-        def info(asked: Json) -> Json:
-            return {"model_path": self.weights, "weight_version": self.version}
-
         def generate(asked: Json) -> Events:
             text = self._says(read(asked["input_ids"]), {"model": asked.get("lora_path", "base")})
             ids = [*spelled(text), END]
@@ -260,10 +230,6 @@ class Engine(RecordedServer):
         return {
             "POST /generate": generate,
             "POST /detokenize": lambda asked: {"text": read(asked["tokens"])},
-            "POST /load_lora_adapter": self._load,
-            "POST /unload_lora_adapter": self._unload,
-            "POST /update_weights_from_disk": update,
-            "GET /get_model_info": info,
         }
 
 

@@ -3,50 +3,29 @@
 The curve of the best of n, by hand and against every draw there is.
 """
 
-import math
-import sys
 from collections.abc import Sequence
 from itertools import combinations
 from statistics import fmean
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from rubricem.memory.errors import SettingsError, WeightsError, install_of
 from rubricem.memory.schema import (
-    Embedder,
     Stage,
     TrajectoryGroup,
 )
-from rubricem.training.rounds.numbers import Variety, mean_interval, reward_intervals
+from rubricem.training.rounds.numbers import mean_interval, reward_intervals
 from rubricem.training.rounds.update import RoundGroup
 from rubricem.training.statistics import (
     MeanBestOf,
     answers_of,
     best_of,
     mean_best_of,
-    meaning_apart,
     words_apart,
 )
 from tests.support.values import WHOLE, run_of
 from tests.training.rounds.test_numbers import group
-
-
-class Plane:
-    """Embeds a text that is a number of degrees as that direction."""
-
-    name = "plane"
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        angles = [math.radians(float(text)) for text in texts]
-        return np.array([[math.cos(a), math.sin(a)] for a in angles], dtype=np.float32)
-
-
-async def plane() -> Embedder | None:
-    return Plane()
 
 
 def groups(*answers: Sequence[str]) -> list[RoundGroup]:
@@ -69,43 +48,9 @@ def test_self_bleu_by_hand():
     assert words_apart(["a b c d"]) is None
 
 
-def test_cosine_distance_is_the_mean_over_pairs():
-    # Pairs of 0, 90 and 180 degrees are 90, 180 and 90 apart: distances 1, 2 and 1.
-    assert meaning_apart(["0", "90", "180"], Plane()) == pytest.approx(4 / 3)
-    assert meaning_apart(["30", "30"], Plane()) == pytest.approx(0.0, abs=1e-6)
-    assert meaning_apart(["30"], Plane()) is None
-
-
 def test_answers_are_compared_without_their_tags_and_empty_ones_not_at_all():
     (one,) = groups(['It is <cite id="S1">so</cite>.', ""])
     assert answers_of(one.group.trajectories) == ["It is  so ."]
-
-
-async def test_a_round_tells_the_means_over_its_groups():
-    told: list[str] = []
-    found = await Variety(plane, told.append)(groups(["0", "90"], ["0", "0"], ["5"]))
-    assert found["diversity/meaning"] == pytest.approx(0.5)
-    assert found["diversity/words"] == pytest.approx(0.5)
-    assert told == [] and await Variety(plane)(groups(["5"])) == {}
-
-
-async def test_without_an_embedder_the_meaning_is_left_out():
-    assert set(await Variety()(groups(["0", "90"]))) == {"diversity/words"}
-
-
-async def test_what_cannot_be_measured_is_told_once_and_left_out(monkeypatch: pytest.MonkeyPatch):
-    async def away() -> Embedder | None:
-        raise WeightsError("The embedding model is not there.", "Fetch it.")
-
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    told: list[str] = []
-    variety = Variety(away, told.append)
-    assert await variety(groups(["0", "90"])) == {} == await variety(groups(["0", "90"]))
-    words, meaning = told
-    assert words.startswith("diversity/words is not measured: This needs sacrebleu")
-    assert install_of("metrics") in words and "is not there. Fetch it." in meaning
-    with pytest.raises(SettingsError, match="needs sacrebleu"):
-        words_apart(["a", "b"])
 
 
 SCORES = st.lists(st.floats(-1, 1), min_size=1, max_size=7)

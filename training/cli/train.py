@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rubricem.training.rounds.fit import Trained
     from rubricem.training.rounds.rounds import RoundsDone
     from rubricem.training.rounds.rounds_config import TrainingJob
-    from rubricem.training.show.events import Watch
 
 T = TypeVar("T")
 PARTIAL = 3
@@ -99,27 +98,19 @@ _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
-def show_training(
-    title: str,
-    quiet: bool,
-    ending: str,
-    work: "Callable[[Callable[[str], None], Path, Watch, asyncio.Event], Awaitable[T]]",
-) -> T:
+def show_training(title: str, quiet: bool, ending: str, work: "Callable[..., Awaitable[T]]") -> T:
     """What a training gives, shown on one process's terminal, or as lines.
 
-    `work` is given who hears lines, where weights are, who sees events, and what ends it.
+    `work` is given who hears lines, who sees events (`watch`), and what ends it (`stop`).
     """
-    from rubricem.agent.settings import load_settings
     from rubricem.training.show.console import training_view
-
-    weights_dir = load_settings().weights_dir
 
     async def show(interrupts: Interrupts) -> T:
         with (
             training_view(title, tell, quiet=quiet or not is_first()) as (said, watch),
             interrupts.running() as stop,
         ):
-            return await work(said, weights_dir, watch, stop)
+            return await work(said, watch=watch, stop=stop)
 
     return run(show, ending)
 
@@ -151,25 +142,27 @@ def distil_command(
     What a first teacher gets wrong, a second one redoes, who is shown the right verdict. The same
     command goes on after an interruption; no call is paid for twice.
     """
+    from rubricem.agent.settings import load_settings
     from rubricem.training.judge_training.distil import distil, read_distil
     from rubricem.training.rounds.fit import train
 
-    settings, told = read_distil(config, overrides)
+    job, told = read_distil(config, overrides)
+    settings = load_settings()
 
     async def teachers(interrupts: Interrupts) -> "Distilled":
         with interrupts.running() as stop:
-            return await distil(settings, told, tell, stop)
+            return await distil(job, told, settings, tell, stop)
 
     found = run(teachers, "Finishing the calls in flight")
     trained = None
     if not rows_only:
-        title, work = f"judge, sft, {settings.model}", partial(train, settings, "sft")
-        trained = show_training(title, as_json, STEP, work)
+        work = partial(train, job, "sft", weights_dir=settings.weights_dir)
+        trained = show_training(f"judge, sft, {job.model}", as_json, STEP, work)
     if as_json:
-        rows = {"rows_file": settings.rows[0], **asdict(found)}
+        rows = {"rows_file": job.rows[0], **asdict(found)}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
     else:
-        click.echo(_describe_distilled(found, settings.rows[0]))
+        click.echo(_describe_distilled(found, job.rows[0]))
         if trained is not None:
             done = pluralise(len(trained.steps), "step")
             click.echo(f"{done} done\n{_JUDGE.format(trained.checkpoint)}")
@@ -185,11 +178,12 @@ def grpo_command(config: Path, overrides: tuple[str, ...], as_json: bool) -> Non
     Each round samples several comparisons of each pair from the newest judge, rewards them by
     their verdicts and makes one update. The same command goes on after an interruption.
     """
+    from rubricem.agent.settings import load_settings
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
-    settings, told = read_grpo(config, overrides)
-    work = partial(train_judge, settings, told)
-    done = show_training(f"judge-grpo, {settings.model}", as_json, UPDATE, work)
+    job, told = read_grpo(config, overrides)
+    work = partial(train_judge, job, told, load_settings())
+    done = show_training(f"judge-grpo, {job.model}", as_json, UPDATE, work)
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
@@ -200,8 +194,7 @@ def _describe_distilled(found: "Distilled", rows: Path) -> str:
     from rubricem.memory.text import printable
 
     lines = [
-        f"{found.kept} traces kept of {found.pairs} pairs, {found.redone} of them redone; "
-        f"{found.well_formed} have exactly the form asked for",
+        f"{found.kept} traces kept of {found.pairs} pairs, {found.redone} of them redone",
         *(f"{count} pairs dropped: {printable(why)}" for why, count in found.dropped.items()),
         f"{found.rows} rows in {rows}; calls cost {found.cost:.2f} US dollars",
     ]
@@ -268,7 +261,7 @@ def ss_grpo(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) 
 
 
 @train.command()
-@click.argument("kind", type=click.Choice(["sft", "ss-grpo", "ruscarl", "judge"]))
+@click.argument("kind", type=click.Choice(["sft", "ss-grpo", "ruscarl", "paper", "judge"]))
 @click.argument("path", type=PATH, required=False)
 def init(kind: str, path: Path | None) -> None:
     """Write a commented file of settings to begin with into PATH (KIND.toml)."""
@@ -283,7 +276,7 @@ def init(kind: str, path: Path | None) -> None:
         except FileExistsError as cause:
             said = f"{out} exists already.", "Name another file, or remove it."
             raise SettingsError(*said) from cause
-    method = {"ruscarl": "ss-grpo", "judge": "judge distil"}.get(kind, kind)
+    method = {"ruscarl": "ss-grpo", "paper": "ss-grpo", "judge": "judge distil"}.get(kind, kind)
     click.echo(f"written: {out}; fill it in, then: rubricem train {method} {out}")
 
 
@@ -303,6 +296,7 @@ def export(checkpoint: Path, out: Path) -> None:
 
 
 def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_json: bool) -> None:
+    from rubricem.agent.settings import load_settings
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
     from rubricem.training.rounds.rounds import run_rounds
@@ -313,7 +307,7 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
         echo(_estimate(job, method, as_json))
         return
     if (rounds := job.rounds) is not None:
-        work = partial(run_rounds, job.config, rounds, job.rule)
+        work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
         done = show_training(f"ss-grpo, {job.config.model}", as_json, UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
         _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
@@ -323,7 +317,8 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
     config = run(lambda interrupts: job.with_rows(method, tell), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
-    work_on_rows = partial(train_by, config, method, rule=rule)
+    weights_dir = load_settings().weights_dir
+    work_on_rows = partial(train_by, config, method, weights_dir=weights_dir, rule=rule)
     trained = show_training(f"{method}, {config.model}", as_json, STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]

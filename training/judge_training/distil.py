@@ -1,41 +1,37 @@
-"""From labelled pairs to a judge that imitates teachers: traces, rows, and training on them.
+"""From labelled pairs to rows by which a judge imitates teachers (RM-R1, arXiv:2505.02387, 3.2).
 
-Imitation takes the trace of a first teacher, who compares a pair as any judge does. If its verdict
-is wrong or missing, a second one is shown the right verdict and the wrong trace, and rewrites the
-trace; what is still not right is dropped (RM-R1, arXiv:2505.02387, section 3.2). The trace becomes
-a row in the ids of the judge's own tokeniser.
+A row's trace is of a first teacher, who compares a pair as any judge does. If its verdict is wrong
+or missing, a second one is shown the right verdict and the wrong trace, and rewrites the trace;
+what is still not right is dropped. Rows are in the ids of the judge's own tokeniser.
 
 docs/judge_training.md names the files in OUT/distilled. A pair whose teacher failed is tried again
 by the next call, so that more rows may come. A training must continue on the rows that it began
-with, so once it has begun no row is made any more, and the origins of its rows are compared
-instead.
+with, so once it has begun no row is made any more.
 """
 
 import asyncio
 import json
-import os
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
 from rubricem.agent.models.policy import call_scope
+from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
-from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.pairwise import (
     CHAIN_TOKENS,
     ChainForm,
     Side,
     verdict_end,
     verdict_of,
-    well_formed,
     without_tags,
 )
 from rubricem.judge.rubrics.core import together
@@ -49,11 +45,9 @@ from rubricem.training.judge_training.pairs import (
     MessagesOf,
     PairsConfig,
     ShownPair,
-    digest,
     form_of,
     open_gate,
     read_pairs,
-    settings_of,
     show_once,
     take_table,
 )
@@ -63,9 +57,10 @@ from rubricem.training.objective.objective_config import TableConfig
 from rubricem.training.rows.compile import write_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
-from rubricem.training.show.training import RECORD, object_of
+from rubricem.training.show.training import RECORD
 
 TRACE_TOKENS = 4096
+"""of one trace, at most"""
 
 
 class TeacherConfig(TableConfig):
@@ -75,8 +70,6 @@ class TeacherConfig(TableConfig):
     """None: the only one that the server lists"""
     base_url: str | None = None
     """its server; None: the model is embedded"""
-    max_tokens: int = Field(default=TRACE_TOKENS, ge=16)
-    """tokens of one trace"""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
@@ -114,73 +107,13 @@ def read_distil(path: Path, overrides: Sequence[str] = ()) -> tuple[TrainConfig,
         return teacher.model_copy(update={"model": str(weights)}) if is_path else teacher
 
     named = {name: with_path(getattr(told, name)) for name in ("teacher", "second_teacher")}
-    told = told.model_copy(update=named)
     if "rows" in values:
         raise SettingsError(
             "[distil] makes rows of its own.",
             "Leave out `rows`; train on files of rows by `rubricem train sft`.",
         )
     values["rows"] = [str(Path(str(values.get("out", ""))) / "distilled" / "rows.jsonl")]
-    config = check_config(values, path.parent, TrainConfig)
-    return config, told
-
-
-MADE_OF = "made_of.json"
-
-
-def origin_of(
-    config: TrainConfig, told: DistilConfig, pairs: Sequence[LabelledPair]
-) -> dict[str, Any]:
-    """The inputs that determine the rows.
-
-    Where a named model is served, and the limit on cost, change no row.
-    """
-    second = told.second_teacher
-    return {
-        "model": _path_from(config.model, config.out),
-        "judge": config.judge,
-        "seed": config.seed,
-        "distil.pairs": digest(pairs),
-        "distil.teacher": _teacher(told.teacher, config.out),
-        "distil.second_teacher": second and _teacher(second, config.out),
-    }
-
-
-def stands(config: TrainConfig, made: Mapping[str, Any]) -> bool:
-    """Whether the training on the rows has begun.
-
-    Raises SettingsError if a training on rows of another origin has begun there.
-    """
-    if not (config.out / RECORD).exists():
-        return False
-    if not (held := object_of(_path(config))):
-        raise SettingsError(
-            f"{config.out} holds a training, and nothing there says what its rows were made from.",
-            "Name another folder as `out`, or go on with it by `rubricem train` on its own rows.",
-        )
-    if other := [name for name in made if held.get(name) != made[name]]:
-        raise SettingsError(
-            f"{config.out} holds a training on rows of another {', '.join(other)}.",
-            "Restore those to continue it, or name another folder as `out`.",
-        )
-    return True
-
-
-def _teacher(teacher: TeacherConfig, out: Path) -> dict[str, Any]:
-    if teacher.model is None:
-        return teacher.model_dump(mode="json")
-    told = {"model": _path_from(teacher.model, out), "served": teacher.base_url is not None}
-    return {**told, "max_tokens": teacher.max_tokens}
-
-
-def _path_from(model: str, out: Path) -> str:
-    """A path of weights relative to `out`; any other name unchanged."""
-    is_path = model.lower().endswith(".gguf") or Path(model).is_dir()
-    return os.path.relpath(model, out) if is_path else model
-
-
-def _path(config: TrainConfig) -> Path:
-    return config.rows[0].parent / MADE_OF
+    return check_config(values, path.parent, TrainConfig), told.model_copy(update=named)
 
 
 FAILED = "the teacher failed"
@@ -200,45 +133,38 @@ class Trace(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Teacher:
-    """A model that writes comparisons: one that answers messages, or continues token ids."""
-
-    model: JudgeModel
-    max_tokens: int
-
-    async def write(self, messages_of: MessagesOf) -> Completion:
-        """Raises PolicyError if the model fails, JudgeError if the pair is too long."""
-        sampling = Sampling(max_tokens=self.max_tokens, temperature=0.0, seed=0)
-        model = self.model
-        if isinstance(model, LocalModel):
-            _, prefix = await fit_messages(model, messages_of, self.max_tokens)
-            return await model.complete(prefix, sampling, verdict_end)
-        return await model.chat(messages_of(CHARACTERS), sampling)
-
-
-@dataclass(frozen=True, slots=True)
 class Teachers:
-    """The writers of traces, and their form."""
+    """The writers of traces: models that answer messages, or continue token ids."""
 
     form: ChainForm
-    first: Teacher
-    second: Teacher | None = None
+    first: JudgeModel
+    second: JudgeModel | None = None
 
     async def trace(self, pair: ShownPair) -> Trace | str:
         """The trace of a pair, or the reason why it has none."""
         asked = pair.messages_for(self.form)
         try:
-            said = await self.first.write(asked)
+            said = await _write(self.first, asked)
             if not (wrong := _wrong(said, pair.better)):
                 return _trace(pair, said, self.first)
             if self.second is None:
                 return wrong
-            said = await self.second.write(partial(_redoing, asked, said.text, wrong, pair.better))
+            again = partial(_redoing, asked, said.text, wrong, pair.better)
+            said = await _write(self.second, again)
         except (PolicyError, JudgeError) as error:
             return f"{FAILED}: {error}"
         if still := _wrong(said, pair.better):
             return f"{still}, also when it was redone"
         return _trace(pair, said, self.second, redone=True)
+
+
+async def _write(model: JudgeModel, messages_of: MessagesOf) -> Completion:
+    """Raises PolicyError if the model fails, JudgeError if the pair is too long."""
+    sampling = Sampling(max_tokens=TRACE_TOKENS, temperature=0.0, seed=0)
+    if isinstance(model, LocalModel):
+        _, prefix = await fit_messages(model, messages_of, TRACE_TOKENS)
+        return await model.complete(prefix, sampling, verdict_end)
+    return await model.chat(messages_of(CHARACTERS), sampling)
 
 
 def _wrong(said: Completion, better: Side) -> str:
@@ -251,9 +177,9 @@ def _wrong(said: Completion, better: Side) -> str:
     return "" if verdict == better else "named the other reply"
 
 
-def _trace(pair: ShownPair, said: Completion, by: Teacher, redone: bool = False) -> Trace:
+def _trace(pair: ShownPair, said: Completion, by: JudgeModel, redone: bool = False) -> Trace:
     text = said.text[: verdict_end(said.text)].rpartition("</think>")[2].strip()
-    return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.model.name, redone=redone)
+    return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.name, redone=redone)
 
 
 def _redoing(
@@ -268,8 +194,6 @@ def _redoing(
     return [system, Message("user", f"{user.content}\n\n{earlier}\n\n{told}")]
 
 
-TOLD_EVERY = 25
-"""pairs between two lines of progress"""
 REPORT = "report.json"
 
 
@@ -281,8 +205,6 @@ class Distilled:
     kept: int
     redone: int
     """kept ones that the second teacher wrote"""
-    well_formed: int
-    """kept ones with exactly the parts of the required form"""
     dropped: dict[str, int]
     """pairs without a trace or a row, by reason"""
     cost: float
@@ -291,7 +213,11 @@ class Distilled:
 
 
 async def distil(
-    config: TrainConfig, told: DistilConfig, tell: Tell, stop: asyncio.Event | None = None
+    config: TrainConfig,
+    told: DistilConfig,
+    settings: Settings,
+    tell: Tell,
+    stop: asyncio.Event | None = None,
 ) -> Distilled:
     """Have traces written, and write their rows; the same call continues after an interruption.
 
@@ -300,31 +226,25 @@ async def distil(
     Raises SettingsError for pairs or models that do not fit, JudgeError if no trace can be kept,
     RunStopped if a person or the limit on cost ended it.
     """
-    pairs = await asyncio.to_thread(read_pairs, told.pairs, told.limit, config.seed)
-    made = origin_of(config, told, pairs)
-    report = config.rows[0].parent / REPORT
-    if stands(config, made):
+    folder = config.rows[0].parent
+    report = folder / REPORT
+    if (config.out / RECORD).exists():
         tell("training on these rows has begun: they stand as they are, and no teacher is asked")
         with boundary(StoreError, f"reading {report}"):
-            return Distilled(**json.loads(report.read_text(encoding="utf-8")))
-    found = await _distil(config, told, show_once(pairs, config.seed), tell, stop)
-    write_atomically(report, json.dumps(asdict(found), indent=1))
-    write_atomically(_path(config), json.dumps(made, indent=1))
-    return found
-
-
-async def _distil(
-    config: TrainConfig,
-    told: DistilConfig,
-    shown: Sequence[ShownPair],
-    tell: Tell,
-    stop: asyncio.Event | None,
-) -> Distilled:
-    """Write the traces and the rows; returns the results."""
-    form, folder = form_of(config), config.rows[0].parent
-    with open_gate(folder, tell, told.max_run_cost) as gate:
-        async with _teachers(gate, told, form) as teachers:
-            found = await gate.through(_trace_all(gate, teachers, shown, tell), stop)
+            held = json.loads(report.read_text(encoding="utf-8"))
+            return Distilled(**{name: held[name] for name in Distilled.__dataclass_fields__})
+    shown = show_once(await asyncio.to_thread(read_pairs, told.pairs), config.seed)
+    form = form_of(config)
+    async with AsyncExitStack() as stack:
+        gate = stack.enter_context(open_gate(folder, tell, told.max_run_cost))
+        first = await _open(stack, gate, told, settings, told.teacher)
+        second = told.second_teacher
+        again = None
+        if second is not None:
+            same = second == told.teacher
+            again = first if same else await _open(stack, gate, told, settings, second)
+        work = _trace_all(Teachers(form, first, again), shown, tell)
+        found = await gate.through(work, stop)
         cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
     reasons = [reason for reason in found if isinstance(reason, str)]
@@ -336,45 +256,34 @@ async def _distil(
     # Failures differ in their words and are one kind.
     dropped = Counter(FAILED if reason.startswith(FAILED) else reason for reason in reasons)
     write_atomically(folder / "traces.jsonl", (t.model_dump_json() + "\n" for t in traces))
-    rows, unfit = await _rows(config, form, shown, traces)
+    rows, unfit = await _rows(config, form, settings, shown, traces)
     write_rows(config.rows[0], rows)
-    return Distilled(
+    done = Distilled(
         pairs=len(shown),
         kept=len(traces),
         redone=sum(trace.redone for trace in traces),
-        well_formed=sum(well_formed(trace.text, form) for trace in traces),
         dropped=dict(dropped + unfit),
         cost=cost,
         rows=len(rows),
     )
+    write_atomically(report, json.dumps(asdict(done), indent=1))
+    return done
 
 
-@asynccontextmanager
-async def _teachers(gate: RunGate, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
-    """Both teachers open; one that is named twice is opened once."""
-    async with AsyncExitStack() as stack:
-        first = await _open_teacher(stack, gate, told, told.teacher)
-        second = None
-        if (again := told.second_teacher) is not None:
-            named = {"model", "base_url"}
-            same = again.model_dump(include=named) == told.teacher.model_dump(include=named)
-            second = Teacher(first.model, again.max_tokens) if same else None
-            second = second or await _open_teacher(stack, gate, told, again)
-        yield Teachers(form, first, second)
-
-
-async def _open_teacher(
-    stack: AsyncExitStack, gate: RunGate, told: DistilConfig, teacher: TeacherConfig
-) -> Teacher:
-    settings = settings_of(teacher.model, teacher.base_url)
-    model = await stack.enter_async_context(model_of(settings).open_judge())
+async def _open(
+    stack: AsyncExitStack, gate: RunGate, told: DistilConfig, settings: Settings,
+    teacher: TeacherConfig,
+) -> JudgeModel:  # fmt: skip
+    chosen = settings.model_copy(update=teacher.model_dump())
+    model = await stack.enter_async_context(model_of(chosen).open_judge())
     if told.max_run_cost is not None:
         check_priced(model, limit=LIMIT)
-    return Teacher(gate.with_journal(model), teacher.max_tokens)
+    opened: JudgeModel = gate.with_journal(model)
+    return opened
 
 
 async def _trace_all(
-    gate: RunGate, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
+    teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
 ) -> list[Trace | str]:
     """For each pair its trace, or the reason why it has none."""
     done = 0
@@ -384,7 +293,7 @@ async def _trace_all(
         with call_scope(pair.id):
             found = await teachers.trace(pair)
         done += 1
-        if done % TOLD_EVERY == 0 or done == len(shown):
+        if done % 25 == 0 or done == len(shown):
             tell(f"{done} of {len(shown)} pairs compared by teachers")
         return found
 
@@ -392,15 +301,14 @@ async def _trace_all(
 
 
 async def _rows(
-    config: TrainConfig, form: ChainForm, shown: Sequence[ShownPair], traces: Sequence[Trace]
+    config: TrainConfig,
+    form: ChainForm,
+    settings: Settings,
+    shown: Sequence[ShownPair],
+    traces: Sequence[Trace],
 ) -> tuple[list[TrainRow], Counter[str]]:
     """The rows of the traces, as read by the model that is trained."""
-    settings = settings_of(config.model, None)
-    choice = model_of(settings)
-    if not choice.embedded:
-        raise SettingsError(
-            f"{config.model!r} is no embedded model.", "Name the one to train, such as 0.5b."
-        )
+    choice = model_of(settings.model_copy(update={"model": config.model, "base_url": None}))
     asked = {pair.id: pair for pair in shown}
     rows, unfit = [], Counter[str]()
     async with choice.open_judge() as student:

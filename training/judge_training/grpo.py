@@ -1,17 +1,16 @@
 """Rounds in which the judge learns from its own verdicts: sample, reward, update, repeat.
 
 A round samples several comparisons of each of its pairs from the newest judge, rewards each by its
-verdict, and makes one update with them: GRPO with one stage, a clipped ratio and a divergence from
-the judge that training began with (RM-R1, arXiv:2505.02387, section 3.3; its defaults are those of
-`[grpo]` and its objective: 7 samples, clip 0.2, divergence 1e-3).
+verdict (1 if it is right, -1 if it is wrong or missing), and makes one update with them: GRPO with
+one stage, a clipped ratio and a divergence from the judge that training began with (RM-R1,
+arXiv:2505.02387, section 3.3; its defaults are those of `[grpo]` and its objective: 7 samples, clip
+0.2, divergence 1e-3). The samples of one pair are a group; prompts are masked, reasoning and
+verdict trained.
 
-The policy gradient takes ids exactly as they were sampled: the samples of one pair are a group,
-whose rewards are normalised like the returns of one stage (GRPO, arXiv:2402.03300). Prompts are
-masked, reasoning and verdict trained.
-
-OUT/checkpoints, metrics.jsonl the engine's, with one checkpoint for each round
-OUT/rounds/NNN/journal.jsonl the round's samples: none is made twice OUT/rounds.jsonl one line of
-numbers for each round OUT/held_out/NNN.json the held-out pairs after NNN rounds, in both orders
+    OUT/checkpoints, metrics.jsonl  the engine's, with one checkpoint for each round
+    OUT/rounds/NNN/journal.jsonl    the round's samples: none is made twice
+    OUT/rounds.jsonl                one line of numbers for each round
+    OUT/held_out/NNN.json           the held-out pairs after NNN rounds, in both orders
 
 The judge is sampled as the policy is: the embedded model with the newest adapter, or a server that
 receives each checkpoint.
@@ -24,44 +23,34 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from rubricem.agent.models.opening import PolicyChoice, in_tokens
 from rubricem.agent.models.policy import call_scope
+from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
-from rubricem.agent.weights.checkpoints import note_of
 from rubricem.judge.base import fit_messages, outcome
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
 from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.evaluation.run import compare_all, tasks_of
-from rubricem.judge.pairwise import (
-    ChainComparer,
-    ChainForm,
-    Side,
-    reward,
-    verdict_end,
-    verdict_of,
-    well_formed,
-)
+from rubricem.judge.pairwise import ChainComparer, Side, reward, verdict_end, verdict_of
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.runs import value_in, write_atomically
 from rubricem.memory.schema import Completion, Sampling, TokenPolicy
-from rubricem.memory.text import seed_of
+from rubricem.memory.text import digest_of, seed_of
 from rubricem.training.collect.gate import MEND, RunGate
 from rubricem.training.collect.questions import apart_from
 from rubricem.training.extras import in_thread
 from rubricem.training.judge_training.pairs import (
     PairsConfig,
     ShownPair,
-    digest,
     form_of,
     open_gate,
     read_pairs,
-    settings_of,
     show_once,
     take_table,
 )
@@ -79,25 +68,13 @@ from rubricem.training.rounds.update import (
 from rubricem.training.rows.credit import Compiled, separate_rows, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
-from rubricem.training.show.events import (
-    OF_JUDGE,
-    Phase,
-    PhaseChanged,
-    StepTaken,
-    Watch,
-    check_named,
-    of_held_out,
-    watch_nothing,
-)
+from rubricem.training.show.events import Phase, PhaseChanged, StepTaken, Watch, watch_nothing
 
-RewardRule = Literal["answer", "answer+format"]
-"""`answer`: +1 for the right verdict, -1 for the other one and for none; `answer+format`: 1 for
-the right verdict plus 1 for a text of exactly the form asked for, else 0 (the ablation)"""
 BETA = 1e-3
 
 
 class GrpoConfig(PairsConfig):
-    """What is sampled between updates, and how it is rewarded."""
+    """What is sampled between updates."""
 
     held_out: tuple[Path, ...] = ()
     """pairs that are never trained on; judged in both orders before and after"""
@@ -109,8 +86,6 @@ class GrpoConfig(PairsConfig):
     """samples of each pair; together they are one group"""
     max_tokens: int = Field(default=2048, ge=16)
     """tokens of one sample; a sample cut off by this limit is unscored"""
-    reward: RewardRule = "answer"
-    """`answer`: +1 for the right verdict, else -1; `answer+format`: points for verdict and form"""
     base_url: str | None = None
     """a server that samples in place of the embedded model, in token ids"""
     model: str | None = None
@@ -158,7 +133,6 @@ def batch_of(
 
 
 NO_LOGPROBS = "without the ids or log-probabilities of its tokens"
-NOTHING = "nothing was written"
 CUT_OFF = "unscored: cut off by its limit of tokens"
 NOT_SAMPLED = "unscored: the model failed"
 
@@ -167,14 +141,25 @@ NOT_SAMPLED = "unscored: the model failed"
 class Sample:
     """One comparison written by the judge in training."""
 
-    text: str
-    verdict: Side | None
-    reward: float
-    """NaN if it is unscored"""
-    unscored: str = ""
+    verdict: Side | None = None
+    reward: float = np.nan
+    """1, -1, or NaN if it is unscored"""
+    unscored: str = NOT_SAMPLED
     """why"""
-    ids: tuple[int, ...] | None = None
+    ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, said: Completion, better: Side) -> "Sample":
+        """A rewarded text: a missing verdict is wrong, but a cut off text is unscored."""
+        cut_off = said.stop_reason == "length"
+        return cls(
+            verdict=verdict_of(said.text),
+            reward=np.nan if cut_off else float(reward(said.text, better)),
+            unscored=CUT_OFF if cut_off else "",
+            ids=said.token_ids or (),
+            logprobs=None if said.retokenised else said.logprobs,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,63 +179,35 @@ class SampledPair:
         values: list[float] = stage_advantages(rewards)[:, 0].tolist()
         return values
 
+    def rows(self, name: str) -> Compiled:
+        """A row for each sample with a score and token ids; `name` is the group's."""
 
-def sample_of(said: Completion, better: Side, form: ChainForm, rule: RewardRule) -> Sample:
-    """A rewarded text: a missing verdict is wrong, but a text cut off by the limit is unscored."""
-    cut_off = said.stop_reason == "length"
-    whole = not said.retokenised and said.logprobs is not None
-    return Sample(
-        text=said.text,
-        verdict=verdict_of(said.text),
-        reward=np.nan if cut_off else reward_of(said.text, better, form, rule),
-        unscored=CUT_OFF if cut_off else "",
-        ids=said.token_ids if whole else None,
-        logprobs=said.logprobs if whole else None,
-    )
+        def row(number: int, sample: Sample, advantage: float) -> TrainRow | str:
+            if sample.unscored:
+                return sample.unscored
+            if not sample.ids or sample.logprobs is None:
+                return NO_LOGPROBS
+            before, written = len(self.prefix), len(sample.ids)
+            return TrainRow(
+                id=f"{name}:{number}",
+                group=name,
+                trajectory=f"{name}:{number}",
+                objective="judge",
+                policy_version=self.version,
+                ids=(*self.prefix, *sample.ids),
+                prompt_tokens=before,
+                loss_mask=(0,) * before + (1,) * written,
+                advantages=(0.0,) * before + (advantage,) * written,
+                behaviour_logprobs=(0.0,) * before + sample.logprobs,
+                stages=(NO_STAGE,) * (before + written),
+            )
 
-
-def reward_of(text: str, better: Side, form: ChainForm, rule: RewardRule) -> float:
-    """-1 or 1 by the verdict alone; or 0, 1 or 2 by verdict and form."""
-    right = reward(text, better)
-    return right if rule == "answer" else float(right > 0) + float(well_formed(text, form))
-
-
-def judge_rows(sampled: SampledPair, name: str) -> Compiled:
-    """A row for each sample with a score and token ids; `name` is the group's."""
-    pairs = zip(sampled.samples, sampled.advantages, strict=True)
-    return separate_rows(
-        _judge_row(sampled, sample, advantage, f"{name}:{number}", name)
-        for number, (sample, advantage) in enumerate(pairs)
-    )
-
-
-def _judge_row(
-    sampled: SampledPair, sample: Sample, advantage: float, name: str, group: str
-) -> TrainRow | str:
-    if sample.unscored:
-        return sample.unscored
-    if sample.ids is None or sample.logprobs is None:
-        return NO_LOGPROBS
-    if not sample.ids:
-        return NOTHING
-    before, written = len(sampled.prefix), len(sample.ids)
-    return TrainRow(
-        id=name,
-        group=group,
-        trajectory=name,
-        objective="judge",
-        policy_version=sampled.version,
-        ids=(*sampled.prefix, *sample.ids),
-        prompt_tokens=before,
-        loss_mask=(0,) * before + (1,) * written,
-        advantages=(0.0,) * before + (advantage,) * written,
-        behaviour_logprobs=(0.0,) * before + sample.logprobs,
-        stages=(NO_STAGE,) * (before + written),
-    )
+        pairs = zip(self.samples, self.advantages, strict=True)
+        return separate_rows(row(n, sample, value) for n, (sample, value) in enumerate(pairs))
 
 
 METHOD = "judge-grpo"
-CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
+CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out"}
 """settings that may change when the rounds of a folder continue; pairs are compared by content"""
 
 
@@ -269,6 +226,7 @@ class JudgeRounds:
 
     config: EngineConfig
     grpo: GrpoConfig
+    settings: Settings
     pairs: Sequence[LabelledPair]
     held_out: Sequence[LabelledPair]
     updates: SessionUpdates
@@ -287,11 +245,8 @@ class JudgeRounds:
     async def _round(self, number: int) -> None:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
-        folder = self.folders.round(number).folder
         with self._phase("collect", number + 1):
-            found = await self._sample(
-                folder, show_once(pairs, seed), self.updates.checkpoint, seed
-            )
+            found = await self._sample(number, show_once(pairs, seed), seed)
         sampled = [one for one in found if isinstance(one, SampledPair)]
         rows, numbers = round_rows(sampled, number, self.updates.longest)
         if not rows:
@@ -325,41 +280,38 @@ class JudgeRounds:
         if report is None:
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
             with self._phase("held-out pairs", updates):
-                comparisons = await self._compare(
-                    folder / f"{updates:03d}", self.held_out, checkpoint
-                )
-            report = PairReport.of(
-                "held out", f"after {updates} rounds", self.held_out, comparisons
-            )
+                found = await self._compare(folder / f"{updates:03d}", checkpoint)
+            report = PairReport.of("held out", f"after {updates} rounds", self.held_out, found)
             write_atomically(path, report.model_dump_json(indent=1))
             right = report.measures.accuracy
             self.tell(f"held-out pairs after {updates} rounds: {right.hits:g} of {right.n}")
         return report
 
     async def _sample(
-        self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
+        self, number: int, pairs: Sequence[ShownPair], seed: int
     ) -> list[SampledPair | str]:
         """For each pair its samples, or why it has none. Raises PolicyError if no pair has any."""
-        async with self._open(await self._choice(checkpoint), folder) as (gate, model):
-            work = together(self._pair(gate, model, pair, seed) for pair in pairs)
+        choice = await self._choice(self.updates.checkpoint)
+        async with self._open(choice, self.folders.round(number).folder) as (gate, model):
+            work = together(self._pair(model, pair, seed) for pair in pairs)
             found = await gate.through(work, self.stop)
         if failed := [one for one in found if isinstance(one, str)]:
             self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
         if len(failed) == len(found):
             raise PolicyError(
-                f"The judge could compare none of {len(found)} pairs: {failed[0]}",
-                MEND,
+                f"The judge could compare none of {len(found)} pairs: {failed[0]}", MEND
             )
         return found
 
-    async def _compare(
-        self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
-    ) -> list[LabelledComparison]:
-        """Every pair in both orders at temperature 0. Raises PolicyError if none is compared."""
+    async def _compare(self, folder: Path, checkpoint: Path | None) -> list[LabelledComparison]:
+        """The held-out pairs in both orders at temperature 0.
+
+        Raises PolicyError if none is compared.
+        """
         choice = await self._choice(checkpoint)
         async with self._open(choice, folder) as (gate, model):
             comparer = ChainComparer(model, form_of(self.config), self.grpo.max_tokens)
-            tasks = tasks_of(pairs)
+            tasks = tasks_of(self.held_out)
             with call_scope("compare"):
                 work = compare_all(comparer, tasks, choice.at_once, lambda comparison: None)
                 found = await gate.through(work, self.stop)
@@ -379,44 +331,39 @@ class JudgeRounds:
                 yield gate, gate.with_journal(model)
 
     async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
-        grpo = self.grpo
-        if not grpo.base_url:
-            return model_of(settings_of(str(checkpoint or self.config.model), None))
-        name = grpo.model
-        if checkpoint is not None:
-            name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
-        return in_tokens(model_of(settings_of(name, grpo.base_url)))
+        grpo, name = self.grpo, str(checkpoint or self.config.model)
+        chosen = {"model": name, "base_url": grpo.base_url}
+        if grpo.base_url:
+            chosen["model"] = grpo.model
+            if checkpoint is not None:
+                told = await refresh_server(grpo.refresh, checkpoint, "[grpo]")
+                chosen["model"] = told or grpo.model
+        return in_tokens(model_of(self.settings.model_copy(update=chosen)))
 
-    async def _pair(
-        self, gate: RunGate, model: TokenPolicy, pair: ShownPair, seed: int
-    ) -> SampledPair | str:
+    async def _pair(self, model: TokenPolicy, pair: ShownPair, seed: int) -> SampledPair | str:
+        limit = self.grpo.max_tokens
         try:
-            _, prefix = await fit_messages(
-                model, pair.messages_for(form_of(self.config)), self.grpo.max_tokens
-            )
+            _, prefix = await fit_messages(model, pair.messages_for(form_of(self.config)), limit)
         except (PolicyError, JudgeError) as error:
             return str(error)
 
         async def sample(number: int) -> Sample:
-            drawn = seed_of(seed, pair.id, number)
-            sampling = Sampling(max_tokens=self.grpo.max_tokens, seed=drawn)
-            said = await model.complete(prefix, sampling, verdict_end)
-            return sample_of(said, pair.better, form_of(self.config), self.grpo.reward)
+            sampling = Sampling(max_tokens=limit, seed=seed_of(seed, pair.id, number))
+            return Sample.of(await model.complete(prefix, sampling, verdict_end), pair.better)
 
         with call_scope(pair.id):
             found = await together(outcome(sample(n)) for n in range(self.grpo.samples))
-        failed = Sample("", None, np.nan, NOT_SAMPLED)
-        samples = [one if isinstance(one, Sample) else failed for one in found]
         if not any(isinstance(one, Sample) for one in found):
             return str(found[0])
-        return SampledPair(pair, prefix, tuple(samples), model.version)
+        samples = tuple(one if isinstance(one, Sample) else Sample() for one in found)
+        return SampledPair(pair, prefix, samples, model.version)
 
 
 async def train_judge(
     config: EngineConfig,
     grpo: GrpoConfig,
+    settings: Settings,
     tell: Tell,
-    weights_dir: Path | None = None,
     watch: Watch | None = None,
     stop: asyncio.Event | None = None,
 ) -> JudgeTrained:
@@ -427,39 +374,34 @@ async def train_judge(
     Raises SettingsError for incompatible settings, RunStopped at `stop`, PolicyError if no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
     """
-    check_possible_of_judge(config.best_by)
-    pairs, held_out, left_out = await asyncio.to_thread(_pairs, config, grpo, tell)
-    _check_start(config)
+    found = await asyncio.to_thread(read_pairs, grpo.pairs)
+    held_out = await asyncio.to_thread(read_pairs, grpo.held_out)
+    pairs = apart_from(found, held_out, lambda pair: pair.prompt, "pairs", tell)
+
+    def digest(pairs: Sequence[LabelledPair]) -> str:
+        return digest_of("\n".join(pair.model_dump_json() for pair in pairs))
+
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"grpo.{name}": value for name, value in claimed.items()}
     record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
     trained_on = {
         "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
-        "pairs held out": len(held_out), "pairs left out, as held out": left_out,
+        "pairs held out": len(held_out), "pairs left out, as held out": len(found) - len(pairs),
     }  # fmt: skip
     folders = RoundFolders(config.out, config.out / "data")
     async with open_updates(
-        config, folders, grpo.rounds, tell, weights_dir, record, trained_on, watch, METHOD
+        config, folders, grpo.rounds, tell, settings.weights_dir, record, trained_on, watch, METHOD
     ) as (updates, seen):
         before = after = None
         if updates.leads:
-            rounds = JudgeRounds(config, grpo, pairs, held_out, updates, folders, tell, stop, seen)
+            rounds = JudgeRounds(
+                config, grpo, settings, pairs, held_out, updates, folders, tell, stop, seen
+            )
             before, after = await rounds.run()
         else:
             await in_thread(updates.follow)
         canary = await updates.compare()
         return JudgeTrained(updates.checkpoint, updates.done, canary, before, after)
-
-
-def check_possible_of_judge(best_by: str | None) -> None:
-    """Raise SettingsError for a name that is no number of a judge's checkpoint."""
-    if of_held_out(best_by):
-        raise SettingsError(
-            f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
-            "they are judged before the first round and after the last alone.",
-            "Choose by a number of the rounds, such as right, or leave it out.",
-        )
-    check_named(best_by, OF_JUDGE)
 
 
 def round_rows(
@@ -472,7 +414,7 @@ def round_rows(
     """
     rows, dropped = list[TrainRow](), Counter[str]()
     for one in sampled:
-        found = judge_rows(one, f"r{number:03d}-{one.pair.id}")
+        found = one.rows(f"r{number:03d}-{one.pair.id}")
         kept = trainable(found.rows, max_row_tokens)
         rows += kept.rows
         dropped.update(found.dropped)
@@ -504,27 +446,5 @@ def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
         "right": sum(s.verdict == better for s, better in scored) / count,
         "malformed": sum(s.verdict is None for s, _ in scored) / count,
         "shown_first": sum(s.verdict == "A" for s, _ in scored) / count,
-        "tokens/mean": sum(len(s.ids or ()) for s, _ in scored) / count,
+        "tokens/mean": sum(len(s.ids) for s, _ in scored) / count,
     }
-
-
-def _pairs(
-    config: EngineConfig, grpo: GrpoConfig, tell: Tell
-) -> tuple[list[LabelledPair], list[LabelledPair], int]:
-    """Training pairs, held-out pairs, and how many of the former were left out for those."""
-    found = read_pairs(grpo.pairs, grpo.limit, config.seed)
-    held_out = read_pairs(grpo.held_out) if grpo.held_out else []
-    left = apart_from(found, held_out, lambda pair: pair.prompt, "pairs", tell)
-    return left, held_out, len(found) - len(left)
-
-
-def _check_start(config: EngineConfig) -> None:
-    """A judge continues in the form in which its training began."""
-    if config.start_adapter is None:
-        return
-    begun = note_of(config.start_adapter).judge
-    if begun not in (None, config.judge):
-        raise SettingsError(
-            f"the judge in {config.start_adapter} writes the form {begun!r}, not {config.judge!r}.",
-            f'Set judge = "{begun}", or begin with another checkpoint.',
-        )

@@ -16,20 +16,17 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from rubricem.agent.settings import Settings, load_settings
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
-from rubricem.judge.evaluation.run import is_swapped, sample
+from rubricem.judge.evaluation.run import is_swapped
 from rubricem.judge.pairwise import ChainForm, Side, chain_messages
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
-from rubricem.memory.text import digest_of
 from rubricem.training.collect.gate import Meter, Purse, RunGate
 from rubricem.training.local.local_config import EngineConfig, check_table
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 
-T = TypeVar("T")
 LIMIT = "max_run_cost under [distil]"
 MessagesOf = Callable[[int], Sequence[Message]]
 """From the available characters to the messages."""
@@ -40,8 +37,6 @@ class PairsConfig(TableConfig):
 
     pairs: tuple[Path, ...] = Field(min_length=1)
     """files in the formats that `rubricem judge eval` reads"""
-    limit: int | None = Field(default=None, ge=1)
-    """so many of them, drawn by the seed; None: all"""
 
 
 Table = TypeVar("Table", bound=PairsConfig)
@@ -73,10 +68,8 @@ class ShownPair:
         return partial(chain_messages, form, self.question, self.first, self.second)
 
 
-def read_pairs(
-    paths: Sequence[Path], limit: int | None = None, seed: int = 0
-) -> list[LabelledPair]:
-    """The labelled pairs of all files, or `limit` of them.
+def read_pairs(paths: Sequence[Path]) -> list[LabelledPair]:
+    """The labelled pairs of all files.
 
     Raises SettingsError for a file that is empty or has no labelled pairs, StoreError for a broken
     row.
@@ -86,7 +79,7 @@ def read_pairs(
         pairs = read_labelled(path)
         named = len(paths) > 1
         found += [p.model_copy(update={"id": f"{number}:{p.id}"}) if named else p for p in pairs]
-    return sample(found, limit, seed)
+    return found
 
 
 def show_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
@@ -98,11 +91,6 @@ def show_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
         better: Side = "A" if (pair.better == "first") != swapped else "B"
         shown.append(ShownPair(pair.id, pair.prompt, first, second, better))
     return shown
-
-
-def digest(pairs: Sequence[LabelledPair]) -> str:
-    """The SHA-256 of the pairs' contents, in order."""
-    return digest_of("\n".join(pair.model_dump_json() for pair in pairs))
 
 
 def form_of(config: EngineConfig) -> ChainForm:
@@ -121,9 +109,3 @@ def open_gate(folder: Path, tell: Tell, most_cost: float | None = None) -> Itera
         yield RunGate(journal, meter, purse, tell=tell, name="The training of the judge")
     finally:
         journal.close()
-
-
-def settings_of(model: str | None, base_url: str | None, **chosen: Any) -> Settings:
-    """The settings in force, but with exactly this model and server."""
-    settings = load_settings({"model": model, **chosen})
-    return settings.model_copy(update={"model": model, "base_url": base_url})

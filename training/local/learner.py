@@ -1,20 +1,18 @@
 """One optimizer step of a model: imitation (SFT) or the stage-wise policy gradient.
 
-The rows of a window go through the model in parts (`training.local.passes`): packed, padded or one
-by one, with shared beginnings computed once, so that memory is that of one part. The weight of
-every token is its share of the whole window, so gradients add up to the window's, however it is
+The rows of a window go through the model in parts, so that memory is that of one part. The weight
+of every token is its share of the whole window, so gradients add up to the window's, however it is
 split and over however many ranks.
 
-The old policy of the clipped ratio is the policy before the window's first update. The first pass
-over a window therefore needs no extra forward: its own log-probabilities, held constant, are the
-old ones; further passes reuse them. The reference is the model as it was when training began; if a
-divergence from it or the novelty is wanted, a window has one more pass, through the reference.
+The old policy of the clipped ratio is the policy before the update, so its log-probabilities are
+those of the update's own pass, held constant. The reference is the model as it was when training
+began; if a divergence from it is wanted, each part has one more pass, through the reference.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -23,14 +21,7 @@ from torch import Tensor, nn
 
 from rubricem.memory.errors import PolicyError
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import (
-    LEAST,
-    LowerBlocks,
-    PassPlan,
-    PlanSizes,
-    Score,
-    batch_logprobs,
-)
+from rubricem.training.local.logprobs import Score, batch_logprobs
 from rubricem.training.local.ranks import ALONE, Ranks, put, whole
 from rubricem.training.local.weights import Trainable
 from rubricem.training.objective.batch import Batch, cut, window_weights
@@ -51,6 +42,17 @@ class NotFinite(PolicyError):
     """A window's loss or gradient is not a finite number."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Tokens that a window's parts have, without and with padding; `+` adds up."""
+
+    tokens: int = 0
+    places: int = 0
+
+    def __add__(self, other: "_Read") -> "_Read":
+        return _Read(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
 class Learner:
     """A model in training, and its optimizer."""
 
@@ -62,55 +64,45 @@ class Learner:
         ranks: Ranks = ALONE,
         score: Score | None = None,
         most_gap: float = math.inf,
-        lower: LowerBlocks | None = None,
     ) -> None:
-        """`config.share_prefixes` is settled; None: no.
-
-        `score`: of sharded weights; they are gathered on the way through it.
+        """`score`: of sharded weights; they are gathered on the way through it.
 
         `most_gap`: mean nats a token between sampler and trainer beyond which rows are another
         model's.
-
-        `lower`: of `config.adapted_blocks`; None: each pass goes through all blocks.
         """
-        self._most_gap, self._lower = most_gap, lower or LowerBlocks()
+        self._most_gap = most_gap
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
         self.on_row: OnRow = lambda done, total: None
-        self.updates = 0
-        """made of the newest window, which has `passes` when it is done"""
         self._score = score or partial(batch_logprobs, model)
-        self._reference = weights.snapshot() if config.objective.beta or config.novelty else {}
+        self._reference = weights.snapshot() if config.objective.beta else {}
         self.optimizer = torch.optim.AdamW(
             weights.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True
         )
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-        plan, self.updates = self._plan(rows, rows), 0
-        return self._update(plan, rate, lambda _, *scored: imitation_objective(*scored))
+        return self._update(
+            self._batches(rows, rows), rate, lambda _, *scored: imitation_objective(*scored)
+        )
 
     def ss_grpo_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
-        """The updates of one window of whole groups; metrics of its last pass.
+        """The update of one window of whole groups.
 
         A row without any advantage, where no divergence is asked for, has no gradient: it is
         counted, and in the window's weights, but not computed.
         """
-        objective, self.updates = self.config.objective, 0
+        objective = self.config.objective
         moving = objective.with_gradient(rows)
-        plan, passes = self._plan(rows, moving), self.config.passes if moving else 0
-        several = passes > 1 or self._reference
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-        with self._lower.keep() if several else nullcontext():
-            references, seconds = self._references(plan)
-            old: dict[int, Tensor] = {}
+        if moving:
+            batches = self._batches(rows, moving)
+            references, seconds = self._references(batches)
 
             def result(number: int, batch: Batch, logprobs: Tensor) -> ObjectiveResult:
-                before = old.setdefault(number, logprobs.detach())
-                return clipped_objective(batch, logprobs, before, references.get(number), objective)
+                return clipped_objective(batch, logprobs, None, references.get(number), objective)
 
-            for _ in range(passes):
-                metrics = self._update(plan, rate, result)
-        return metrics | seconds | {"rows_without_gradient": float(len(rows) - len(moving))}
+            metrics = self._update(batches, rate, result) | seconds
+        return metrics | {"rows_without_gradient": float(len(rows) - len(moving))}
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
         """Begin with trained weights, which become the reference too."""
@@ -154,52 +146,44 @@ class Learner:
         if self.ranks.device.type == "cuda" and "cuda" in state["random"]:
             torch.cuda.set_rng_state(state["random"]["cuda"], self.ranks.device)
 
-    def _plan(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> PassPlan:
+    def _batches(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> list[Batch]:
         """This rank's parts of those rows of a window that have a gradient."""
-        config, window = self.config, window_weights(rows, self.config.objective)
-        if config.share_prefixes:
-            least = LEAST.get(self.ranks.device.type, LEAST["cuda"])
-            return PassPlan.grow(self.ranks.run_of(moving), window, config.micro_batch, least)
-        lay = Batch.pack if config.pack_tokens else Batch.collate
-        parts = cut(moving, config.pack_tokens, config.micro_batch)
-        return PassPlan(tuple(lay(part, window) for part in self.ranks.share(parts)))
+        window = window_weights(rows, self.config.objective)
+        parts = self.ranks.share(cut(moving, self.config.micro_batch))
+        return [Batch.collate(part, window) for part in parts]
 
-    def _passes(self, plan: PassPlan) -> Iterator[tuple[int, tuple[Batch, Tensor]]]:
-        """Each batch by its number, with its log-probabilities."""
-        self._lower.rewind()
-        return enumerate(plan.passes(self.model, self._score, self.ranks.device, self._lower))
-
-    def _references(self, plan: PassPlan) -> tuple[dict[int, Tensor], Metrics]:
-        """By the number of each batch, the reference's log-probabilities, where they are needed.
+    def _references(self, batches: Sequence[Batch]) -> tuple[dict[int, Tensor], Metrics]:
+        """By the number of each batch the reference's log-probabilities, if they are needed.
 
         With them the seconds that they took.
         """
-        if not (self._reference and plan.parts):
+        if not self._reference:
             return {}, {}
         began, device = time.perf_counter(), self.ranks.device
         with torch.no_grad(), self.weights.as_in(self._reference):
-            found = {number: logprobs for number, (_, logprobs) in self._passes(plan)}
+            found = {n: self._score(batch.to(device)) for n, batch in enumerate(batches)}
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return found, {"reference_seconds": time.perf_counter() - began}
 
     def _update(
         self,
-        plan: PassPlan,
+        batches: Sequence[Batch],
         rate: float,
         result: Callable[[int, Batch, Tensor], ObjectiveResult],
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        mine, loss = LossMetrics(), 0.0
-        sizes = PlanSizes.of(plan)
-        for number, scored in self._passes(plan):
-            one = result(number, *scored)
+        mine, loss, read = LossMetrics(), 0.0, _Read()
+        for number, batch in enumerate(batches):
+            read += _Read(int(batch.lengths.sum()), batch.ids.numel())
+            there = batch.to(self.ranks.device)
+            one = result(number, there, self._score(there))
             one.loss.backward()  # type: ignore[no-untyped-call]
             loss += float(one.loss.detach())
             mine += one.metrics
-            self.on_row(number + 1, sizes.batches)
-        report = self._together(mine, loss, sizes)
+            self.on_row(number + 1, len(batches))
+        report = self._together(mine, loss, read)
         parameters = self.weights.parameters()
         self.ranks.sum_gradients(parameters)
         norm = whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
@@ -209,7 +193,6 @@ class Learner:
             group["lr"] = rate
         self.optimizer.step()
         self.weights.settle()
-        self.updates += 1
         seconds = time.perf_counter() - began
         speed = {
             "seconds": seconds,
@@ -218,16 +201,15 @@ class Learner:
         }
         return report | {"rate": rate} | speed
 
-    def _together(self, metrics: LossMetrics, loss: float, sizes: PlanSizes) -> Metrics:
+    def _together(self, metrics: LossMetrics, loss: float, read: _Read) -> Metrics:
         """The numbers of all ranks."""
-        found = self.ranks.gather((metrics, loss, sizes))
+        found = self.ranks.gather((metrics, loss, read))
         report = sum((one[0] for one in found), LossMetrics()).report()
-        total = sum((one[2] for one in found), PlanSizes())
+        total = sum((one[2] for one in found), _Read())
         return report | {
             "loss": sum(one[1] for one in found),
-            "tokens_read": float(total.read),
-            "shared_share": 1 - total.read / total.rows if total.rows else 0.0,
-            "padding_share": 1 - total.read / total.places if total.places else 0.0,
+            "tokens_read": float(total.tokens),
+            "padding_share": 1 - total.tokens / total.places if total.places else 0.0,
         }
 
 

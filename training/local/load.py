@@ -19,8 +19,6 @@ A checkpoint as a model of its own has whole weights:
     checkpoint.json                  so that `--model FOLDER` answers with it
 
 The tokenizer's files are copied from a folder of safetensors; a GGUF file contains its own.
-
-What continues the training (the optimizer's state) and what it learnt in words stay here.
 """
 
 import asyncio
@@ -41,28 +39,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import (
-    CPUOffloadPolicy,
-    FSDPModule,
-    MixedPrecisionPolicy,
-    OffloadPolicy,
-    fully_shard,
-)
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
 from rubricem.memory.runs import hash_of
-from rubricem.training.local.checkpoints import (
-    fault,
-    read_weights,
-    write_whole,
-)
+from rubricem.training.local.checkpoints import fault, read_weights, write_whole
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.passes import PIECE, LowerBlocks, Prefix, Score, batch_logprobs
+from rubricem.training.local.logprobs import PIECE, Score, batch_logprobs
 from rubricem.training.local.ranks import Ranks
-from rubricem.training.local.weights import Adapter, FullWeights, blocks_of
+from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
 
@@ -229,8 +217,8 @@ def memory_told(device: torch.device) -> Iterator[None]:
         where = "the GPU's memory" if device.type == "cuda" else "the memory"
         raise PolicyError(
             f"{where} is not enough for this training.",
-            "Set a smaller pack_tokens or micro_batch, gradient_checkpointing = true, a smaller "
-            'max_row_tokens, or the adaptation "lora"; then continue with the same command.',
+            "Set a smaller micro_batch or max_row_tokens, gradient_checkpointing = true, or the "
+            'adaptation "lora"; then continue with the same command.',
         ) from error
 
 
@@ -317,18 +305,16 @@ def memory_costs(config: EngineConfig, path: Path, world: int = 1) -> MemoryCost
     told, size = whole.get_text_config(), 2 if config.dtype == "bfloat16" else 4
     parameters, hidden = sum(p.numel() for p in model.parameters()), told.hidden_size
     if config.adaptation == "full":
-        reference = 4 if config.objective.beta or config.novelty else 0
+        reference = 4 if config.objective.beta else 0
         fixed = parameters * (ADAM + reference + (size if size == 2 else 0))
     else:
         linear = (m for m in model.modules() if isinstance(m, nn.Linear))
         trained = sum(config.rank * (m.in_features + m.out_features) for m in linear)
         fixed = parameters * size + ADAM * trained
-    if config.cpu_offload:  # on the GPU are the block that is computed and the one that comes
-        fixed = 2 * size * parameters // told.num_hidden_layers
-    elif config.parallel == "fsdp":
+    if config.parallel == "fsdp":
         fixed //= world
     fixed += 12 * vocabulary_size(model) * PIECE
-    blocks = min(config.adapted_blocks or told.num_hidden_layers, told.num_hidden_layers)
+    blocks = told.num_hidden_layers
     block = 12 * hidden + 4 * getattr(told, "intermediate_size", 4 * hidden)
     kept = blocks * hidden + block if config.gradient_checkpointing else blocks * block
     context = getattr(told, "max_position_embeddings", None)
@@ -348,25 +334,20 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
     model = load_base(path, "float32" if full else config.dtype)
     _check_output(model)
-    if config.pack_tokens:
-        check_packing(model)
-    config = config.model_copy(update={"share_prefixes": settle_sharing(model, config, divided)})
     if config.gradient_checkpointing:
         _checkpoint_activations(model)
-    lora = (config.rank, config.alpha, config.seed, config.adapted_blocks)
-    adapter = None if full else Adapter.attach(model, *lora)
+    adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
     score: Score | None = None
     dtype = getattr(torch, config.dtype)
     if not divided:
         model.to(ranks.device)
     else:  # block by block, so that no device ever holds all weights
-        score = _shard(model, ranks, dtype if full else None, config.cpu_offload)
+        score = _shard(model, ranks, dtype if full else None)
     # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
     # unlikely as by chance.
     most_gap = math.log(vocabulary_size(model))
     weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
-    lower = LowerBlocks() if divided else lower_blocks(model, config)
-    learner = Learner(model, weights, config, ranks, score, most_gap, lower)
+    learner = Learner(model, weights, config, ranks, score, most_gap)
     if config.start_adapter is not None:
         with boundary(SettingsError, "taking over the start adapter"):
             learner.start_from(read_weights(config.start_adapter, "lora"))
@@ -386,93 +367,8 @@ def _check_output(model: Any) -> None:
     if not torch.allclose(whole.float(), plain.float(), rtol=1e-3, atol=1e-3):
         raise SettingsError(
             f"a {model.config.model_type} model scales or caps its logits, which is not done here.",
-            "Train a model whose logits are those of its output layer, or by the engine trl.",
+            "Train a model whose logits are those of its output layer.",
         )
-
-
-def check_packing(model: Any) -> None:
-    """Raises SettingsError for a model that does not separate packed rows.
-
-    Some do not recognise borders by the position ids: those with a recurrent state or a convolution
-    see across them, as do some with attention that computes its own positions (OPT, BLOOM, MPT).
-    """
-    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
-    first, second = slice(5), slice(5, 12)
-    position = torch.tensor([[*range(5), *range(7)]], device=model.device)
-
-    def states(ids: Tensor, position: Tensor) -> Tensor:
-        found = model.base_model(input_ids=ids, position_ids=position, use_cache=False)
-        state: Tensor = found.last_hidden_state.float()
-        return state
-
-    with torch.no_grad():
-        packed = states(ids, position)
-        alone = torch.cat([states(ids[:, row], position[:, row]) for row in (first, second)], 1)
-    apart = (packed - alone).norm(dim=-1).max() / alone.norm(dim=-1).mean()
-    # Half of the digits: of the 0.5B in bfloat16 rounding comes to 0.02 and mixing to 1.
-    if not float(apart) <= torch.finfo(model.dtype).eps ** 0.5:
-        raise SettingsError(
-            f"a {model.config.model_type} model mixes rows that are packed into one sequence.",
-            "Leave pack_tokens out, and set micro_batch, by which rows are padded.",
-        )
-
-
-def settle_sharing(model: Any, config: EngineConfig, divided: bool) -> bool:
-    """Whether rows share common beginnings; `divided`: the weights are, over several ranks.
-
-    Some models keep no keys and values that later rows could be given: those with a recurrent
-    state, and some that take positions from elsewhere. Raises SettingsError if such a model, or
-    divided weights, are configured to share.
-    """
-    wanted = config.share_prefixes
-    if wanted is False or (
-        wanted is None and (config.pack_tokens or config.gradient_checkpointing)
-    ):
-        return False
-    able = not divided and _keeps_prefixes(model)
-    if wanted and not able:
-        fault = "weights divided by fsdp" if divided else f"a {model.config.model_type} model"
-        raise SettingsError(
-            f"what rows begin with alike cannot be read once for all of them with {fault}.",
-            "Leave share_prefixes out: each row is then read whole.",
-        )
-    return able
-
-
-def _keeps_prefixes(model: Any) -> bool:
-    """Whether a row read in two parts has the same states as one read at once."""
-    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
-    with torch.no_grad():
-        whole = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        try:
-            parts = Prefix(model, ids[:, 5:], Prefix(model, ids[:, :5])).states(1)
-        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-            return False
-    apart = (parts - whole).float().norm(dim=-1).max() / whole.float().norm(dim=-1).mean()
-    return bool(float(apart) <= torch.finfo(model.dtype).eps ** 0.5)
-
-
-def lower_blocks(model: Any, config: EngineConfig) -> LowerBlocks:
-    """The blocks below the lowest adapter; empty if the model cannot skip them.
-
-    A block can be skipped if it maps states to states and leaves behind only keys and values, which
-    is tested by reading some tokens twice.
-    """
-    blocks = blocks_of(model)[1]
-    if not config.adapted_blocks or config.gradient_checkpointing:
-        return LowerBlocks()
-    lower = LowerBlocks(blocks[: len(blocks) - config.adapted_blocks])
-    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
-    with torch.no_grad(), lower.keep():
-        try:
-            twice = []
-            for _ in range(2):
-                lower.rewind()
-                branch = Prefix(model, ids[:, :5], lower=lower)
-                twice.append(Prefix(model, ids[:, 5:], branch, lower).states(1))
-        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError):
-            return LowerBlocks()
-    return lower if torch.equal(*twice) else LowerBlocks()
 
 
 def _checkpoint_activations(model: Any) -> None:
@@ -482,7 +378,7 @@ def _checkpoint_activations(model: Any) -> None:
     if not model.supports_gradient_checkpointing:
         raise SettingsError(
             f"a {model.config.model_type} model cannot compute its activations again.",
-            "Leave gradient_checkpointing out, and set a smaller pack_tokens.",
+            "Leave gradient_checkpointing out, and set a smaller micro_batch.",
         )
     old = model.gradient_checkpointing_enable  # the name before transformers 5.20
     getattr(model, "activation_checkpointing_enable", old)({"use_reentrant": False})
@@ -498,28 +394,32 @@ class ShardedScorer(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, batch: Batch, before: Prefix | None = None) -> Tensor:
-        return batch_logprobs(self.model, batch, before)
+    def forward(self, batch: Batch) -> Tensor:
+        return batch_logprobs(self.model, batch)
 
 
-def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None, offload: bool) -> Score:
+def _blocks_of(model: Any) -> Sequence[nn.Module]:
+    """The decoder's blocks, which are the longest list of modules; without any there are none."""
+    lists: list[Sequence[nn.Module]] = [
+        tuple(m) for m in model.modules() if isinstance(m, nn.ModuleList)
+    ]
+    return max(lists, key=len, default=())
+
+
+def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
     """Divide a model's weights over the ranks, in place; returns the function to call it by.
 
     `dtype`: of the computation if the weights are float32 masters; None: that of the weights.
-    `offload`: a rank's parts are in main memory.
     """
     scorer = ShardedScorer(model)
     precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     options: dict[str, Any] = {
         "mesh": init_device_mesh(ranks.device.type, (ranks.world,)),
         "mp_policy": precision if dtype else MixedPrecisionPolicy(),
-        "offload_policy": (
-            CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda") if offload else OffloadPolicy()
-        ),
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }
-    for block in blocks_of(model)[1]:
+    for block in _blocks_of(model):
         fully_shard(block, **options)
     fully_shard(scorer, **options)
     for module in scorer.modules():
@@ -574,9 +474,9 @@ def _note_of_whole(checkpoint: Path) -> Checkpoint:
 def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     model = load_base(base.path)
     if note.adaptation == "lora":
-        adapter = Adapter.attach(model, note.rank, note.alpha, 0, note.adapted_blocks)
-        adapter.load(read_weights(checkpoint, "lora"))
-        weights = _merge(model, adapter)
+        weights = _merge(
+            model, Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+        )
     else:
         weights = read_weights(checkpoint, "full")
     config = model.config.to_dict() | {"dtype": "float32"}

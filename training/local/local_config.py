@@ -7,7 +7,7 @@ the policy gradient whole groups, because advantages were normalised within them
 
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -16,15 +16,13 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rubricem.judge.pairwise import ChainForm
 from rubricem.memory.errors import SettingsError
+from rubricem.training.local.retired import told_of
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
 from rubricem.training.show.events import Tracker
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
-Parallel = Literal["ddp", "fsdp"]
 Device = Literal["auto", "cpu", "cuda"]
-Engine = Literal["local", "trl"]
-"""`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl`)"""
 
 
 class JudgeOptions(TableConfig):
@@ -54,46 +52,25 @@ class EngineConfig(TableConfig):
     judge: ChainForm | None = None
     """the form in which the model learns to compare two replies, for use as a judge; None: it
     learns no judging"""
-    bank: Path | None = None
-    """a data directory whose rubric bank and rubric buffers are copied into every checkpoint, and
-    restored from the newest one when a killed run resumes, so that all are of the same step"""
     learning_rate: float = Field(default=1e-4, gt=0)
     """of a step, after the warm-up"""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """of the learning rate, after the warm-up"""
-    min_rate: float = Field(default=0.0, ge=0)
-    """the learning rate at which a linear or cosine schedule ends"""
     warmup: float = Field(default=0.0, ge=0, le=1)
     """share of the steps in which the rate rises to its full value"""
     max_row_tokens: int | None = Field(default=None, ge=2)
     """longer rows are left out, and counted; None: what the model can read and the memory free at
     the beginning is estimated to hold"""
-    pack_tokens: int = Field(default=0, ge=0)
-    """rows go through the model end to end, at most this many tokens at a time (a longer row by
-    itself), which bounds the memory; a model that would mix them is refused; 0: no packing"""
     micro_batch: int = Field(default=1, ge=1)
     """rows that go through the model side by side, padded to the longest"""
-    share_prefixes: bool | None = None
-    """a beginning that rows share, such as a system prompt or a question, goes through the model
-    once for all of them; loss and gradient are the same. None: if the model and the other settings
-    allow it; true refuses a model that does not"""
     gradient_checkpointing: bool = False
     """activations are recomputed in the backward pass: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
     """of the adapter"""
     alpha: float = Field(default=32.0, gt=0)
     """the adapter's output is scaled by alpha / rank"""
-    adapted_blocks: int | None = Field(default=None, ge=1)
-    """how many of the model's last blocks get an adapter; the blocks below are read without a
-    gradient, which saves their backward pass and activations; None: all"""
     objective: ObjectiveConfig = ObjectiveConfig()
     """the table [objective]"""
-    passes: int = Field(default=1, ge=1)
-    """updates from one window of the policy gradient"""
-    novelty: bool = False
-    """measure how far rows are from the reference (`novelty_*`, `kl_reference`) even if
-    objective.beta is 0: one more pass over each window without a gradient and, if all weights are
-    trained, a second copy of them in memory"""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """larger gradients are scaled down to this norm"""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -104,66 +81,24 @@ class EngineConfig(TableConfig):
     """torch's threads; None: torch's own choice"""
     device: Device = "auto"
     """`auto`: a GPU if torch finds one"""
-    parallel: Parallel = "ddp"
+    parallel: Literal["ddp", "fsdp"] = "ddp"
     """how several processes of torchrun share the work: each has all weights (`ddp`), or a part of
     them (`fsdp`)"""
-    cpu_offload: bool = False
-    """with fsdp on GPUs: parts of the weights, their gradients and moments are kept in main memory,
-    and fetched from there as blocks are computed"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """type in which the weights are computed; `auto`: bfloat16 on a GPU, and on a CPU if it is
     measured to be faster. What is trained is also kept in float32"""
     save_every: int = Field(default=1, ge=1)
     """steps between two checkpoints; the last step always has one"""
-    mirror: str | None = None
-    """an address that fsspec knows (`s3://bucket/run`, `file:///share/run`): `out` is copied there
-    after each checkpoint, and an `out` without a run is filled from it; None: nowhere"""
-    best_by: str | None = None
-    """a metric whose best checkpoint gets the link `best`; in rounds also a number of their
-    held-out questions, such as `held_out/reward/answer/mean`"""
-    best_is: Literal["lowest", "highest"] = "lowest"
-    """which value of `best_by` is the best"""
-    tensorboard: bool = False
-    """also write the numbers of every step as TensorBoard event files, into the folder
-    `tensorboard` of the run; needs the extra of that name"""
-
     trackers: tuple[Tracker, ...] = ()
     """where the numbers of every step are also sent: `tensorboard`, `wandb` (W&B), `trackio`; each
     is a package of its own, and stores them where its own variables say"""
 
-    @property
-    def tracked(self) -> tuple[Tracker, ...]:
-        return (*self.trackers, *(("tensorboard",) if self.tensorboard else ()))
-
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        given = self.model_fields_set
-        lora = sorted(given & {"rank", "alpha", "start_adapter", "adapted_blocks"})
-        told = {
-            f"{' and '.join(lora)} go with the adaptation lora": self.adaptation == "full" and lora,
-            "pack_tokens and micro_batch are two ways to cut a window": (
-                self.pack_tokens and self.micro_batch > 1
-            ),
-            "share_prefixes goes neither with pack_tokens nor with gradient_checkpointing": (
-                self.share_prefixes and (self.pack_tokens or self.gradient_checkpointing)
-            ),
-            "cpu_offload goes with parallel fsdp": self.cpu_offload and self.parallel != "fsdp",
-            "min_rate is above learning_rate": self.min_rate > self.learning_rate,
-            "min_rate needs a schedule that falls": self.min_rate and self.schedule == "constant",
-            "best_is goes with best_by": "best_is" in given and not self.best_by,
-        }
-        if faults := [clause for clause, wrong in told.items() if wrong]:
-            raise ValueError("; ".join(faults))
+        lora = sorted(self.model_fields_set & {"rank", "alpha", "start_adapter"})
+        if self.adaptation == "full" and lora:
+            raise ValueError(f"{' and '.join(lora)} go with the adaptation lora")
         return self
-
-    def better(self, name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
-        """Whether the first metrics are better than the second, by `best_is` for this one.
-
-        Metrics without it are worse than any that have it.
-        """
-        sign = 1 if self.best_is == "highest" else -1
-        worst = -sign * math.inf
-        return lambda now, best: sign * now.get(name, worst) > sign * best.get(name, worst)
 
 
 class TrainConfig(EngineConfig):
@@ -175,10 +110,6 @@ class TrainConfig(EngineConfig):
     """passes over all rows"""
     batch: int = Field(default=0, ge=0)
     """per step: rows for sft, whole groups for ss-grpo; 0: all"""
-    max_steps: int | None = Field(default=None, ge=1)
-    """None: as many as the epochs have"""
-    engine: Engine = "local"
-    """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
 
 
 def read_toml(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -226,15 +157,17 @@ def check_table(values: Any, kind: type[Table], name: str) -> Table:
         raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
 
 
-BESIDE = ("preset", "credit", "scaffold_ratio", "rules", "rounds")
+BESIDE = ("credit", "scaffold_ratio", "rules", "rounds")
 """keys of a file that are read before its configuration is"""
 
 
 def _suggest(fault: Any, kind: type[BaseModel]) -> str:
-    """The known key that a misspelt one resembles, in a clause; else ""."""
+    """What an unknown key was, or which known one it resembles, in a clause; else ""."""
     if fault["type"] != "extra_forbidden":
         return ""
     *tables, name = map(str, fault["loc"])
+    if told := told_of(name):
+        return f" ({told})"
     for table in tables:
         found = kind.model_fields[table].annotation if table in kind.model_fields else None
         if not (isinstance(found, type) and issubclass(found, BaseModel)):
@@ -251,7 +184,7 @@ def check_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Co
     Raises SettingsError with every fault in a sentence.
     """
     config = check_table(values, kind, "the training configuration")
-    paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
+    paths = {name: getattr(config, name) for name in ("out", "start_adapter")}
     found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
     if isinstance(config, TrainConfig):
         found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
@@ -262,7 +195,7 @@ def check_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Co
 
 
 def rate_at(step: int, steps: int, config: EngineConfig) -> float:
-    """The learning rate of a step, counted from 0; it ends above `min_rate` by one step's fall."""
+    """The learning rate of a step, counted from 0; it ends above 0 by one step's fall."""
     warm = math.ceil(config.warmup * steps)
     if step < warm:
         return config.learning_rate * (step + 1) / warm
@@ -272,4 +205,4 @@ def rate_at(step: int, steps: int, config: EngineConfig) -> float:
         "linear": 1 - passed,
         "cosine": 0.5 * (1 + math.cos(math.pi * passed)),
     }[config.schedule]
-    return config.min_rate + (config.learning_rate - config.min_rate) * left
+    return config.learning_rate * left

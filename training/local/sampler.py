@@ -11,8 +11,6 @@ earlier turns. Only the rest is read, by a pass of its own.
 
 Tokens are drawn from a turn's own generator, so they do not depend on the turns beside it but for
 rounding. Prompts are written and text is encoded by the tokeniser that every other sampler uses.
-
-Above 600 lines, since what a row keeps, what is written in it and who waits for it belong together.
 """
 
 import asyncio
@@ -22,9 +20,9 @@ import queue
 import random
 import threading
 from array import array
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -42,8 +40,7 @@ from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, bou
 from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.load import load_base, memory_told, release_memory, vocabulary_size
-from rubricem.training.local.weights import Adapter, Packed, pack, packs
-from rubricem.training.objective.batch import alike
+from rubricem.training.local.weights import Adapter
 
 CPU = torch.device("cpu")
 
@@ -286,7 +283,8 @@ class RowCache:
 
 def _common_length(held: Sequence[int], ids: Sequence[int]) -> int:
     """How many tokens a row and a prefix have alike; the prefix's last one is always read."""
-    return min(alike(held, ids, 0), len(ids) - 1)
+    most = min(len(held), len(ids) - 1)
+    return next((place for place in range(most) if held[place] != ids[place]), most)
 
 
 @torch.inference_mode()
@@ -440,16 +438,13 @@ def draw_tokens(
     """A token of each row of (n, V) float32 logits, and its log-probability at temperature 1.
 
     `luck`: a number of [0, 1) for each, by which its token is found among the cumulated
-    probabilities. Of `told` temperature, top_p and min_p are followed.
+    probabilities. Of `told` the temperature is followed.
     """
     logprobs = logits.log_softmax(-1)
     heat = torch.tensor([one.temperature or 1.0 for one in told], device=logits.device)
     weights = (
         (logits / heat.unsqueeze(1)).softmax(-1) if bool((heat != 1).any()) else logprobs.exp()
     )
-    for row, one in enumerate(told):
-        if one.top_p < 1 or one.min_p > 0:
-            weights[row] = _likely(weights[row], one.top_p, one.min_p)
     cold = torch.tensor([not one.temperature for one in told], device=logits.device)
     found = _find(weights, torch.tensor(luck, dtype=torch.float64, device=logits.device))
     tokens = torch.where(cold, logits.argmax(-1), found)
@@ -478,17 +473,6 @@ def _find(weights: Tensor, luck: Tensor) -> Tensor:
     # Sums by another way differ in their last digits: no token without a weight is taken.
     last = (chosen > 0).cumsum(-1).argmax(-1, keepdim=True)
     return (block * BLOCK + torch.minimum(place, last)).squeeze(1)
-
-
-def _likely(weights: Tensor, top_p: float, min_p: float) -> Tensor:
-    """(V,) probabilities without those below a share of the largest, and beyond the nucleus."""
-    kept = torch.where(weights >= min_p * weights.max(), weights, 0.0)
-    if top_p < 1:
-        ordered, places = kept.sort(descending=True)
-        before = ordered.cumsum(0) - ordered
-        ordered[before >= top_p * ordered.sum()] = 0.0
-        kept = torch.zeros_like(kept).scatter(0, places, ordered)
-    return kept
 
 
 class TorchPolicy:
@@ -596,72 +580,24 @@ async def open_torch(
         await tokeniser.aclose()
 
 
-class SharedPolicies:
-    """Policies that are open, each once: those who sample from one checkpoint share its rows.
-
-    A batch of the rollouts of a round and of the held-out questions takes less time than two.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[str, tuple[TorchPolicy, AsyncExitStack]] = {}
-        self._users, self._opening = Counter[str](), asyncio.Lock()
-
-    @asynccontextmanager
-    async def share(
-        self, model: str, weights_dir: Path, config: TorchConfig
-    ) -> AsyncIterator[TorchPolicy]:
-        """As `open_torch`; the configuration is that of who opened it first."""
-        version = (await WeightsStore(weights_dir).model_files(model)).version
-        async with self._opening:
-            if version not in self._open:
-                stack = AsyncExitStack()
-                opened = await stack.enter_async_context(open_torch(model, weights_dir, config))
-                self._open[version] = opened, stack
-            self._users[version] += 1
-        try:
-            yield self._open[version][0]
-        finally:
-            self._users[version] -= 1
-            if not self._users[version]:
-                await self._open.pop(version)[1].aclose()
-
-
 def _load(path: Path, checkpoint: Path | None, config: TorchConfig) -> Any:
     note = checkpoint and note_of(checkpoint)
     if checkpoint and note and note.adaptation == "full":
-        return pack(load_base(checkpoint, config.dtype).to(config.device), {})
-    held, packed = _frozen(path, config)
+        return load_base(checkpoint, config.dtype).to(config.device)
+    told = path.stat()
+    base = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
+    # A model of its own over the weights of a file, which all models over it share.
+    model = copy.deepcopy(base, {id(weight): weight for weight in base.parameters()})
     if checkpoint and note:
-        adapter = Adapter.attach(held, note.rank, note.alpha, 0, note.adapted_blocks)
-        adapter.load(read_weights(checkpoint, "lora"))
-        held.to(config.device)
-    return pack(held, packed)
+        Adapter.restore(model, read_weights(checkpoint, "lora"), note.alpha)
+    return model.to(config.device)
 
 
 LEAST_CONTEXT = 256
 """tokens that llama.cpp has room for where it only encodes"""
 
 
-def _frozen(path: Path, config: TorchConfig) -> tuple[Any, Packed]:
-    """A model of its own over the weights of a file, which all models over it share."""
-    told = path.stat()
-    base, packed = _base(path, told.st_mtime_ns, told.st_size, config.dtype, config.device)
-    return copy.deepcopy(base, {id(weight): weight for weight in base.parameters()}), packed
-
-
 @lru_cache(maxsize=1)
-def _base(
-    path: Path, changed: int, size: int, dtype: str, device: torch.device
-) -> tuple[Any, Packed]:
-    """Frozen weights, which take half a minute to read from the 0.5B's file.
-
-    What is packed is not kept twice: the layers keep their sizes alone.
-    """
-    base, packed = load_base(path, dtype).to(device), Packed()
-    if packs(base):
-        kept = base.get_input_embeddings().weight
-        pack(copy.deepcopy(base, {id(weight): weight for weight in base.parameters()}), packed)
-        for layer in map(base.get_submodule, packed):
-            if layer.weight is not kept:
-                layer.weight.data = layer.weight.data.new_empty(0)
-    return base, packed
+def _base(path: Path, changed: int, size: int, dtype: str, device: torch.device) -> Any:
+    """Frozen weights, which take half a minute to read from the 0.5B's file."""
+    return load_base(path, dtype).to(device)

@@ -7,44 +7,28 @@
 
 Opened again on the same folder, it continues from the newest checkpoint, with `place` as it was
 saved there. Under torchrun every process does the same, with the same rows.
-
-When a training is finished, its canary row tells whether llama.cpp samples from the policy that was
-trained: llama.cpp continues a fixed prompt, and the trainer computes the log-probabilities of the
-same tokens. A small gap between the quantised sampler and the trainer is expected; an adapter that
-was not applied, or applied to the wrong layers, shows as a gap as large as the adapter's effect.
-All figures are in nats per token.
-
-It is longer than most modules: opening, resuming, updating and keeping are one object's life.
 """
 
 import asyncio
-import json
 import os
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.weights.catalogue import lookup
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
+from rubricem.agent.weights.checkpoints import MODEL, NOTE, Checkpoint, note_of
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, WeightsError, boundary
-from rubricem.memory.runs import value_in, write_atomically
-from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (
-    RENEWED,
     WEIGHTS,
-    Better,
-    Mirror,
     Saved,
     SteppedBank,
     TrainingFolder,
@@ -57,26 +41,21 @@ from rubricem.training.local.load import (
     Base,
     check_rows,
     find_weights,
-    load_base,
     load_learner,
     memory_told,
     row_limit,
 )
 from rubricem.training.local.local_config import Config, EngineConfig, Method
-from rubricem.training.local.passes import batch_logprobs
-from rubricem.training.local.ranks import ALONE, Ranks
+from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, adapter_config
-from rubricem.training.objective.batch import Batch
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import gguf_vocabulary, is_folder, read_tokeniser
-from rubricem.training.show.events import of_held_out
 from rubricem.training.statistics import Numbers, advantage_numbers, spread
 
 Tell = Callable[[str], None]
 RESUMABLE = {
-    "out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every",
-    "cpu_offload", "pack_tokens", "micro_batch", "share_prefixes", "best_by", "best_is",
-    "start_adapter", "judge", "tensorboard", "trackers", "novelty", "mirror",
+    "out", "threads", "device", "parallel", "gradient_checkpointing", "save_every", "micro_batch",
+    "start_adapter", "judge", "trackers",
 }  # fmt: skip
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
@@ -86,14 +65,23 @@ class TrainingSession:
     """One run's model, optimizer and folder. Its methods block: call them from a thread."""
 
     def __init__(
-        self, config: EngineConfig, method: Method, tell: Tell, base: Base, ranks: Ranks
+        self,
+        config: EngineConfig,
+        method: Method,
+        tell: Tell,
+        base: Base,
+        ranks: Ranks,
+        memory: SteppedBank | None = None,
     ) -> None:
-        """`config` is one of `settle`. Nothing is loaded before the first step."""
+        """`config` is one of `settle`. Nothing is loaded before the first step.
+
+        `memory`: what is kept with each checkpoint.
+        """
         self.config, self.method, self.tell = config, method, tell
         self.base, self.ranks = base, ranks
         self.note = first_note(config, method, base)
         self.folder = TrainingFolder(config.out)
-        self.mirror: Mirror | None = None
+        self.memory = memory
         self.done = 0
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
@@ -133,35 +121,25 @@ class TrainingSession:
         whole = self.config.parallel == "ddp" or self.ranks.world == 1
         return whole and "learner" in vars(self)
 
-    def stand(self) -> None:
-        """Stand where the newest whole checkpoint does.
+    def recover(self) -> None:
+        """Continue from the newest whole checkpoint.
 
         Raises SettingsError where the processes do not see the same one.
         """
-        if self.ranks.first and (mended := self.folder.mend(self._better())):
-            self.tell(mended)
+        if self.ranks.first and (wrong := self.folder.recover()):
+            self.tell(wrong)
         self.ranks.wait()
         self.done = self.folder.step()
-        self.ranks.check_together(self.done, self.config.out)
+        self.ranks.check_alike({f"step of the run in {self.config.out}": self.done})
         self.place = self.folder.caller()
-
-    def go_back(self) -> None:
-        """Have the bank and the buffers of the newest checkpoint, where they are kept with it."""
-        if self.memory is not None and self.done and self.ranks.first:
-            self.memory.go_back(self.folder.newest)
-
-    @property
-    def memory(self) -> SteppedBank | None:
-        return SteppedBank(self.config.bank) if self.config.bank else None
 
     def step(
         self, rows: Sequence[TrainRow], rate: float, on_row: OnRow = lambda done, total: None
     ) -> Metrics:
-        """One window's update or updates.
+        """One window's update; returns its numbers.
 
         Raises SettingsError for rows that are not for this model, PolicyError when the update
-        would not be finite or does not fit into memory. No weight has changed then, but by those
-        of several `passes` that were made before: such a session is to be opened anew.
+        would not be finite or does not fit into memory. No weight has changed then.
         """
         own = self.vocabulary if any(row.tokenizer for row in rows) else ""
         if wrong := [row for row in rows if own and row.tokenizer not in ("", own)]:
@@ -184,18 +162,12 @@ class TrainingSession:
             ):
                 metrics = take(rows, rate)
         except NotFinite as error:
-            made, passes = learner.updates, self.config.passes
-            how_far = f"left after {made} of {passes} updates" if made else "not made"
             kept = "No step was saved before."
             if saved := self.folder.step():
                 kept = f"The weights of step {saved} are kept in {self.folder.newest}."
             raise PolicyError(
-                f"training step {number} was {how_far}: {error}", f"{error.remedy} {kept}"
+                f"training step {number} was not made: {error}", f"{error.remedy} {kept}"
             ) from error
-        return self.count_step(metrics, rows)
-
-    def count_step(self, metrics: Metrics, rows: Sequence[TrainRow]) -> Metrics:
-        """Count a step, of this engine or another one's; returns all its numbers."""
         self.done += 1
         peak = {"memory_peak": memory_peak(self.ranks.device)}
         metrics = metrics | window_numbers(rows) | peak
@@ -220,32 +192,11 @@ class TrainingSession:
             weights = self.learner.weights.state(keep=self.ranks.first)
             trainer = self.learner.state()
         if isinstance(adapter := self.learner.weights, Adapter):
-            config = self.adapter_config(adapter.layers)
+            names, told = adapter.layers, self.config
+            config = adapter_config(told.rank, told.alpha, names, base_for_peft(self.base.name))
         else:
             config = self.learner.model.config.to_dict() | {"dtype": "float32"}
-        return self.write(weights, config, trainer, serve)
-
-    def adapter_config(self, layers: Iterable[str]) -> dict[str, Any]:
-        """Of the adapter of those layers, as peft reads it, who knows no catalogue."""
-        told, name = self.config, self.base.name
-        if (weights := lookup(name)) is not None:
-            base = weights.repo
-        else:  # of a GGUF file peft is given the folder or repository, and its name apart
-            base = str(Path(name).parent) if Path(name).is_file() else name.partition(":")[0]
-        return adapter_config(told.rank, told.alpha, layers, base, told.adapted_blocks)
-
-    def write(
-        self,
-        weights: Mapping[str, Tensor],
-        config: Mapping[str, Any],
-        trainer: Mapping[str, Any],
-        serve: bool = True,
-    ) -> Path:
-        """The same of weights that another engine trained; the first rank has them whole.
-
-        What is wrong with the folder then is raised on all ranks.
-        """
-        fault: RubricemError | None = None
+        wrong: RubricemError | None = None
         if self.ranks.first:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}),
@@ -258,25 +209,19 @@ class TrainingSession:
                 template=self.base.gguf if serve else None,
             )
             try:
-                self.folder.save(saved, self.memory, self._better())
-                self.send()
+                self.folder.save(saved, self.memory)
             except RubricemError as error:
-                fault = error
-        self.ranks.raise_first(fault)
+                wrong = error
+        self.ranks.raise_first(wrong)
         self._lines = []
         return self.folder.newest
 
-    def send(self) -> None:
-        """Bring the folder's mirror up to date, where it has one.
 
-        Raises StoreError where another session has taken it.
-        """
-        if self.mirror is not None:
-            self.mirror.send()
-
-    def _better(self) -> Better | None:
-        name = self.config.best_by
-        return None if name is None or of_held_out(name) else self.config.better(name)
+def base_for_peft(name: str) -> str:
+    """A model's name for peft, which knows no catalogue, and is given a GGUF file's name apart."""
+    if (weights := lookup(name)) is not None:
+        return weights.repo
+    return str(Path(name).parent) if Path(name).is_file() else name.partition(":")[0]
 
 
 def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
@@ -307,76 +252,29 @@ async def open_session(
     tell: Tell,
     weights_dir: Path | None = None,
     record: Mapping[str, Any] | None = None,
+    memory: SteppedBank | None = None,
 ) -> AsyncIterator[TrainingSession]:
     """A session that holds its folder; `record`: what else must be the same when it goes on.
 
-    Raises SettingsError for a configuration or a folder that do not fit, WeightsError for weights
-    that cannot be had, StoreError for a folder in use.
+    `memory` as in `TrainingSession`. Raises SettingsError for a configuration or a folder that do
+    not fit, WeightsError for weights that cannot be had, StoreError for a folder in use.
     """
-    with Ranks.join(config.device) as ranks:
-        # The first process of a machine fetches weights that are not on disk.
-        if ranks.local:
-            await asyncio.to_thread(ranks.wait)
-        base = await Base.find(config.model, weights_dir)
-        if not ranks.local:
-            await asyncio.to_thread(ranks.wait)
-        told = tell if ranks.first else lambda line: None
-        async with _mirror_held(config, ranks, told) as mirror:
-            config = await settle(config, ranks, weights_dir)
-            session = TrainingSession(config, method, told, base, ranks)
-            session.mirror = mirror
-            held = {**_record(session), **(record or {})}
-            await asyncio.to_thread(ranks.check_alike, held)
-            with session.folder.hold(held) if ranks.first else nullcontext():
-                await asyncio.to_thread(session.stand)
-                try:
-                    yield session
-                finally:
-                    await asyncio.to_thread(session.send)
-                session.__dict__.pop("learner", None)
-
-
-@asynccontextmanager
-async def _mirror_held(
-    config: EngineConfig, ranks: Ranks, tell: Tell
-) -> AsyncIterator[Mirror | None]:
-    """The first rank's mirror, held alone until the end; None: the run has none."""
-    mirror = await asyncio.to_thread(_open_mirror, config, ranks, tell)
-    if mirror is None:
-        yield None
-        return
-
-    async def renewing() -> None:
-        while True:
-            await asyncio.sleep(RENEWED)
-            await asyncio.to_thread(mirror.renew)
-
-    task = asyncio.create_task(renewing())
-    try:
-        yield mirror
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await asyncio.to_thread(mirror.release)
-
-
-def _open_mirror(config: EngineConfig, ranks: Ranks, tell: Tell) -> Mirror | None:
-    """The mirror of the first rank, from which an empty folder is filled before all go on."""
-    ranks.check_alike({"mirror": config.mirror})
-    if config.mirror is None:
-        return None
-    mirror: Mirror | None = None
-    fault: RubricemError | None = None
-    if ranks.first:
-        try:
-            mirror = Mirror(config.out, config.mirror, tell)
-            mirror.bring()
-        except RubricemError as error:
-            fault = error
-            if mirror is not None:
-                mirror.release()
-    ranks.raise_first(fault)
-    return mirror
+    ranks = Ranks.join(config.device)
+    # The first process of a machine fetches weights that are not on disk.
+    if ranks.local:
+        await asyncio.to_thread(ranks.wait)
+    base = await Base.find(config.model, weights_dir)
+    if not ranks.local:
+        await asyncio.to_thread(ranks.wait)
+    config = await settle(config, weights_dir)
+    told = tell if ranks.first else lambda line: None
+    session = TrainingSession(config, method, told, base, ranks, memory)
+    held = {**_record(session), **(record or {})}
+    await asyncio.to_thread(ranks.check_alike, held)
+    with session.folder.hold(held) if ranks.first else nullcontext():
+        await asyncio.to_thread(session.recover)
+        yield session
+        session.__dict__.pop("learner", None)
 
 
 def _load_note(folder: Path) -> Checkpoint:
@@ -399,13 +297,18 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
         start = _load_note(config.start_adapter)
-        mine = (base.sha256, config.rank, config.alpha, config.adapted_blocks)
-        if (start.base_sha256, start.rank, start.alpha, start.adapted_blocks) != mine:
+        mine = (base.sha256, config.rank, config.alpha)
+        if (start.base_sha256, start.rank, start.alpha) != mine:
             raise SettingsError(
                 f"the adapter in {config.start_adapter} belongs to another model, "
-                f"or has another rank, alpha or adapted_blocks ({start.rank}, {start.alpha:g}, "
-                f"{start.adapted_blocks or 'all'}).",
-                "Give this training the same model, rank, alpha and adapted_blocks.",
+                f"or has another rank or alpha ({start.rank}, {start.alpha:g}).",
+                "Give this training the same model, rank and alpha.",
+            )
+        if config.judge and start.judge not in (None, config.judge):
+            raise SettingsError(
+                f"the judge in {config.start_adapter} writes the form {start.judge!r}, not "
+                f"{config.judge!r}.",
+                f'Set judge = "{start.judge}", or begin with another checkpoint.',
             )
         lineage = (*start.lineage, start.version)
     return Checkpoint(
@@ -416,7 +319,6 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
         step=0,
         rank=0 if full else config.rank,
         alpha=0.0 if full else config.alpha,
-        adapted_blocks=config.adapted_blocks,
         lineage=lineage,
         adaptation=config.adaptation,
         served=base.gguf is not None,
@@ -435,28 +337,13 @@ def memory_peak(device: torch.device) -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)
 
 
-def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
-    """Raise SettingsError where a step that was taken has no number of that name."""
-    if best_by is not None and best_by not in metrics and "grad_norm" in metrics:
-        raise SettingsError(
-            f"there is no metric {best_by!r} to choose the best checkpoint by.",
-            f"Set best_by to one of {', '.join(sorted(metrics))}.",
-        )
-
-
-@asynccontextmanager
-async def settle_before(config: Config, weights_dir: Path | None = None) -> AsyncIterator[Config]:
-    """What a session in there will have, for who has to know it before one is opened."""
-    with Ranks.join(config.device) as ranks:
-        yield await settle(config, ranks, weights_dir)
-
-
-async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) -> Config:
+async def settle(config: Config, weights_dir: Path | None = None) -> Config:
     """The configuration with the type and the longest row that a run in its folder has.
 
     Raises SettingsError and WeightsError as `row_limit` does, and SettingsError where the ranks
     were not given the same.
     """
+    ranks = Ranks.join(config.device)
     await asyncio.to_thread(ranks.check_alike, _common_facts(config))
     if config.dtype == "auto":
         on_gpu = ranks.device.type == "cuda"
@@ -473,7 +360,7 @@ async def settle(config: Config, ranks: Ranks, weights_dir: Path | None = None) 
     return config
 
 
-PLACES = {"out", "bank", "threads", "start_adapter", "rows", "judge"}
+PLACES = {"out", "threads", "start_adapter", "rows", "judge"}
 """settings that may differ between ranks, or are compared by what they name"""
 
 
@@ -521,12 +408,6 @@ def _seconds(dtype: torch.dtype) -> float:
     return min(times)
 
 
-def products_per_second(config: EngineConfig) -> float:
-    """Operations of a matrix product that this machine does in a second, by the settled type."""
-    dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-    return 2 * 512 * 896 * 4864 / _seconds(dtype)
-
-
 def _record(session: TrainingSession) -> dict[str, Any]:
     """What another run in the same folder must agree with."""
     settings = session.config.model_dump(mode="json", exclude=RESUMABLE)
@@ -536,158 +417,3 @@ def _record(session: TrainingSession) -> dict[str, Any]:
         "base_sha256": session.note.base_sha256,
         "start_adapter": list(session.note.lineage),
     }
-
-
-PROMPT, WRITTEN = 256, 32
-"""tokens of a row's beginning that are read, and tokens that are then sampled"""
-LEAST, SEEDS = 8, 8
-"""tokens that a sample must have, and samples that are tried for it"""
-MOST = 0.5
-"""mean gap beyond which the exported adapter is not the trained one"""
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """How far the sampler and the trainer are apart on the same tokens."""
-
-    mean: float
-    """mean size of the difference of log-probabilities, with the adapter on both sides"""
-    max: float
-    moved: float
-    """mean size of what the training changed, both times by the trainer"""
-    without_adapter: float
-    """mean gap to the trainer's base model: about `mean` where the training moved nothing"""
-    base_mean: float
-    """mean gap of the base model, without an adapter on either side"""
-    tokens: int
-
-    @property
-    def sound(self) -> bool:
-        """Whether the gap is small, and the adapter explains the sampler better than none."""
-        told_apart = self.moved <= 2 * self.base_mean or self.mean < self.without_adapter
-        return self.mean <= MOST and told_apart
-
-    def sentence(self) -> str:
-        return (
-            f"canary row: sampler and trainer differ by {self.mean:.4f} nats a token (largest "
-            f"{self.max:.4f}); the training moved them by {self.moved:.4f}"
-        )
-
-
-async def canary(
-    model: Any,
-    without: AbstractContextManager[None],
-    base: Path,
-    exported: Path,
-    row: TrainRow,
-    threads: int,
-) -> Canary:
-    """Compare on the beginning of a row what was trained, and what was exported of it.
-
-    Within `without` the model is what the training began with, as llama.cpp samples from `base`;
-    `exported` is an adapter of that, or a whole model. Raises PolicyError when llama.cpp writes
-    nothing.
-    """
-    first = row.loss_mask.index(1)
-    prompt = row.ids[max(0, first - PROMPT) : first]
-    loaded, adapter = (exported, None) if exported.name == MODEL else (base, exported)
-    adapted = await _sample(loaded, adapter, prompt, threads)
-    plain = await _sample(base, None, prompt, threads)
-    with torch.no_grad():
-        trained = _score(model, prompt, adapted)
-        with without:
-            off, bare = _score(model, prompt, adapted), _score(model, prompt, plain)
-    sampler, sampler_bare = torch.tensor(adapted[1]), torch.tensor(plain[1])
-    gap = (sampler - trained).abs()
-    return Canary(
-        mean=float(gap.mean()),
-        max=float(gap.max()),
-        moved=float((trained - off).abs().mean()),
-        without_adapter=float((sampler - off).abs().mean()),
-        base_mean=float((sampler_bare - bare).abs().mean()),
-        tokens=len(gap),
-    )
-
-
-Sampled = tuple[tuple[int, ...], tuple[float, ...]]
-
-
-async def _sample(base: Path, adapter: Path | None, prompt: Sequence[int], threads: int) -> Sampled:
-    config = LlamaConfig(context_tokens=1024, threads=threads, adapter=adapter)
-    policy = await LlamaPolicy.load(base, base.stem, "", config)
-    try:
-        for seed in range(SEEDS):
-            written = await policy.complete(prompt, Sampling(max_tokens=WRITTEN, seed=seed))
-            ids, logprobs = written.token_ids or (), written.logprobs or ()
-            # Of a character in several tokens the server names only the last.
-            if len(ids) >= LEAST and await policy.encode(written.text) == ids:
-                return ids, logprobs
-    finally:
-        await policy.aclose()
-    raise PolicyError(
-        f"the canary row cannot be compared: llama.cpp wrote nothing usable in {SEEDS} samples.",
-        "See what the checkpoint answers before using it.",
-    )
-
-
-def _score(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
-    tokens, blank = sampled[0], (0.0,) * (len(prompt) + len(sampled[0]))
-    row = TrainRow(
-        id="canary",
-        group="canary",
-        trajectory="canary",
-        objective="policy",
-        policy_version="",
-        ids=(*prompt, *tokens),
-        prompt_tokens=len(prompt),
-        loss_mask=(0,) * len(prompt) + (1,) * len(tokens),
-        advantages=blank,
-        behaviour_logprobs=blank,
-        stages=(-1,) * len(blank),
-    )
-    batch = Batch.collate([row]).to(model.device)
-    return batch_logprobs(model, batch)[batch.mask].cpu()
-
-
-async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary | None:
-    """The canary of the newest checkpoint, which is compared once, and told on its card.
-
-    `row`: one that was trained; None: there is none at hand. Returns what was compared now or
-    before, None where nothing was. Raises PolicyError where llama.cpp does not sample from what
-    was trained.
-    """
-    folder = session.folder
-    if session.ranks.first and session.done:
-        if row is not None and session.base.gguf is not None and not folder.canary.exists():
-            found = await _compare(session, row)
-            write_atomically(folder.canary, json.dumps(asdict(found), indent=1))
-        await asyncio.to_thread(folder.write_card, folder.newest)
-    await asyncio.to_thread(session.ranks.wait)
-    return value_in(folder.canary, Canary)
-
-
-async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
-    """Of a model that llama.cpp can serve."""
-    session.tell("comparing the canary row")
-    config, folder, gguf = session.config, session.folder.newest, session.base.gguf
-    assert gguf is not None
-    if session.loaded_whole:
-        learner = session.learner
-    else:  # from the checkpoint
-        learner = await asyncio.to_thread(load_learner, config, session.base.path, ALONE)
-        learner.weights.load(read_weights(folder, config.adaptation))
-    exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
-    if isinstance(learner.weights, Adapter):
-        without = learner.weights.switch_off()
-    else:
-        base = load_base(session.base.path, config.dtype)
-        without = learner.weights.as_in(dict(base.named_parameters()))
-    threads = config.threads or torch.get_num_threads()
-    found = await canary(learner.model, without, gguf, exported, row, threads)
-    if not found.sound:
-        raise PolicyError(
-            f"llama.cpp does not sample from what was trained: its log-probabilities differ by "
-            f"{found.mean:.3f} nats a token as trained, {found.without_adapter:.3f} from the base.",
-            "Do not use this checkpoint; please report it with the run's folder.",
-        )
-    return found

@@ -13,14 +13,9 @@ All weights have float32 masters if the model computes in bfloat16. A bfloat16 n
 significant bits, so an update smaller than 1/256 of a weight rounds to nothing. The optimizer
 therefore changes a float32 copy, which also accumulates gradients in float32, and the model
 computes with that copy rounded. In float32 the weights are their own masters.
-
-For sampling, frozen layers can be packed: their weights laid out once as oneDNN multiplies fastest.
-Torch lays them out anew at every product, which for few rows takes as long as the product itself
-(of a layer of the 0.5B 8 to 32 rows go at 190 GFLOP/s in place of 110 to 150, on one core with
-AVX-512 in bfloat16). The operators are those by which torch's own compiler packs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
@@ -88,21 +83,16 @@ class Trainable:
                 weight.copy_(held[name])
 
 
-def first_matrices(
-    model: Any, rank: int, seed: int, blocks: int | None = None
-) -> dict[str, Tensor]:
+def first_matrices(model: Any, rank: int, seed: int) -> dict[str, Tensor]:
     """The initial A of each adapter, (rank, in), by the name of its linear layer.
 
-    `blocks`: only this many of the last blocks; None: all layers. An output layer has none. Raises
-    SettingsError for a model without any other linear layer, such as those that use GPT-2's layers,
-    and for one with fewer blocks.
+    An output layer has none. Raises SettingsError for a model without any other linear layer, such
+    as those that use GPT-2's layers.
     """
-    beginnings = None if blocks is None else _last_blocks(model, blocks)
     output, random = model.get_output_embeddings(), torch.Generator().manual_seed(seed)
     found = {}
     for name, layer in model.named_modules():
-        inside = beginnings is None or name.startswith(beginnings)
-        if type(layer) is nn.Linear and layer is not output and inside:
+        if type(layer) is nn.Linear and layer is not output:
             bound = layer.in_features**-0.5
             start = torch.empty(rank, layer.in_features)
             found[name] = start.uniform_(-bound, bound, generator=random)
@@ -114,42 +104,15 @@ def first_matrices(
     return found
 
 
-def blocks_of(model: Any) -> tuple[str, Sequence[nn.Module]]:
-    """The decoder's blocks, the lowest first, and the name of their list.
-
-    That is the longest list of modules; without any there are none.
-    """
-    lists = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.ModuleList) and len(m)]
-    name, found = max(lists, key=lambda named: len(named[1]), default=("", ()))
-    return name, tuple(found)
-
-
-def _last_blocks(model: Any, blocks: int) -> tuple[str, ...]:
-    """Prefixes of the names of modules in them."""
-    name, found = blocks_of(model)
-    if blocks > len(found):
-        raise SettingsError(
-            f"the model has {len(found)} blocks, and {blocks} of them are to be adapted.",
-            f"Set adapted_blocks to {len(found)} or less, or leave it out.",
-        )
-    return tuple(f"{name}.{number}." for number in range(len(found) - blocks, len(found)))
-
-
-def adapter_config(
-    rank: int, alpha: float, layers: Iterable[str], base: str, blocks: int | None = None
-) -> dict[str, Any]:
-    """An adapter's configuration for peft; `layers` are the names of the adapted ones.
-
-    If only the last blocks are adapted, each layer has its full name.
-    """
-    last = {name.rpartition(".")[2] for name in layers} if blocks is None else layers
+def adapter_config(rank: int, alpha: float, layers: Iterable[str], base: str) -> dict[str, Any]:
+    """An adapter's configuration for peft; `layers` are the names of the adapted ones."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "r": rank,
         "lora_alpha": alpha,
         "lora_dropout": 0.0,
-        "target_modules": sorted(last),
+        "target_modules": sorted({name.rpartition(".")[2] for name in layers}),
         "base_model_name_or_path": base,
     }
 
@@ -195,30 +158,38 @@ class _Adapted(torch.autograd.Function):
         return grad_x, None, None, grad_a, grad_b, None
 
 
+_PREFIX, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
+"""parts of the names in peft's files"""
+
+
 class Adapter(Trainable):
     """The adapters of one model, named as its layers are."""
 
-    foreign = "the adapter belongs to another model, or has another rank or other adapted_blocks"
+    foreign = "the adapter belongs to another model, or has another rank"
 
-    def __init__(self, layers: Mapping[str, LoraLinear]) -> None:
-        self.layers = dict(layers)
-
-    @classmethod
-    def attach(
-        cls, model: Any, rank: int, alpha: float, seed: int, blocks: int | None = None
-    ) -> "Adapter":
-        """Freeze the model and put an adapter beside each layer that `first_matrices` names.
-
-        Raises SettingsError as that does.
-        """
+    def __init__(self, model: Any, starts: Mapping[str, Tensor], alpha: float) -> None:
+        """Freeze the model and put an adapter beside each named layer; `starts`: its A, (r, in)."""
         model.requires_grad_(False)
-        layers = {}
-        for name, start in first_matrices(model, rank, seed, blocks).items():
+        self.layers: dict[str, LoraLinear] = {}
+        for name, start in starts.items():
             parent, _, attribute = name.rpartition(".")
             owner = model.get_submodule(parent)
-            layers[name] = LoraLinear(getattr(owner, attribute), start, alpha)
-            setattr(owner, attribute, layers[name])
-        return cls(layers)
+            self.layers[name] = LoraLinear(getattr(owner, attribute), start, alpha)
+            setattr(owner, attribute, self.layers[name])
+
+    @classmethod
+    def attach(cls, model: Any, rank: int, alpha: float, seed: int) -> "Adapter":
+        """A new one beside each layer that `first_matrices` names. Raises as that does."""
+        return cls(model, first_matrices(model, rank, seed), alpha)
+
+    @classmethod
+    def restore(cls, model: Any, state: Mapping[str, Tensor], alpha: float) -> "Adapter":
+        """That of a state, beside the layers that it has matrices of."""
+        starts = {n.removeprefix(_PREFIX).removesuffix(_A): a for n, a in state.items()
+                  if n.endswith(_A)}  # fmt: skip
+        found = cls(model, starts, alpha)
+        found.load(state)
+        return found
 
     def state(self, keep: bool = True) -> dict[str, Tensor]:
         """Whole copies of all A and B, which no update changes, with the names of peft's files."""
@@ -227,8 +198,8 @@ class Adapter(Trainable):
     def _trainable(self) -> Mapping[str, nn.Parameter]:
         found = {}
         for name, layer in self.layers.items():
-            found[f"base_model.model.{name}.lora_A.weight"] = layer.lora_a
-            found[f"base_model.model.{name}.lora_B.weight"] = layer.lora_b
+            found[f"{_PREFIX}{name}{_A}"] = layer.lora_a
+            found[f"{_PREFIX}{name}{_B}"] = layer.lora_b
         return found
 
     def switch_off(self) -> AbstractContextManager[None]:
@@ -280,69 +251,3 @@ def _master(weight: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
 
     weight.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
     return master
-
-
-Packed = dict[str, Tensor]
-"""weights of linear layers, by their names, as oneDNN reads them fastest"""
-
-
-class PackedLinear(nn.Module):
-    """A frozen linear layer, and what an adapter adds to it.
-
-    Packed once, and not for every product, a layer writes few rows up to twice as fast on a CPU.
-    """
-
-    def __init__(self, layer: nn.Linear | LoraLinear, packed: Tensor) -> None:
-        super().__init__()
-        linear = layer.linear if isinstance(layer, LoraLinear) else layer
-        self.packed, self.bias = packed, linear.bias
-        self.added: tuple[Tensor, Tensor] | None = None
-        if isinstance(layer, LoraLinear):
-            a, b = layer.lora_a.detach().to(packed.dtype), layer.lora_b.detach().to(packed.dtype)
-            self.added = a.T, (layer.scale * b).T
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = _product(x, self.packed, self.bias, "none", [], "")
-        if self.added is not None:
-            a, b = self.added
-            y += (x @ a) @ b
-        return y
-
-
-_mkldnn = torch.ops.mkldnn
-_product: Any = getattr(_mkldnn, "_linear_pointwise", None)
-_reorder: Any = getattr(_mkldnn, "_reorder_linear_weight", None)
-
-
-def pack(model: Any, packed: Packed) -> Any:
-    """Have linear layers compute with packed weights, where torch can; `packed`: those known."""
-    if not packs(model):
-        return model
-    layers = {
-        name: layer
-        for name, layer in model.named_modules()
-        if type(layer) in (nn.Linear, LoraLinear) and not name.endswith(".linear")
-    }
-    for name, layer in layers.items():
-        weight = (layer.linear if isinstance(layer, LoraLinear) else layer).weight
-        held = packed.get(name)
-        if held is None:
-            held = packed[name] = _reorder(weight.detach(), PACKED_FOR)
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, PackedLinear(layer, held))
-    return model
-
-
-PACKED_FOR = 16
-"""rows of a product that packed weights are laid out for; others are computed too"""
-
-
-def packs(model: Any) -> bool:
-    """Whether weights can be packed: of bfloat16 on a CPU that has instructions for it."""
-    return bool(
-        None not in (_product, _reorder)
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        and model.dtype == torch.bfloat16
-        and model.device.type == "cpu"
-    )

@@ -1,26 +1,19 @@
-"""Rows to tensors: token sequences side by side, padded on the right, or one after another.
+"""Rows to tensors: token sequences side by side, padded on the right.
 
 Shapes: B = sequences of the tensor, T = tokens of each. Position t of every tensor belongs to
 ids[t], as in `TrainRow`; ids[t] is predicted by the model's output at t - 1. No attention mask is
 needed, and none may be given: with causal attention no real token sees the padding on the right.
 
-Packed rows follow one another in a batch of shape (1, T): no padding, and as few forward passes as
-the memory allows. Their position ids restart with each row, by which transformers, given no
-attention mask, separates them; a mask of ones beside them mixes the rows silently, and models that
-ignore position ids are refused when they are loaded (`training.local.load`). The last token of a
-row would predict the first of the next one; that one is never trained, so nothing is learnt across
-a border.
-
 The weight of each token in a window's loss is known before the window is cut into batches. A window
-is all the rows of one optimizer step, over all micro-batches and ranks. With o an objective, w_o
-its weight, W a row's own, and `size` the divisor of the aggregation,
+is all the rows of one optimizer step, over all micro-batches and ranks. With o an objective, W a
+row's own weight, and `size` the divisor of the aggregation,
 
     token-mean     size = N_o             trained tokens of o
     stage-mean     size = S_o * N_o,s     stages of o that have a trained token, tokens of this one
     sequence-mean  size = M_o * n         rows of o with a trained token, trained tokens of this one
     token-sum      size = M_o * budget
 
-    weight of a token = w_o * W / size            for the clipped term, and for imitation
+    weight of a token = W / size                  for the clipped term, and for imitation
     share of a token  = 1 / size over all objectives together    for the divergence
 
 so that the loss is a plain sum over tokens, and does not depend on how a window is cut.
@@ -62,9 +55,8 @@ class WindowWeights:
     whole: Sizes
 
     def weights(self, row: TrainRow) -> Tensor:
-        """(len(ids),) float32, 0 where not trained; those of a window's objective sum to w_o."""
-        of_row = self.config.weight_of(row.objective) * row.weight
-        return of_row * self._mean(row, self.objectives[row.objective])
+        """(len(ids),) float32, 0 where not trained; those of a window's objective sum to 1."""
+        return row.weight * self._mean(row, self.objectives[row.objective])
 
     def shares(self, row: TrainRow) -> Tensor:
         """(len(ids),) float32, 0 where not trained; a window's sum to 1, except by token-sum."""
@@ -128,10 +120,7 @@ def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows as tensors of shape (B, T); padding is 0 unless stated otherwise.
-
-    Padded: B rows, T tokens of the longest. Packed: B = 1, T tokens of all.
-    """
+    """Rows as tensors of shape (B, T), T tokens of the longest; padding is 0 unless stated."""
 
     ids: Tensor
     """int64; the given id where padded"""
@@ -146,17 +135,13 @@ class Batch:
     across: Tensor
     """bool; True where it is of another prompt, and the ratio is formed to it nevertheless"""
     weights: Tensor
-    """float32; the weight of a token's clipped or imitation term in the window's loss. An engine
-        that divides one sum by a window's N trained tokens gets the same from weights * N *
-        advantages"""
+    """float32; the weight of a token's clipped or imitation term in the window's loss"""
     shares: Tensor
     """float32; the weight of a token's divergence in the window's loss"""
     objectives: Tensor
     """int64; the index in `OBJECTIVES`, -1 where not trained"""
     stages: Tensor
     """int64; 0 to 3, -1 for none and where padded"""
-    position: Tensor
-    """int64; 0, 1, 2 ... along each row, padding included"""
     lengths: Tensor
     """int64, (rows,); the tokens of each row without its padding, in order"""
 
@@ -165,36 +150,10 @@ class Batch:
         """The number of trained tokens."""
         return int(self.mask.sum())
 
-    @property
-    def padding(self) -> float:
-        """The share of the positions that belong to no row, 0 to 1."""
-        return 1 - int(self.lengths.sum()) / self.ids.numel()
-
-    def split(self, values: Tensor) -> list[Tensor]:
-        """The part of each row, (length,), of values of shape (B, T)."""
-        lengths: list[int] = self.lengths.tolist()
-        if len(values) == len(lengths):
-            return [line[:length] for line, length in zip(values, lengths, strict=True)]
-        return list(torch.split(values[0], lengths))
-
     def to(self, device: torch.device | str) -> "Batch":
         """The same on a device; `lengths` stay where they are."""
         names = (field.name for field in fields(self) if field.name != "lengths")
         return Batch(lengths=self.lengths, **{n: getattr(self, n).to(device) for n in names})
-
-    @classmethod
-    def pack(cls, rows: Sequence[TrainRow], window: WindowWeights | None = None) -> "Batch":
-        """Lay rows one after another; `window`: of the whole step, None: these are all of it.
-
-        Raises SettingsError as `collate` does.
-        """
-        lines = _lines_of(rows, window)
-        lengths = [len(row.ids) for row in rows]
-        return cls(
-            **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
-            position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
-            lengths=torch.tensor(lengths),
-        )
 
     @classmethod
     def collate(
@@ -206,7 +165,12 @@ class Batch:
         ratio though its tokens are not those that were sampled, and for a trained token whose
         advantage or log-probability is not finite.
         """
-        lines = _lines_of(rows, window)
+        _check(rows)
+        lines: dict[str, list[Tensor]] = {}
+        weights = window or window_weights(rows)
+        for row in rows:
+            for name, line in _row_tensors(row, weights).items():
+                lines.setdefault(name, []).append(line)
         width = max(len(row.ids) for row in rows)
         padded = {}
         for name, parts in lines.items():
@@ -214,65 +178,20 @@ class Batch:
             padded[name] = torch.full((len(rows), width), fill, dtype=parts[0].dtype)
             for line, part in zip(padded[name], parts, strict=True):
                 line[: len(part)] = part
-        return cls(
-            **padded,
-            position=torch.arange(width).repeat(len(rows), 1),
-            lengths=torch.tensor([len(row.ids) for row in rows]),
-        )
+        return cls(**padded, lengths=torch.tensor([len(row.ids) for row in rows]))
 
 
 Part = list[TrainRow]
 """rows that go through the model at once"""
 
 
-def cut(rows: Sequence[TrainRow], pack_tokens: int, micro_batch: int) -> list[Part]:
-    """The parts of a window: bins of so many tokens, or so many rows of similar length."""
-    if pack_tokens:
-        return bins(rows, pack_tokens)
+def cut(rows: Sequence[TrainRow], micro_batch: int) -> list[Part]:
+    """The parts of a window, of so many rows of similar length."""
     if micro_batch == 1:
         return [[row] for row in rows]
     longest_first = sorted(rows, key=lambda row: -len(row.ids))
     starts = range(0, len(rows), micro_batch)
     return [longest_first[start : start + micro_batch] for start in starts]
-
-
-def bins(rows: Sequence[TrainRow], tokens: int) -> list[Part]:
-    """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
-
-    First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
-    A longer row has a bin of its own. Rows of one length keep their order.
-    """
-    found: list[Part] = []
-    room: list[int] = []
-    for row in sorted(rows, key=lambda row: -len(row.ids)):
-        length = len(row.ids)
-        place = next((i for i, left in enumerate(room) if left >= length), len(room))
-        if place == len(room):
-            found.append([])
-            room.append(tokens)
-        found[place].append(row)
-        room[place] -= length
-    return found
-
-
-def alike(one: Sequence[int], other: Sequence[int], least: int = 0) -> int:
-    """The length of two sequences' common beginning; `least` ids are known to be the same."""
-    most = min(len(one), len(other))
-    return next((place for place in range(least, most) if one[place] != other[place]), most)
-
-
-def _lines_of(rows: Sequence[TrainRow], window: WindowWeights | None) -> dict[str, list[Tensor]]:
-    """For each field of a `Batch`, the values of each row, (len(ids),).
-
-    Of all fields except `position` and `lengths`. Raises SettingsError as `collate` does.
-    """
-    _check(rows)
-    found: dict[str, list[Tensor]] = {}
-    weights = window or window_weights(rows)
-    for row in rows:
-        for name, line in _row_tensors(row, weights).items():
-            found.setdefault(name, []).append(line)
-    return found
 
 
 def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:

@@ -5,13 +5,12 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
 (`training.objective.batch`), A its advantage and w without a gradient:
 
     loss = sum of ( -c * w * L(r, A) + beta * s * k3 )
-    L(r, A) = min(r * A, clip(r, 1 - low, 1 + high) * A),  and with dual clip d, where A < 0,
-              max of that and d * A
+    L(r, A) = min(r * A, clip(r, 1 - low, 1 + high) * A)
 
 - decoupled: r = exp(logprobs - old) is the ratio to the policy before the update, recomputed by
   the trainer (PPO, arXiv:1707.06347, as in GRPO, arXiv:2402.03300), and w = exp(old - behaviour)
   corrects per token for the difference between that policy and the sampler: truncated at `cap`
-  (TIS), or 0 outside `band` (IcePop). For a row sampled under another prompt w is 1;
+  (TIS). For a row sampled under another prompt w is 1;
 - bypass: r = exp(logprobs - behaviour), the ratio to the sampler, and w = 1;
 - k3 = exp(ref - logprobs) - (ref - logprobs) - 1 estimates the divergence from a reference.
 
@@ -210,28 +209,14 @@ class ClippedTerms:
 def _clip(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tensor:
     """L(r, A) of the equation in the module docstring."""
     held = ratio.clamp(1 - config.clip[0], 1 + config.clip[1])
-    least = torch.minimum(ratio * advantages, held * advantages)
-    if config.dual_clip is None:
-        return least
-    floor = config.dual_clip * advantages
-    return torch.where(advantages < 0, torch.maximum(least, floor), least)
+    return torch.minimum(ratio * advantages, held * advantages)
 
 
 def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
     """The weight w of the equation in the module docstring; `gap` is old - behaviour."""
-    weight = _bounded_exp(gap)
-    match config.importance:
-        case "truncate":
-            return weight.clamp(max=config.cap)
-        case "mask":
-            return torch.where(_outside_band(weight, config), 0.0, weight)
-        case "none":
-            return torch.ones_like(weight)
-
-
-def _outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
-    """Where `mask` sets the importance weight to 0."""
-    return (weight < config.band[0]) | (weight > config.band[1])
+    if config.importance == "none":
+        return torch.ones_like(gap)
+    return _bounded_exp(gap).clamp(max=config.cap)
 
 
 def _mask_out(values: Tensor, mask: Tensor) -> Tensor:
@@ -301,8 +286,6 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
         "clipped_high": (terms.ratio > 1 + config.clip[1]) & (batch.advantages > 0),
         "kl_old": _k3(terms.old - terms.new),
     }
-    if config.dual_clip is not None:
-        signals["clipped_dual"] = (terms.ratio > config.dual_clip) & (batch.advantages < 0)
     if terms.divergence is not None:
         signals["kl_reference"] = terms.divergence
     ledger.sum("tokens", torch.ones_like(terms.new), mask)
@@ -316,10 +299,7 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     ledger.peak("sampler_gap", gap, batch.sampled)
     ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
     policy = batch.objectives == OBJECTIVES.index("policy")
-    ledger.rows |= sequence_logs(
-        lambda values: torch.stack([line.sum() for line in batch.split(values)]),
-        terms.new, batch.behaviour, policy, terms.reference,
-    )  # fmt: skip
+    ledger.rows |= _sequence_logs(terms.new, batch.behaviour, policy, terms.reference)
     for number, objective in enumerate(OBJECTIVES):
         where = batch.objectives == number
         ledger.sum(f"{objective}_loss", batch.weights * terms.policy, where)
@@ -338,33 +318,26 @@ def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[st
         "importance": terms.importance,
         "importance_square": terms.importance**2,
     }
-    weight = _bounded_exp(terms.old - terms.behaviour)
     if config.importance == "truncate":
+        weight = _bounded_exp(terms.old - terms.behaviour)
         found["importance_truncated"] = weight > config.cap
-    if config.importance == "mask":
-        found["importance_masked"] = _outside_band(weight, config)
     return found
 
 
-def sequence_logs(
-    sums: Callable[[Tensor], Tensor],
-    new: Tensor,
-    behaviour: Tensor,
-    policy: Tensor,
-    reference: Tensor | None,
+def _sequence_logs(
+    new: Tensor, behaviour: Tensor, policy: Tensor, reference: Tensor | None
 ) -> dict[str, Tensor]:
     """The log ratios (nats) of whole policy rows, by name, each (rows,).
 
     `sequence_ratio`: the sum of new - behaviour, the current policy against the sampler, whatever
-    prompt that had; `novelty`: the mean of new - reference, RuscaRL's sequence ratio. The tensors
-    are (B, T), `policy` is true at trained tokens of policy rows; `sums` adds such values up per
-    row. Rows without such a token are left out.
+    prompt that had; `novelty`: the mean of new - reference, RuscaRL's sequence ratio. `policy` is
+    true at trained tokens of policy rows; rows without such a token are left out.
     """
-    counts = sums(policy.double())
+    counts = policy.double().sum(dim=1)
     some = counts > 0
 
     def sum_shift(other: Tensor) -> Tensor:
-        return sums((new - other).double().masked_fill(~policy, 0.0))
+        return (new - other).double().masked_fill(~policy, 0.0).sum(dim=1)
 
     found = {"sequence_ratio": sum_shift(behaviour)[some]}
     if reference is not None:

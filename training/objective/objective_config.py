@@ -1,15 +1,11 @@
-"""The settings of the objective; its equation is in `objective`.
-
-Reading them needs no torch, so that an invalid configuration is refused before anything heavy is
-loaded.
-"""
+"""The settings of the objective; its equation is in `objective`. Reading them needs no torch."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rubricem.training.rows.row import Objective, TrainRow
+from rubricem.training.rows.row import TrainRow
 
 Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
 """how a window's tokens become one number, for each objective by itself:
@@ -21,7 +17,7 @@ Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
   changes what its tokens count (Dr. GRPO, arXiv:2503.20783)
 """
 Correction = Literal["decoupled", "bypass"]
-Importance = Literal["truncate", "mask", "none"]
+Importance = Literal["truncate", "none"]
 READ_BY_IMITATION = {"aggregation", "token_budget"}
 """what of it imitation looks at"""
 
@@ -41,38 +37,20 @@ class ObjectiveConfig(TableConfig):
     """tokens a row may have; only `token-sum` uses it, as its divisor"""
     clip: tuple[float, float] = (0.2, 0.2)
     """how far below 1 and above 1 the ratio may go"""
-    dual_clip: float | None = Field(default=None, gt=1)
-    """with a negative advantage, a token's term is held at this many times its size, so that a
-    ratio of hundreds does not decide the step (arXiv:1912.09729); None: no limit"""
     beta: float = Field(default=0.0, ge=0)
     """weight of k3, the divergence from the reference"""
     correction: Correction = "decoupled"
     """the ratio is taken to the policy before the update (`decoupled`), or to the sampler
     (`bypass`)"""
     importance: Importance = "truncate"
-    """a token's weight old / behaviour: held at `cap` (`truncate`), 0 outside `band` (`mask`), or
-    always 1 (`none`)"""
+    """a token's weight old / behaviour: held at `cap` (`truncate`), or always 1 (`none`)"""
     cap: float = Field(default=2.0, ge=1)
     """of `truncate`"""
-    band: tuple[float, float] = (0.5, 5.0)
-    """of `mask`"""
-    policy_weight: float = Field(default=1.0, ge=0)
-    """weight of the stage rows' own mean in the loss"""
-    reflect_weight: float = Field(default=1.0, ge=0)
-    """weight of the reflection rows' own mean"""
-    judge_weight: float = Field(default=1.0, ge=0)
-    """weight of the judge rows' own mean"""
-
-    @model_validator(mode="after")
-    def _ranges_hold_one(self) -> Self:
-        if not (0 < self.clip[0] < 1 and self.clip[1] > 0):
-            raise ValueError("clip is how far the ratio may fall (below 1) and rise, both above 0")
-        if not 0 <= self.band[0] < 1 < self.band[1]:
-            raise ValueError("band is a range of weights, and 1 has to lie inside it")
-        return self
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
+        if not (0 < self.clip[0] < 1 and self.clip[1] > 0):
+            raise ValueError("clip is how far the ratio may fall (below 1) and rise, both above 0")
         if (self.aggregation == "token-sum") != (self.token_budget is not None):
             raise ValueError("token_budget goes with the aggregation token-sum, and only with it")
         if self.correction == "bypass" and self.importance != "none":
@@ -80,20 +58,10 @@ class ObjectiveConfig(TableConfig):
                 "bypass forms the ratio to the sampler itself, which leaves nothing to weigh: "
                 'set importance to "none"'
             )
-        for name, reader in (("cap", "truncate"), ("band", "mask")):
-            if name in self.model_fields_set and self.importance != reader:
-                raise ValueError(f"{name} goes with the importance {reader}, and only with it")
+        if "cap" in self.model_fields_set and self.importance != "truncate":
+            raise ValueError("cap goes with the importance truncate, and only with it")
         return self
 
     def with_gradient(self, rows: Sequence[TrainRow]) -> list[TrainRow]:
         """The rows of a window that have a gradient; the others are counted alone."""
         return [row for row in rows if self.beta or row.moves]
-
-    def weight_of(self, objective: Objective) -> float:
-        """By what an objective's own mean enters the loss; 1 for imitation."""
-        weights: dict[Objective, float] = {
-            "policy": self.policy_weight,
-            "reflect": self.reflect_weight,
-            "judge": self.judge_weight,
-        }
-        return weights.get(objective, 1.0)

@@ -1,27 +1,22 @@
 """The metrics of a round: rewards, spread, advantages, lengths, form, staleness and time.
 
-They cover the judge's scores by stage and criterion, what it left unscored and its cost; the form
-of the rollouts; and how much the answers of a group differ, if that can be measured. All are floats
-under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over existing values; a name
-without any value is left out, so a missing score is never 0. Scores and shares are in [0, 1],
-lengths in tokens, times in seconds.
+They cover the judge's scores by stage and criterion, what it left unscored and its cost, and the
+form of the rollouts. All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean
+is over existing values; a name without any value is left out, so a missing score is never 0. Scores
+and shares are in [0, 1], lengths in tokens, times in seconds.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import numpy as np
 
 from rubricem.agent.transcript.scaffold import find_violation, tool_error
-from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     NO_USAGE,
     Author,
-    Embedder,
     Segment,
     Stage,
     StageScore,
@@ -35,13 +30,10 @@ from rubricem.training.rows.credit import RowRule
 from rubricem.training.statistics import (
     Numbers,
     advantage_numbers,
-    answers_of,
     by_place,
     mean_best_of,
-    meaning_apart,
     share_if_any,
     spread,
-    words_apart,
 )
 
 
@@ -190,11 +182,9 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
     """What is trained of it, how old that is, and what was dropped."""
     dropped = Counter(rollouts.dropped) + Counter(reflections.dropped)
     lags = [*rollouts.lags, *reflections.lags]
-    replaced = sum(bool(row.later_versions) for row in rollouts.rows)
     return {
         "rows/policy": float(len(rollouts.rows)),
         "rows/reflect": float(len(reflections.rows)),
-        **({"rows/over_a_refresh": float(replaced)} if replaced else {}),
         "groups/trained": float(len({row.group for row in rollouts.rows})),
         **spread("staleness", lags, ("mean", "max")),
         **advantage_numbers(rollouts.rows),
@@ -246,46 +236,3 @@ def reflection_numbers(groups: Sequence[RoundGroup]) -> Numbers:
         **spread("reflection/score", scores, ("mean", "max")),
         **share_if_any("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
-
-
-WORDS, MEANING = "diversity/words", "diversity/meaning"
-
-
-async def no_embedder() -> Embedder | None:
-    """Where answers are not embedded."""
-    return None
-
-
-@dataclass
-class Variety:
-    """Measures groups; what cannot be measured is left out, and told once with its reason."""
-
-    embedder: Callable[[], Awaitable[Embedder | None]] = no_embedder
-    """the embedding model; None: none is loaded, and none is to be"""
-    tell: Callable[[str], None] = lambda line: None
-    _told: set[str] = field(default_factory=set, init=False)
-
-    async def __call__(self, groups: Sequence[RoundGroup]) -> dict[str, float]:
-        """The means over the groups with two answers or more, by name."""
-        answers = [answers_of(one.group.trajectories) for one in groups]
-        answers = [group for group in answers if len(group) > 1]
-        if not answers:
-            return {}
-        found: Numbers = {}
-        for name in (WORDS, MEANING):
-            try:
-                measure = await self._measure(name)
-                values = await asyncio.to_thread(list, map(measure, answers))
-            except RubricemError as error:
-                values = []
-                if name not in self._told:
-                    self._told.add(name)
-                    self.tell(f"{name} is not measured: {error.told()}")
-            found |= spread(name, [value for value in values if value is not None], ("mean",))
-        return {name.removesuffix("/mean"): value for name, value in found.items()}
-
-    async def _measure(self, name: str) -> Callable[[Sequence[str]], float | None]:
-        if name == WORDS:
-            return words_apart
-        embedder = await self.embedder()
-        return lambda answers: meaning_apart(answers, embedder) if embedder else None

@@ -1,4 +1,4 @@
-"""Rounds of collecting and training, pipelined one round ahead, driven by a configuration.
+"""Rounds of collecting and training, one round ahead, driven by a configuration.
 
     rollouts     N+1 ---------->  N+2 ---------->
     judge         N  -->          N+1 -->
@@ -6,13 +6,11 @@
     update        N-1's reflections, N's rollouts     N's reflections, N+1's rollouts
 
 While round N is judged, reflected on and trained on, the rollouts of N+1 are sampled from the
-policy before that update (of N+k, if rounds run k ahead: `ahead`); the reflections of N become rows
-one round later, so that no update waits for them (RubricEM, arXiv:2605.10899, section 3.4 and
-appendix D). The number of a round alone determines from which checkpoint it samples and which state
-of the bank it sees. Servers whose weights are replaced are the exception: they always have the
-newest, so a round that runs ahead may be sampled from several versions, recorded per turn. Every
-finished part is on disk before the next begins, and the same call resumes after a kill. Under
-torchrun the first process does everything except the updates, in which all take part
+policy before that update (unless `ahead` is 0). The reflections of N become rows one round later,
+so that no update waits for them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). The
+number of a round alone determines from which checkpoint it samples and which state of the bank it
+sees. Every finished part is on disk before the next begins, and the same call resumes after a kill.
+Under torchrun the first process does everything except the updates, in which all take part
 (`rounds.update`).
 
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
@@ -30,7 +28,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rubricem.memory.errors import SettingsError
+from rubricem.agent.settings import Settings
 from rubricem.memory.schema import Reflection
 from rubricem.training.collect.collector import Collector, Memory, Milestone
 from rubricem.training.collect.directory import StepMemory, hash_of
@@ -43,17 +41,23 @@ from rubricem.training.collect.questions import (
     select_questions,
 )
 from rubricem.training.extras import in_thread
+from rubricem.training.local.checkpoints import SteppedBank
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Tell
 from rubricem.training.rounds.numbers import (
     REFLECT,
-    Variety,
     numbers_of,
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rollouts import HeldOut, NewestWeights, Sampled
-from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
+from rubricem.training.rounds.rollouts import HeldOut, Sampled
+from rubricem.training.rounds.rounds_config import (
+    ADDED,
+    CHANGEABLE,
+    MOST_LAG,
+    TABLE,
+    RoundsConfig,
+)
 from rubricem.training.rounds.update import (
     Metrics,
     RoundFolders,
@@ -65,19 +69,7 @@ from rubricem.training.rounds.update import (
     open_updates,
 )
 from rubricem.training.rows.credit import Compiled, RowRule, policy_rows, reflection_rows, trainable
-from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.events import (
-    OF_HELD_OUT,
-    OF_ROUNDS,
-    OF_UPDATES,
-    Phase,
-    PhaseChanged,
-    StepTaken,
-    Watch,
-    check_named,
-    of_held_out,
-    watch_nothing,
-)
+from rubricem.training.show.events import Phase, PhaseChanged, StepTaken, Watch, watch_nothing
 
 OnPhase = Callable[[Phase, bool], None]
 """Called with a phase when it begins (True) and when it ends (False)."""
@@ -205,28 +197,18 @@ async def all_of(
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
 
 
-def usable(
-    found: Compiled,
-    lag_of: Callable[[str], int],
-    max_staleness: int,
-    max_row_tokens: int,
-    scaled: bool | None = None,
-) -> RoundRows:
-    """The rows that may be trained on; `lag_of` gives the updates by which a version lags.
+def usable(found: Compiled, lag: int, max_row_tokens: int, scaled: bool | None = None) -> RoundRows:
+    """The rows of a round whose policy lags by so many updates that may be trained on.
 
     `scaled` is as in `trainable`.
     """
-    stale = f"older than {max_staleness} updates"
-    lags = {row.policy_version: lag_of(row.policy_version) for row in found.rows}
-
-    def refusal(row: TrainRow) -> str:
-        return stale if lags[row.policy_version] > max_staleness else ""
-
-    kept = trainable(found.rows, max_row_tokens, scaled, refusal) + Compiled(dropped=found.dropped)
-    return RoundRows(kept.rows, kept.dropped, tuple(lags[r.policy_version] for r in kept.rows))
+    stale = f"older than {MOST_LAG} updates" if lag > MOST_LAG else ""
+    kept = trainable(found.rows, max_row_tokens, scaled, lambda row: stale)
+    kept += Compiled(dropped=found.dropped)
+    return RoundRows(kept.rows, kept.dropped, (lag,) * len(kept.rows))
 
 
-def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
+def lag_of(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
     """By how many updates the policy of round `number` lags behind one with `updates` updates.
 
     `versions` are the versions that the policies of the rounds up to this one reported, `sampled`
@@ -256,9 +238,6 @@ class Rounds:
     updates: Updates
     held_out: Callable[[int], Awaitable[None]] | None = None
     """asks the held-out questions after so many updates, if they are due"""
-    newest: NewestWeights | None = None
-    """replaces the served weights by the newest checkpoint; None: each round keeps its own"""
-    variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
     watch: Watch = watch_nothing
     stop: asyncio.Event | None = None
@@ -286,9 +265,7 @@ class Rounds:
     async def _let_sample(self, updates: int) -> None:
         """Release the rounds that sample from the checkpoint after so many updates."""
         last, checkpoint = updates + self.config.ahead, self.updates.checkpoint
-        if self.newest is not None:
-            await self.newest.replace(checkpoint, updates)
-        elif checkpoint is not None:
+        if checkpoint is not None:
             for number in range(last if updates else 0, last + 1):
                 await asyncio.to_thread(self.folders.keep_policy, number, checkpoint)
         self._trained[updates].set()
@@ -380,7 +357,6 @@ class Rounds:
                 **both_updates(reflected, trained),
                 **await asyncio.to_thread(numbers_of, groups, self.rule),
                 **reflection_numbers(before),
-                **await self.variety(groups),
                 **rows_numbers(rollouts, reflections),
                 **{f"seconds/{part}": took for part, took in timed.items() if took is not None},
                 "seconds/wait": waited,
@@ -412,14 +388,8 @@ class Rounds:
         rounds, changes = range(number + 1), self.updates.changes
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
         sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
-        of_round = lag(versions, sampled, number, changes(updates))
-
-        def lag_of(version: str) -> int:
-            given = self.newest.updates_of(version) if self.newest is not None else None
-            return of_round if given is None else changes(updates) - changes(given)
-
-        most, longest = self.config.max_staleness, self.max_row_tokens
-        return usable(found, lag_of, most, longest, self.rule.scaled)
+        behind = lag_of(versions, sampled, number, changes(updates))
+        return usable(found, behind, self.max_row_tokens, self.rule.scaled)
 
 
 def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
@@ -453,23 +423,22 @@ async def run_rounds(
     config: EngineConfig,
     rounds: RoundsConfig,
     rule: RowRule,
+    settings: Settings,
     tell: Tell,
-    weights_dir: Path | None = None,
     watch: Watch | None = None,
     stop: asyncio.Event | None = None,
 ) -> RoundsDone:
     """Do the rounds that are not done yet; the same call resumes after an interruption.
 
-    `watch`: gets each event; None: `tell` gets a line for each.
+    `settings`: of rollouts, as for a question. `watch`: gets each event; None: `tell` gets a line
+    for each.
 
     Raises SettingsError for an invalid combination, RunStopped at `stop` and if `max_run_cost` is
     spent, PolicyError if a server was away for too long, a whole round failed, or a gradient is
     not finite.
     """
-    check_possible(config.best_by, rounds.held_out is not None)
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
-    folders = RoundFolders(config.out, config.bank or config.out / "data")
-    config = config.model_copy(update={"bank": folders.data if rounds.remembers else None})
+    folders = RoundFolders(config.out, config.out / "data")
     record = _record(rounds, rule, asked, held_out)
     trained_on = {
         "questions": len(asked.questions),
@@ -477,14 +446,16 @@ async def run_rounds(
         "questions held out": len(held_out.questions) if held_out else 0,
     }
     purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
+    memory = SteppedBank(folders.data) if rounds.reflections else None
     async with open_updates(
-        config, folders, rounds.rounds, tell, weights_dir, record, trained_on, watch
-    ) as (updates, told):
+        config, folders, rounds.rounds, tell, settings.weights_dir, record, trained_on, watch,
+        memory=memory,
+    ) as (updates, told):  # fmt: skip
         # The cost of rounds before a stop is in their journals.
         if purse.most is not None and updates.leads:
             await asyncio.to_thread(purse.count, folders.journals())
             tell(f"the rounds have cost {purse.describe()} so far")
-        sampled = Sampled(rounds, config, folders, tell, purse)
+        sampled = Sampled(rounds, config, settings, folders, tell, purse)
         per_round, windows = rounds.questions_per_round, rounds.windows
         ask = HeldOut(sampled, held_out, updates, rule, stop, told) if held_out else None
         made = Rounds(
@@ -496,8 +467,6 @@ async def run_rounds(
             open_round=sampled.round,
             updates=updates,
             held_out=ask,
-            newest=sampled.newest,
-            variety=Variety(sampled.embedder, tell),
             tell=tell,
             watch=told,
             stop=stop,
@@ -507,19 +476,6 @@ async def run_rounds(
         canary = await updates.compare()
         cost = None if purse.most is None else purse.spent
         return RoundsDone(updates.checkpoint, updates.done, canary, cost)
-
-
-def check_possible(best_by: str | None, held_out: bool = False) -> None:
-    """Raise SettingsError if `best_by` is not a metric that a round's checkpoint can have.
-
-    `held_out`: whether questions are held out.
-    """
-    if of_held_out(best_by) and not held_out:
-        raise SettingsError(
-            f"best_by is {best_by!r}, and no questions are held out.",
-            "Set held_out under [rounds], or choose by a number of the rounds themselves.",
-        )
-    check_named(best_by, (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ())))
 
 
 def _record(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rubricem.agent.transcript.scaffold import Rule
 from rubricem.judge.build import NONE
@@ -35,21 +35,15 @@ from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 
 TABLE = "rounds"
 CHANGEABLE = {
-    "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
-    "max_run_cost", "slots", "ray_workers", "ray_address",
+    "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "max_run_cost",
+    "ray_workers",
 }  # fmt: skip
 """what may differ when the rounds of a folder go on"""
-
-
-ADDED = (
-    "rubric", "gated", "system_prompt", "passages", "passage_words", "in_flight", "sampler",
-)  # fmt: skip
+ADDED = ("rubric", "gated", "system_prompt", "passages", "passage_words", "sampler")
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
-
-
-Refresh = Literal["vllm-lora", "vllm-weights", "sglang-lora", "sglang-weights", "llama-adapter"]
-ONE_AT_A_TIME = ("vllm-weights", "sglang-weights", "llama-adapter")
-"""ways in which a server has the newest checkpoint in the place of the one before"""
+VLLM = "vllm-lora"
+MOST_LAG = 2
+"""updates between the policy that wrote a row and the one it trains; older rows are dropped"""
 
 
 class RoundsConfig(JudgeOptions):
@@ -71,15 +65,14 @@ class RoundsConfig(JudgeOptions):
     windows: int = Field(default=0, ge=0)
     """after this many rounds of new questions the same ones are asked again; the paper has 3; 0:
     never"""
-    base_url: str | tuple[str, ...] = ()
-    """a server that samples in place of the embedded model, or several that share its calls;
-    `refresh` gives each checkpoint to all of them"""
+    base_url: str | None = None
+    """a server that samples in place of the embedded model, or a router before several"""
     model: str | None = None
-    """the servers' name of the weights that training begins with"""
-    refresh: Refresh | tuple[str, ...] = ()
-    """how servers get a checkpoint: through their own interface (docs/scale.md), or by a command
-    that has them sample from the checkpoint whose folder replaces {checkpoint}; the last thing it
-    prints is the model to ask for, under a name that no other checkpoint has had"""
+    """the server's name of the weights that training begins with"""
+    refresh: Literal["vllm-lora"] | tuple[str, ...] = ()
+    """how the server gets a checkpoint: `vllm-lora`, as an adapter through vLLM's own interface, or
+    a command that has it sample from the checkpoint whose folder replaces {checkpoint}; the last
+    thing it prints is the model to ask for, under a name that no other checkpoint has had"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
@@ -91,11 +84,11 @@ class RoundsConfig(JudgeOptions):
     max_tokens: int = Field(default=4096, ge=16)
     """of one turn"""
     system_prompt: Literal["full", "short"] = "full"
-    """as in the settings"""
+    """as `rubricem collect` takes it"""
     passages: int | None = Field(default=None, ge=1, le=50)
-    """as in the settings"""
+    """as `rubricem collect` takes it"""
     passage_words: int | None = Field(default=None, ge=10)
-    """as in the settings"""
+    """as `rubricem collect` takes it"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they become rows of their own one round later"""
     scaffold: str | None = None
@@ -104,64 +97,48 @@ class RoundsConfig(JudgeOptions):
     scaffold_decay: str = "sigmoid"
     """how the scaffold fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`,
     `linear`, `power:N`, `constant`"""
-    embed_answers: bool = False
-    """load the embedding model to measure how far apart answers are in meaning; if the bank has it
-    loaded, this is measured anyway"""
     max_run_cost: float | None = Field(default=None, gt=0)
     """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
     prices go by the models' names, and a checkpoint's is that of `model`"""
-    ahead: int = Field(default=1, ge=0, le=8)
+    ahead: int = 1
     """rounds whose rollouts begin before the previous round's update; 0: strictly on-policy. Rows
-    lag by as many updates, and reflections by one more, which `max_staleness` must allow"""
-    in_flight: Literal["keep", "cut"] | None = None
-    """what happens to rollouts in flight when servers get a new checkpoint in place of the old one
-    while rounds run ahead: `keep`: they go on with their next turn by the new weights; `cut`: they
-    are sampled anew"""
+    lag by as many updates, and reflections by one more"""
     ray_workers: int = Field(default=0, ge=0, le=4096)
     """Ray workers that write the rollouts of a round, judge them and reflect, for all rounds under
     way; 0: this process does"""
-    ray_address: str | None = None
-    """address of a Ray cluster (`auto`, `HOST:PORT`); None: one is started on this machine"""
-    slots: int | None = Field(default=None, ge=1, le=64)
-    """as in the settings: rollouts at the same time on the embedded model"""
     sampler: Literal["llama.cpp", "torch"] = "llama.cpp"
     """what the embedded model writes rollouts with; `torch` is faster with many slots on a
     processor with bfloat16 instructions, and takes 2 GB more for the 0.5B"""
-    max_staleness: int = Field(default=2, ge=0)
-    """updates between the policy that wrote a row and the one it trains; older rows are dropped"""
+
+    @field_validator("refresh", "base_url", "ahead", mode="before")
+    @classmethod
+    def _refuse_retired(cls, value: Any, told: ValidationInfo) -> Any:
+        other = isinstance(value, str) and value != VLLM
+        gone = {
+            "refresh": (other, f'{value!r} is gone: give "{VLLM}" or a command, as a list'),
+            "base_url": (
+                isinstance(value, list),
+                "a list is gone: put a router before the servers",
+            ),
+            "ahead": (value not in (0, 1), "more than one round ahead is gone: set 0 or 1"),
+        }
+        wrong, clause = gone[told.field_name or ""]
+        if wrong:
+            raise ValueError(clause)
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         given = self.model_fields_set
         told = {
             "without a judge there is nothing to learn from": self.judge == NONE,
-            f"max_staleness {self.max_staleness} would drop what lags by {self.lag} updates: "
-            "reflections lag one more than rollouts, which lag by `ahead`": (
-                self.max_staleness < self.lag
-            ),
             "scaffold_decay needs a scaffold": self.scaffold is None and "scaffold_decay" in given,
             "held_out_every needs held_out": self.held_out is None and "held_out_every" in given,
             "windows replay what reflections taught": self.windows and not self.reflections,
             "a server needs base_url, model and refresh: without the last it would go on sampling "
             "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,
-            f"servers of refresh {self.refresh!r} have one policy at a time, replaced while some "
-            'rollouts are in flight: set in_flight to "keep" or "cut", or ahead to 0': (
-                self.replaced and self.ahead > 0 and self.in_flight is None
-            ),
-            "in_flight is about rollouts that run ahead on servers with one policy at a time": (
-                self.in_flight is not None and not (self.replaced and self.ahead)
-            ),
-            "ray_address needs ray_workers": self.ray_address is not None and not self.ray_workers,
-            "Ray's workers ask servers by themselves, and would not hear that weights are replaced "
-            "while they do: set ahead to 0, or ray_workers": (
-                self.ray_workers > 0 and self.replaced and self.ahead > 0
-            ),
             "the sampler torch is one process and no server: leave base_url and ray_workers out": (
                 self.sampler == "torch" and bool(self.base_url or self.ray_workers)
-            ),
-            f"servers of refresh {self.refresh!r} have no other policy to judge by than the one in "
-            "training: name judge_base_url or judge_model": (
-                self.replaced and self.judge_model is None and self.judge_base_url is None
             ),
         }
         for clause, wrong in told.items():
@@ -173,26 +150,6 @@ class RoundsConfig(JudgeOptions):
         """The scaffold of a round, counted from 0; None without one."""
         progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
         return scaffold_rule(self.scaffold, self.scaffold_decay, min(progress, 1.0))
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The addresses of the servers that sample; none: the embedded model does."""
-        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the servers have a checkpoint in the place of the one before."""
-        return self.refresh in ONE_AT_A_TIME
-
-    @property
-    def remembers(self) -> bool:
-        """Whether a round leaves something in the bank, and recalls what is there."""
-        return bool(self.reflections)
-
-    @property
-    def lag(self) -> int:
-        """Updates by which the oldest rows of an undisturbed run lag."""
-        return self.ahead + (1 if self.reflections else 0)
 
 
 def build_rounds(values: Any, folder: Path) -> RoundsConfig:
@@ -273,73 +230,15 @@ class TrainingJob:
         return config.model_copy(update={"rows": tuple(files)})
 
 
-PRESET = "preset"
 TOKEN_BUDGET = 4096
 """by which dr-grpo divides where no longest row is set: what is learnt must not depend on the
 memory of a machine"""
-_LORA = {"rank", "alpha", "start_adapter", "adapted_blocks"}
-PRESETS: Mapping[str, Mapping[Method, Mapping[str, Any]]] = {
-    "rubricem": {
-        "ss-grpo": {
-            "adaptation": "full",
-            "learning_rate": 5e-7,
-            "max_row_tokens": 26_624,
-            "gradient_checkpointing": True,
-            "batch": 32,
-            "objective": {"beta": 0.001, "clip": (0.2, 0.2)},
-            TABLE: {
-                "questions_per_round": 32,
-                "group_size": 8,
-                "windows": 3,
-                "reflections": 8,
-                "tool_calls": 10,
-                "ahead": 1,
-            },
-        },
-        "sft": {
-            "adaptation": "full",
-            "learning_rate": 4e-5,
-            "schedule": "cosine",
-            "warmup": 0.1,
-            "max_row_tokens": 16_384,
-            "gradient_checkpointing": True,
-            "batch": 128,
-            "epochs": 5,
-        },
-    }
-}
-"""what a paper trained with, by the preset's name (RubricEM, arXiv:2605.10899, appendix F.1)"""
-
-
-def with_preset(values: Mapping[str, Any], method: Method) -> dict[str, Any]:
-    """The values with those of the preset that they name where they say nothing themselves.
-
-    A training of an adapter stays one. Raises SettingsError for a preset that there is not.
-    """
-    told = dict(values)
-    if (name := told.pop(PRESET, None)) is None:
-        return told
-    if name not in PRESETS:
-        raise SettingsError(f"There is no {PRESET} {name!r}.", f"Use {', '.join(PRESETS)}.")
-    given = dict(PRESETS[name][method])
-    rounds = dict(given.pop(TABLE, {}))
-    if TABLE in told:
-        del given["batch"]  # a round is a step
-        if isinstance(told[TABLE], Mapping):
-            if told[TABLE].get("reflections") == 0:
-                del rounds["windows"]  # there is nothing to ask again with
-            told[TABLE] = {**rounds, **told[TABLE]}
-    if _LORA & told.keys():
-        del given["adaptation"]
-    if isinstance(told.get("objective"), Mapping):
-        told["objective"] = {**given.get("objective", {}), **told["objective"]}
-    return {**given, **told}
 
 
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJob:
     """The job of values whose paths are relative to a folder."""
-    values = with_preset(values, method)
     if RULES in values:
+        values = dict(values)
         rules = _rules_named(values.pop(RULES))
         job = build_job(values, folder, method)
         rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
@@ -350,6 +249,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> TrainingJ
                 f"Leave out {RULES}, or name the runs' folders under sft.",
             )
         return replace(job, stricter=rules)
+    values = dict(values)
     table = values.pop(TABLE, None)
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})

@@ -14,39 +14,31 @@ reflections in the next one, because they are written while that update goes on 
 arXiv:2605.10899, appendix D).
 """
 
-import filecmp
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from time import time
 from typing import Any, Protocol, TypeVar
 
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.weights.checkpoints import NOTE, note_of
-from rubricem.memory.errors import PolicyError, RubricemError, WeightsError
+from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
 from rubricem.memory.text import seed_of
 from rubricem.training.collect.directory import JOURNAL, RunDirectory, group_name, thread_of
-from rubricem.training.local.checkpoints import link_or_copy
+from rubricem.training.local.canary import Canary, compare_once
+from rubricem.training.local.checkpoints import SteppedBank, link_or_copy
 from rubricem.training.local.load import release_memory
 from rubricem.training.local.local_config import EngineConfig, rate_at
-from rubricem.training.local.session import (
-    Canary,
-    Tell,
-    TrainingSession,
-    check_best,
-    compare_once,
-    open_session,
-)
+from rubricem.training.local.session import Tell, TrainingSession, open_session
 from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import PlainTraining, with_event_files
-from rubricem.training.show.events import RowsDone, Watch, of_held_out, watch_nothing
+from rubricem.training.show.events import RowsDone, Watch, watch_nothing
 from rubricem.training.show.training import SAVED_AT
 
 
@@ -88,7 +80,6 @@ def groups_of_round(run: RunDirectory, number: int) -> list[RoundGroup]:
 def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     name = group_name(0, place)
     threads = [thread_of(name, member) for member in range(size)]
-    # A branch whose trunk failed was never begun.
     runs = [run.store.load(thread) for thread in threads if run.store.has_ended(thread)]
     judged = run.judgement_of(0, name)
     judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
@@ -130,9 +121,6 @@ class Updates(Protocol):
     def save(self, metrics: Metrics) -> None:
         """Keep the round with its metrics: a kill takes back all updates since the last one."""
 
-    def keep_best(self) -> None:
-        """Have the newest checkpoint as the best; nothing where none was written."""
-
 
 def copy_files(checkpoint: Path, place: Path) -> None:
     """Have a checkpoint's files in another folder too, by other names of the same where that goes.
@@ -151,21 +139,6 @@ def copy_files(checkpoint: Path, place: Path) -> None:
             link_or_copy(file, temporary / file.name)
     shutil.rmtree(place, ignore_errors=True)
     temporary.rename(place)
-
-
-def _holds(place: Path, checkpoint: Path) -> bool:
-    """Whether a folder has a checkpoint's files as they are there; what holds another is let be."""
-    try:
-        if note_of(place).version != note_of(checkpoint).version:
-            return True  # rollouts were sampled from it before the training went back
-    except WeightsError:
-        return False
-    pairs = ((file, place / file.name) for file in checkpoint.resolve().iterdir())
-    return all(
-        copy.is_file() and (copy.samefile(file) or filecmp.cmp(file, copy, shallow=False))
-        for file, copy in pairs
-        if file.is_file() and file.name != NOTE
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +171,11 @@ class RoundFolders:
     def keep_policy(self, number: int, checkpoint: Path) -> None:
         """Keep a checkpoint for a round: the training removes its own while rollouts go on.
 
-        A copy that is there already stays, unless it is damaged.
+        A copy that is there already stays: rollouts were sampled from it.
         """
         place = self.policy(number)
         with writable(place):
-            if not (self.round(number).finished_steps() or _holds(place, checkpoint)):
+            if not place.exists() and not self.round(number).finished_steps():
                 copy_files(checkpoint, place)
 
     def release_policy(self, number: int) -> None:
@@ -320,11 +293,6 @@ class SessionUpdates:
         return metrics
 
     def save(self, metrics: Metrics) -> None:
-        best_by = self._session.config.best_by
-        # Some numbers come with the reflections of the round before, so not in the first.
-        if (self._done or self._rounds == 1) and not of_held_out(best_by):
-            before = (line.keys() for line in self._session.folder.metrics())
-            check_best(best_by, {**dict.fromkeys(chain(*before)), **metrics})
         metrics = {**metrics, SAVED_AT: time()}
         if self._session.done == self._saved:
             kept = Untrained(metrics=dict(metrics))
@@ -346,7 +314,7 @@ class SessionUpdates:
     def _together(self, order: _Step | _Save, work: Callable[[], T]) -> T:
         """What the work gives, in which all ranks have their part."""
         self._ordered = True
-        self._session.ranks.hear(order)
+        self._session.ranks.broadcast(order)
         done = work()
         self._ordered = False
         return done
@@ -358,7 +326,7 @@ class SessionUpdates:
         """
         session, ended = self._session, False
         while not ended:
-            order: _Step | _Save | _End = session.ranks.hear()
+            order: _Step | _Save | _End = session.ranks.broadcast()
             match order:
                 case _Step(rows, rate):
                     session.step(rows, rate)
@@ -378,11 +346,7 @@ class SessionUpdates:
         if error is not None and not isinstance(error, RubricemError):
             error = PolicyError(f"The first process ended: {type(error).__name__}.")
         with suppress(PolicyError):  # they are gone already
-            self._session.ranks.hear(_End(self._done, error))
-
-    def keep_best(self) -> None:
-        if self._saved:
-            self._session.folder.keep_best()
+            self._session.ranks.broadcast(_End(self._done, error))
 
     async def compare(self) -> Canary | None:
         """The canary of the newest checkpoint, by the row trained last; all ranks ask."""
@@ -424,6 +388,7 @@ async def open_updates(
     trained_on: Mapping[str, Any],
     watch: Watch | None,
     method: str = "ss-grpo",
+    memory: SteppedBank | None = None,
 ) -> AsyncIterator[tuple[SessionUpdates, Watch]]:
     """The updates of so many rounds, and who is shown each event.
 
@@ -432,13 +397,13 @@ async def open_updates(
     checkpoints name it. Under torchrun the first process makes the rounds, and the others take
     `updates.follow()` in their place. Raises as `open_session` does.
     """
-    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
+    async with open_session(config, "ss-grpo", tell, weights_dir, record, memory) as session:
         session.note = session.note.model_copy(update={"method": method})
         session.trained_on = dict(trained_on)
         first = session.ranks.first
         shown = (watch or PlainTraining(tell)) if first else watch_nothing
         updates = SessionUpdates(session, folders, rounds, shown)
-        with with_event_files(shown, config.out, config.tracked if first else ()) as seen:
+        with with_event_files(shown, config.out, config.trackers if first else ()) as seen:
             try:
                 yield updates, seen
             except BaseException as error:

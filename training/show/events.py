@@ -6,12 +6,10 @@ once. In names, {stage}, {author}, {objective} and {n} are replaced by every exi
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
-from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Stage
 from rubricem.training.rows.row import OBJECTIVES
 
@@ -70,12 +68,12 @@ def watch_nothing(event: Event) -> None:
 
 _UPDATES = """
 step round loss {objective}_loss negative_log_likelihood {stage}_loss grad_norm rate tokens
-tokens_read shared_share padding_share rows rows_without_gradient groups row_tokens/mean
+tokens_read padding_share rows rows_without_gradient groups row_tokens/mean
 row_tokens/max prompt_tokens/mean advantage_size {stage}_advantage_size advantage/{stage}/mean
 advantage/{stage}/std advantage/{stage}/size/max advantage/{stage}/positive_share surprise ratio
-ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
-{objective}_clipped_low {objective}_clipped_high {objective}_clipped_dual {objective}_kl_old
-{objective}_kl_reference importance ess importance_truncated importance_masked sampler_gap
+ratio_max clipped_low clipped_high kl_old kl_reference kl_behaviour
+{objective}_clipped_low {objective}_clipped_high {objective}_kl_old
+{objective}_kl_reference importance ess importance_truncated sampler_gap
 sampler_gap_max scaffold_gap sequence_ratio_median sequence_ratio_above_{n} novelty_median
 novelty_above_{n} seconds reference_seconds tokens_per_second trained_per_second memory_peak
 """
@@ -90,7 +88,7 @@ tool_calls/mean tool_error_share cut_off_share malformed_share retokenised_share
 """
 _ROUNDS = """
 groups_without_spread/{stage} groups/trained scaffold/{n}/shown/mean scaffold/{n}/reward/mean
-diversity/words diversity/meaning rows/policy rows/reflect rows/over_a_refresh dropped
+rows/policy rows/reflect dropped
 dropped/{reason} staleness/mean staleness/max reflection/score/mean reflection/score/max
 reflection/malformed_share reflect_grad_norm reflect_tokens reflect_seconds
 seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
@@ -99,7 +97,6 @@ _JUDGE_ROUNDS = """
 groups groups/no_spread reward right malformed unscored shown_first tokens/mean rows/judge
 dropped/{reason}
 """
-_HELD_OUT = "reward/{stage}/low reward/{stage}/high"
 OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple((_ASKED + _ROUNDS).split())
 OF_JUDGE = (
     *(name.replace("{objective}", "judge") for name in OF_UPDATES if "{stage}" not in name),
@@ -108,7 +105,6 @@ OF_JUDGE = (
 """of a judge that learns from its own verdicts, which has one stage and one objective"""
 HELD_OUT = "held_out/"
 """prefix of the names of numbers of held-out questions"""
-OF_HELD_OUT = tuple(HELD_OUT + name for name in (_ASKED + _HELD_OUT).split())
 _PLACES = {
     "{stage}": "|".join(Stage),
     "{author}": "|".join(Author),
@@ -116,22 +112,6 @@ _PLACES = {
     "{n}": r"\d+",
     "{reason}": ".+",
 }
-
-
-def of_held_out(best_by: str | None) -> str | None:
-    """The number of the held-out questions by which the best checkpoint is chosen, if any."""
-    return best_by.removeprefix(HELD_OUT) if best_by and best_by.startswith(HELD_OUT) else None
-
-
-def check_named(best_by: str | None, names: Sequence[str]) -> None:
-    if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
-        return
-    spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]
-    near = get_close_matches(best_by, spelled, n=1, cutoff=0.0)
-    raise SettingsError(
-        f"no round has a number {best_by!r} to choose the best checkpoint by.",
-        f"Set best_by to {near[0]!r} or another name of docs/training_numbers.md, or leave it out.",
-    )
 
 
 def pattern(name: str) -> str:

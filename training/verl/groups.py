@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -30,7 +29,7 @@ from rubricem.agent.learning.scoring import gate_scores, resolve_judge
 from rubricem.agent.models.policy import KeptCalls, journal_calls
 from rubricem.agent.research.recall import BankRecaller, Recall
 from rubricem.agent.research.setup import Setup
-from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.judge.build import (
     NONE,
@@ -327,15 +326,16 @@ def metrics_of(judgement: Judgement) -> Told:
     return scores | {ABSENT: ",".join(absent)}
 
 
-class GroupsActor:
-    """`RolloutGroups` in a Ray process, opened once; errors are passed on unchanged."""
+class GroupsActor(RolloutGroups):
+    """The groups in a Ray process, opened once; errors are passed on unchanged."""
 
     def __init__(self) -> None:
         self._opened = AsyncExitStack()
 
-    async def open(self, options: GroupOptions, checkpoint: Path | None) -> None:
-        """From the environment's settings, and from a checkpoint if the training is resumed."""
-        settings = load_settings()
+    async def open(
+        self, options: GroupOptions, settings: Settings, checkpoint: Path | None
+    ) -> None:
+        """`checkpoint`: the one that the training is resumed from."""
         setup = await asyncio.to_thread(setup_of, settings)
         stores = setup.stores
         if checkpoint is not None:
@@ -343,7 +343,7 @@ class GroupsActor:
         model = await self._opened.enter_async_context(model_of(settings).open_judge())
         kept = journal_calls(model, KeptCalls(ReplyStore(stores.data_dir / "replies")))
         wanted = await asyncio.to_thread(options.judge_options, settings)
-        self._groups = RolloutGroups(
+        super().__init__(
             setup,
             options,
             build_judge(options.judge, kept, wanted, gate_scores() if options.gated else None),
@@ -351,27 +351,12 @@ class GroupsActor:
             None if setup.memory == "off" else stores.open_bank(),
         )
 
-    async def begin(self, member: Member) -> Shown:
-        return await self._groups.begin(member)
-
-    async def fail(self, member: Member) -> None:
-        await self._groups.fail(member)
-
-    async def end(self, rollout: EndedRollout) -> Told:
-        return await self._groups.end(rollout)
-
-    async def keep(self, step: int, folder: Path) -> None:
-        await self._groups.keep(step, folder)
-
 
 @dataclass(frozen=True, slots=True)
 class ToldRecaller:
     """A `Recaller` with the given items."""
 
     found: Recall
-    groups: Any
-    """the actor"""
-    member: Member
 
     async def recall(self, question: str) -> Recall:
         return self.found

@@ -159,7 +159,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         async with open_researcher(
             replace(setup, memory="off"), policy=policy, search_tool=tool
         ) as found:
-            researcher = replace(found, recaller=ToldRecaller(shown.recall, _groups(), member))
+            researcher = replace(found, recaller=ToldRecaller(shown.recall))
             ask = replace(
                 setup.template,
                 question=member.question,
@@ -301,7 +301,8 @@ class RubricCheckpoints(CheckpointCallback):  # type: ignore[misc]
         check_held_out(config)
         actor: Any = ray.remote(GroupsActor)
         self._groups = actor.options(name=ACTOR, max_concurrency=CALLS).remote()
-        ray.get(self._groups.open.remote(options, _find_resumed(config.trainer)))
+        resumed = _find_resumed(config.trainer)
+        ray.get(self._groups.open.remote(options, load_settings(), resumed))
 
     def on_save(
         self,

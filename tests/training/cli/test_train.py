@@ -42,6 +42,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "sft": lambda path: TrainingJob.read(path, "sft"),
     "ss-grpo": lambda path: TrainingJob.read(path, "ss-grpo"),
     "ruscarl": lambda path: TrainingJob.read(path, "ss-grpo"),
+    "paper": lambda path: TrainingJob.read(path, "ss-grpo"),
     "judge": read_distil,
 }
 
@@ -54,7 +55,7 @@ def test_init_writes_a_file_that_is_read_and_never_over_another(kind: str, tmp_p
     READERS[kind](path)
     known = (ROOT / "docs" / "configuration.md").read_text()
     commented = re.findall(r"^# (\w+) = ", path.read_text(), flags=re.MULTILINE)
-    assert commented and [key for key in commented if f"`{key}`" not in known] == []
+    assert [key for key in commented if f"`{key}`" not in known] == []
     again = CliRunner().invoke(main, ["train", "init", kind, str(path)])
     assert again.exit_code == 2 and "exists already" in again.stderr
 
@@ -66,11 +67,7 @@ def test_init_of_ruscarl_asks_for_its_reward_and_for_nothing_that_it_has_not(
     assert CliRunner().invoke(main, ["train", "init", "ruscarl", str(path)]).exit_code == 0
     job = TrainingJob.read(path, "ss-grpo")
     assert job.rounds is not None
-    assert (job.rounds.judge, job.rounds.reflections, job.rounds.remembers) == (
-        "checklist",
-        0,
-        False,
-    )
+    assert (job.rounds.judge, job.rounds.reflections) == ("checklist", 0)
     assert (job.rule.name, job.rule.ratio) == ("answer-only", "unscaffolded")
     assert (job.config.objective.beta, job.config.objective.clip) == (0.001, (0.2, 0.2))
     assert (job.rounds.scaffold, job.rounds.scaffold_decay) == ("linear", "sigmoid:125:0.2")
@@ -118,13 +115,12 @@ def test_a_dry_run_counts_and_changes_nothing(tiny: Path, tmp_path: Path) -> Non
     done = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=3", "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    each, trained = len(row(0).ids), sum(row(0).loss_mask)
+    each = len(row(0).ids)
     assert (found["rows"], found["steps"], found["tokens"]) == (4, 6, 12 * each)
-    assert (found["trained_tokens"], found["longest"]) == (12 * trained, each)
-    assert 0 < found["memory"] < 10**9 and found["seconds"] > 0 and not found["measured"]
+    assert found["longest"] == each and 0 < found["memory"] < 10**9 and found["seconds"] is None
     assert not (tmp_path / "out").exists()
     told = CliRunner().invoke(main, ["train", "sft", str(path), "epochs=1", "--dry-run"])
-    assert "4 rows in 2 groups, 2 steps" in told.stdout and "GB of memory" in told.stdout
+    assert "2 steps over 4 rows in 2 groups" in told.stdout
 
 
 TRACKER = """
@@ -183,10 +179,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
         ('out = "x"\nrows = ["r"]\nlr = 1.0', "lr: Extra inputs"),
         ('out = "x"\nrows = ["r"]\n[objective]\nclip = [1.5, 0.2]', "clip is how far"),
         ('out = "x"\nrows = ["r"]\nrank = 8\nadaptation = "full"', "rank go with the adaptation"),
-        ('out = "x"\nrows = ["r"]\npack_tokens = 9\nmicro_batch = 2', "two ways to cut a window"),
-        ('out = "x"\nrows = ["r"]\nmin_rate = 1.0\nschedule = "linear"', "above learning_rate"),
-        ('out = "x"\nrows = ["r"]\nmin_rate = 1e-6', "needs a schedule that falls"),
-        ('out = "x"\nrows = ["r"]\nbest_is = "highest"', "best_is goes with best_by"),
+        ('out = "x"\nrows = ["r"]\npack_tokens = 9', "it is gone: set micro_batch"),
         ('out = "x"\nrows = ["r"]\nlearning_rate = inf', "learning_rate: .*finite"),
         ("out =", "cannot be read"),
     ],
@@ -207,11 +200,11 @@ def test_the_command_tells_what_it_cannot_read_and_what_only_the_policy_gradient
     assert "none.jsonl cannot be read" in result.output
     assert "rubricem export RUN" in result.output
     rows = written(tmp_path / "rows.jsonl", [row(0, "sft")])
-    text = f'out = "x"\nrows = ["{rows}"]\npasses = 2\nnovelty = true\n[objective]\nbeta = 0.1\n'
+    text = f'out = "x"\nrows = ["{rows}"]\n[objective]\nbeta = 0.1\n'
     config.write_text(text + 'aggregation = "sequence-mean"\n')
     result = CliRunner().invoke(main, ["train", "sft", str(config)])
     assert result.exit_code == 2
-    assert "imitation makes no use of novelty, objective.beta, passes" in result.output
+    assert "imitation makes no use of objective.beta," in result.output
 
 
 def test_a_folder_is_its_rows_and_a_damaged_line_is_named(tmp_path: Path) -> None:
@@ -259,23 +252,19 @@ def test_every_epoch_has_every_row_once_in_an_order_of_its_own(build: Build) -> 
     assert sorted(orders[0]) == sorted(orders[1]) == [f"row{n}" for n in range(8)]
     assert orders[0] != orders[1]
     assert windows(rows, "sft", config) == found
-    assert len(windows(rows, "sft", build(batch=3, epochs=2, max_steps=4))) == 4
 
 
 @pytest.mark.parametrize(
-    ("schedule", "least", "middle", "end"),
-    [("cosine", 0.0, 0.5, 0.03806), ("linear", 0.2, 0.6, 0.3)],
+    ("schedule", "middle", "end"), [("cosine", 0.5, 0.03806), ("linear", 0.5, 0.125)]
 )
-def test_the_rate_rises_then_falls_to_the_least_by_its_schedule(
-    build: Build, schedule: str, least: float, middle: float, end: float
+def test_the_rate_rises_then_falls_by_its_schedule(
+    build: Build, schedule: str, middle: float, end: float
 ) -> None:
-    config = build(learning_rate=1.0, schedule=schedule, warmup=0.2, min_rate=least)
+    config = build(learning_rate=1.0, schedule=schedule, warmup=0.2)
     rates = [rate_at(step, 10, config) for step in range(10)]
     assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
     assert rates[6] == pytest.approx(middle) and rates[9] == pytest.approx(end, abs=1e-4)
     assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
-    cosine = build(learning_rate=1.0, schedule="cosine", min_rate=0.2)
-    assert rate_at(5, 10, cosine) == pytest.approx(0.6)
 
 
 def test_a_folder_of_weights_is_found_from_the_file_that_names_it(
@@ -374,12 +363,11 @@ def stopping(stop: asyncio.Event, step: int, told: list[int]) -> Watch:
     return watch
 
 
-@pytest.mark.parametrize("engine", ["local", "trl"])
 async def test_the_step_under_way_is_saved_and_the_rest_comes_later(
-    tiny: Path, tmp_path: Path, engine: str
+    tiny: Path, tmp_path: Path
 ) -> None:
     rows = policy_rows(8)
-    settings = {"batch": 1, "engine": engine, "save_every": 100}
+    settings = {"batch": 1, "save_every": 100}
     whole = await train(config_of(tmp_path, tiny, rows, **settings), "ss-grpo", quiet)
     config = config_of(tmp_path, tiny, rows, **settings, out="pieces")
     stop, told = asyncio.Event(), list[int]()

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import PolicyError
-from rubricem.training.judge_training.distil import TeacherConfig, distil, origin_of, read_distil
-from rubricem.training.judge_training.pairs import read_pairs
+from rubricem.training.judge_training.distil import distil, read_distil
 from rubricem.training.rounds.fit import read_rows, train
 from tests.support.judges import BAD, GOOD, pairs_file, toml
 from tests.support.rows import quiet
@@ -62,7 +62,7 @@ def test_right_traces_are_kept_wrong_ones_redone_and_what_stays_wrong_is_dropped
         told = json.loads(done.stdout)
         assert (told["pairs"], told["kept"], told["redone"], told["rows"]) == (3, 2, 1, 2)
         assert told["dropped"] == {"named the other reply, also when it was redone": 1}
-        assert told["trained"] is None and told["well_formed"] == 2
+        assert told["trained"] is None
         again = [r.body for r in server.requests if r.body["model"] == "second"]
         assert len(again) == 2 and len(server.requests) == 5
         assert all(WRONG in b["messages"][1]["content"] for b in again)
@@ -171,7 +171,7 @@ def begun(folder: Path) -> tuple[Path, bytes]:
 
     async def interrupted() -> None:
         settings, told = read_distil(path)
-        assert (await distil(settings, told, quiet)).rows == 2
+        assert (await distil(settings, told, load_settings(), quiet)).rows == 2
         with pytest.raises(PolicyError, match="killed"):
             await train(settings, "sft", quiet, watch=stop)
 
@@ -202,53 +202,3 @@ def test_before_the_training_a_teacher_that_failed_is_asked_again(tmp_path: Path
         again = run("distil", written(tmp_path, server.base_url, second=False), "--rows", "--json")
         assert len(server.requests) == 1
     assert [json.loads(done.stdout)["rows"] for done in (first, again)] == [2, 3]
-
-
-@pytest.mark.parametrize("flags", [(), ("--rows",)])
-def test_rows_of_other_pairs_forms_or_teachers_are_refused_and_nobody_is_asked(
-    tmp_path: Path, flags: tuple[str, ...]
-):
-    path, rows = begun(tmp_path)
-    text = path.read_text()
-    with ScriptedServer(teaching, models=("first", "second")) as server:
-        written(tmp_path, server.base_url, second=True)
-        changed = {"distil.second_teacher": path.read_text()}
-        changed["distil.teacher"] = text.replace('"first"', '"larger"')
-        changed["judge"] = text.replace('"no-rubric"', '"full"')
-        changed["seed"] = f"seed = 4\n{text}"
-        pairs_file(tmp_path / "others.jsonl", 2)
-        changed["distil.pairs"] = text.replace("pairs.jsonl", "others.jsonl")
-        for name, other in changed.items():
-            path.write_text(other)
-            said = " ".join(run("distil", path, *flags).output.split())
-            assert f"holds a training on rows of another {name}." in said, said
-            assert "Restore those to continue it" in said
-        assert server.requests == []
-    assert (tmp_path / "out" / "distilled" / "rows.jsonl").read_bytes() == rows
-
-
-def test_a_folder_with_a_training_of_unknown_rows_is_refused_before_anybody_is_asked(
-    tmp_path: Path,
-):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text("{}")
-    with ScriptedServer(right, models=("first",)) as server:
-        done = run("distil", written(tmp_path, server.base_url, second=False))
-        said = " ".join(done.output.split())
-        assert done.exit_code == 2 and "nothing there says what its rows were made from" in said
-        assert server.requests == []
-
-
-def test_weights_are_the_same_wherever_the_command_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    pairs_file(tmp_path / "pairs.jsonl", 1)
-    told = {"pairs": ["pairs.jsonl"], "teacher": {"model": "large.gguf"}}
-    path = toml(tmp_path / "judge.toml", "distil", told)
-    monkeypatch.chdir(tmp_path)
-    pairs = read_pairs([path.parent / "pairs.jsonl"])
-    made = [origin_of(*read_distil(place), pairs) for place in (path, Path(path.name))]
-    assert made[0] == made[1] and made[0]["distil.teacher"]["model"] == "../large.gguf"
-    config, read = read_distil(path)
-    listed = read.model_copy(update={"teacher": TeacherConfig(base_url="http://one/v1")})
-    assert origin_of(config, listed, pairs)["distil.teacher"]["base_url"] == "http://one/v1"

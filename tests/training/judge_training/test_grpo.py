@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.weights.checkpoints import Checkpoint, note_of
+from rubricem.agent.settings import load_settings
+from rubricem.agent.weights.checkpoints import note_of
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.grpo import read_grpo, train_judge
 from rubricem.training.show.console import FOLDER
@@ -99,7 +100,7 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
     for folder in (whole, cut):
         folder.mkdir()
     with JudgeServer() as server:
-        await train_judge(*read_grpo(written(whole, server.base_url)), quiet)
+        await train_judge(*read_grpo(written(whole, server.base_url)), load_settings(), quiet)
         calls = len(server.comparisons)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -111,9 +112,9 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
     with JudgeServer(interrupting) as server:
         settings = read_grpo(written(cut, server.base_url))
         with pytest.raises(RunStopped):
-            await train_judge(*settings, quiet, stop=stop)
+            await train_judge(*settings, load_settings(), quiet, stop=stop)
         assert len(lines(cut)) == 1
-        await train_judge(*settings, quiet)
+        await train_judge(*settings, load_settings(), quiet)
         assert len(server.comparisons) == calls, "what was in flight was kept"
     assert [line["loss"] for line in lines(cut)] == [line["loss"] for line in lines(whole)]
     adapters = [(f / "out/last/adapter.gguf").read_bytes() for f in (cut, whole)]
@@ -130,13 +131,13 @@ async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: 
     with JudgeServer() as server:
         settings = read_grpo(written(tmp_path, server.base_url))
         with pytest.raises(RunStopped):
-            await train_judge(*settings, quiet, stop=stop, watch=watch)
+            await train_judge(*settings, load_settings(), quiet, stop=stop, watch=watch)
     assert len(lines(tmp_path)) == 1
 
 
 def test_where_all_verdicts_are_alike_nothing_is_trained_and_it_is_told(tmp_path: Path):
     with JudgeServer(lambda asked: chain(asked.better)) as server:
-        done = train(written(tmp_path, server.base_url, {"tensorboard": True}))
+        done = train(written(tmp_path, server.base_url, {"trackers": ["tensorboard"]}))
         assert done.exit_code == 0, done.output
     said = done.stderr.splitlines()
     assert "round 1 had nothing to learn: no pair's samples differ in reward" in said
@@ -218,11 +219,6 @@ def test_bad_settings_and_pairs_are_told_in_a_sentence(
     ("engine", "told", "remedy"),
     [
         ({"save_every": 5}, "saves a checkpoint after every round", "Leave out `save_every`"),
-        ({"best_by": "held_out/accuracy"}, "judged before the first round and after the last",
-         "Choose by a number of the rounds, such as right"),
-        ({"best_by": "reward/answer/mean"}, "no round has a number 'reward/answer/mean'",
-         "Set best_by to "),
-        ({"best_by": "rigth"}, "no round has a number 'rigth'", "Set best_by to 'right'"),
     ],
 )  # fmt: skip
 def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
@@ -236,16 +232,6 @@ def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
     assert not (tmp_path / "out" / "run.json").exists()
 
 
-def test_a_start_for_torch_alone_is_asked_for_its_form_where_a_server_samples(tmp_path: Path):
-    note = Checkpoint(base="base", base_sha256="", adapter_sha256="", method="sft", step=1,
-                      rank=4, alpha=8.0, judge="no-types", served=False)  # fmt: skip
-    (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "checkpoint.json").write_text(note.model_dump_json())
-    start = {"start_adapter": "start"}
-    done = train(written(tmp_path, "http://localhost:1/v1", start))
-    assert "writes the form 'no-types', not 'full'" in " ".join(done.output.split())
-
-
 TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}
 
 
@@ -253,7 +239,7 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
     events: list[Event] = []
     with JudgeServer(biased_then_right) as server:
         path = written(tmp_path, server.base_url, held_out=["held.jsonl"])
-        await train_judge(*read_grpo(path), quiet, watch=events.append)
+        await train_judge(*read_grpo(path), load_settings(), quiet, watch=events.append)
     phases = [(e.phase, e.number) for e in events if isinstance(e, PhaseChanged) and e.running]
     assert phases == [
         ("held-out pairs", 0), ("collect", 1), ("update", 1), ("collect", 2), ("update", 2),
@@ -269,8 +255,8 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
         assert [n for n in unknown if not any(re.fullmatch(pattern(o), n) for o in OF_JUDGE)] == []
 
 
-def test_each_round_is_a_line_and_a_step_of_the_event_files_and_the_best_is_kept(tmp_path: Path):
-    engine = {"tensorboard": True, "best_by": "right", "best_is": "highest"}
+def test_each_round_is_a_line_and_a_step_of_the_event_files(tmp_path: Path):
+    engine = {"trackers": ["tensorboard"]}
     with JudgeServer(biased_then_right) as server:
         for rounds in (1, 2):
             done = train(written(tmp_path, server.base_url, engine, rounds=rounds))
@@ -282,9 +268,6 @@ def test_each_round_is_a_line_and_a_step_of_the_event_files_and_the_best_is_kept
     for name in ("right", "reward", "loss"):
         values = [pytest.approx(line[name], rel=1e-6) for line in kept]
         assert found[name] == [(1, values[0]), (2, values[1])], "also where it goes on"
-    right = [line["right"] for line in kept]
-    place = (tmp_path / "out" / "best").resolve().name
-    assert place == f"{right.index(max(right)) + 1:06d}"
 
 
 def test_on_a_terminal_both_halves_are_drawn_and_json_draws_nothing(tmp_path: Path):

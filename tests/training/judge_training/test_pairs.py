@@ -28,11 +28,9 @@ from rubricem.memory.schema import (
 from rubricem.training.collect.questions import apart_from
 from rubricem.training.judge_training.grpo import (
     CUT_OFF,
+    Sample,
     SampledPair,
     batch_of,
-    judge_rows,
-    reward_of,
-    sample_of,
 )
 from rubricem.training.judge_training.pairs import ShownPair, show_once
 from tests.support.judges import chain
@@ -102,21 +100,6 @@ def test_the_ablations_are_asked_without_what_they_leave_out():
     assert "rubric" not in system["no-rubric"].lower() and "<eval>" in system["no-rubric"]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "both"),
-    [
-        (SOLVED, 1, 2),
-        (BARE, 1, 1),
-        (SOLVED.replace("[[A]]", "[[B]]"), -1, 1),
-        ("[[A]]", -1, 0),
-        ("", -1, 0),
-    ],
-)
-def test_the_reward_is_of_the_verdict_or_of_verdict_and_form(text: str, answer: int, both: int):
-    assert reward_of(text, "A", "full", "answer") == answer
-    assert reward_of(text, "A", "full", "answer+format") == both
-
-
 def test_a_text_ends_behind_its_verdict_but_not_behind_a_quoted_one():
     quoted = "<eval><quote_A><answer>[[A]]</answer>"
     assert verdict_end(quoted) is None and verdict_end("</answer>") is None
@@ -132,8 +115,8 @@ def said(text: str, reason: str = "stop", retokenised: bool = False) -> Completi
 
 def test_samples_of_a_pair_are_normalised_together_and_one_cut_off_is_in_no_baseline():
     texts = [said(BARE), said(BARE), said("no verdict"), said(BARE, "length")]
-    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
-    found = judge_rows(SampledPair(SHOWN, (1, 2, 3), samples, "v1"), "g")
+    samples = tuple(Sample.of(one, "A") for one in texts)
+    found = SampledPair(SHOWN, (1, 2, 3), samples, "v1").rows("g")
     # Rewards 1, 1, -1: the mean is 1/3, the population's standard deviation sqrt(8)/3.
     expected = [2 / math.sqrt(8), 2 / math.sqrt(8), -4 / math.sqrt(8)]
     assert [row.advantages[-1] for row in found.rows] == pytest.approx(expected, abs=1e-5)
@@ -146,8 +129,8 @@ def test_samples_of_a_pair_are_normalised_together_and_one_cut_off_is_in_no_base
 
 def test_a_sample_whose_ids_are_not_its_own_forms_no_row_but_is_in_the_baseline():
     texts = [said(BARE, retokenised=True), said("no verdict")]
-    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
-    found = judge_rows(SampledPair(SHOWN, (1,), samples, "v1"), "g")
+    samples = tuple(Sample.of(one, "A") for one in texts)
+    found = SampledPair(SHOWN, (1,), samples, "v1").rows("g")
     assert [row.advantages[-1] for row in found.rows] == pytest.approx([-1], abs=1e-5)
     assert sum(found.dropped.values()) == 1
 

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +11,26 @@ import numpy as np
 import pytest
 import pytest_asyncio
 import torch
-from torch import nn
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.memory.schema import Completion, Message, Sampling
 from rubricem.training.local.load import load_base
-from rubricem.training.local.passes import token_logprobs
+from rubricem.training.local.logprobs import token_logprobs
 from rubricem.training.local.sampler import (
     BLOCK,
     ROOM,
     RowCache,
-    SharedPolicies,
     TorchConfig,
     TorchPolicy,
     TorchSampler,
     Vocabulary,
-    _frozen,
+    _load,
     check_rows_apart,
     draw_tokens,
     open_torch,
 )
-from rubricem.training.local.weights import Adapter, pack, packs
+from rubricem.training.local.weights import Adapter
 from tests.support.tiny import vocabulary, write_tiny
 from tests.training.local.test_load import folder_of
 
@@ -213,20 +210,6 @@ async def test_a_closed_sampler_leaves_nobody_waiting(tiny: Path, tmp_path: Path
         await task
 
 
-async def test_one_checkpoint_is_open_once_for_all_who_sample_from_it(tiny: Path, tmp_path: Path):
-    shared = SharedPolicies()
-    opened = partial(shared.share, str(tiny), tmp_path, CONFIG)
-    async with opened() as first:
-        async with opened() as second:
-            assert second is first
-        prefix = await asked(first, "x")
-        assert (await first.complete(prefix, GREEDY)).token_ids, "one of them has left"
-    async with opened() as third:
-        assert third is not first
-    with pytest.raises(PolicyError, match="closed"):
-        await first.complete(prefix, GREEDY)
-
-
 @pytest.mark.parametrize("words", [BLOCK - 3, BLOCK, 3 * BLOCK + 1])
 def test_tokens_are_drawn_by_their_probabilities(words: int):
     generator = torch.Generator().manual_seed(words)
@@ -246,22 +229,6 @@ def test_tokens_are_drawn_by_their_probabilities(words: int):
     assert cold == logits.argmax(-1).tolist()
 
 
-def test_a_nucleus_and_a_least_share_leave_tokens_out():
-    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log().repeat(200, 1)
-    luck = [(n + 0.5) / 200 for n in range(200)]
-    for told, kept in (
-        (Sampling(top_p=0.65), {0, 1}), (Sampling(top_p=0.72), {0, 1, 2}),
-        (Sampling(min_p=0.25), {0, 1, 2}), (Sampling(min_p=0.25, top_p=0.5), {0}),
-    ):  # fmt: skip
-        tokens, logprobs = draw_tokens(logits, [told] * 200, luck)
-        assert set(tokens) == kept
-        # They are those of the model itself, whatever was left out.
-        assert logprobs == pytest.approx([float(logits[0, token]) for token in tokens])
-        shares = torch.bincount(torch.tensor(tokens), minlength=5) / 200
-        wanted = torch.where(torch.isin(torch.arange(5), torch.tensor([*kept])), logits[0].exp(), 0)
-        assert torch.allclose(shares, wanted / wanted.sum(), atol=0.01)
-
-
 def test_a_token_without_probability_is_never_drawn():
     logits = torch.full((3, 2 * BLOCK), -torch.inf)
     logits[:, [5, BLOCK + 7]] = torch.tensor([1e-9, 1.0]).log()
@@ -279,27 +246,9 @@ def test_models_whose_rows_mix_are_refused(tmp_path: Path):
     assert "sampler" in refused.value.remedy
 
 
-def test_packed_layers_compute_as_those_they_stand_for(tiny: Path):
-    plain = load_base(tiny, "bfloat16")
-    if not packs(plain):
-        pytest.skip("this processor has no instructions for bfloat16")
-    ids = torch.arange(9).unsqueeze(0)
-    for blocks in (None, 1):
-        adapted = load_base(tiny, "bfloat16")
-        adapter = Adapter.attach(adapted, 4, 8.0, 0, blocks)
-        for layer in adapter.layers.values():
-            nn.init.normal_(layer.lora_b, std=0.3)
-        with torch.no_grad():
-            wanted, bare = adapted(ids).logits.float(), plain(ids).logits.float()
-            found = pack(adapted, {})(ids).logits.float()
-        spread = wanted.std()
-        assert (found - wanted).abs().mean() < 0.02 * spread < 0.2 * (bare - wanted).abs().mean()
-
-
 def test_models_over_one_file_share_its_weights_and_no_adapter(tiny: Path):
-    one, _ = _frozen(tiny, CONFIG)
-    other, _ = _frozen(tiny, CONFIG)
-    Adapter.attach(one, 4, 8.0, 0, None)
+    one, other = _load(tiny, None, CONFIG), _load(tiny, None, CONFIG)
+    Adapter.attach(one, 4, 8.0, 0)
     weights = {weight.data_ptr() for weight in other.parameters()}
     assert weights <= {weight.data_ptr() for weight in one.parameters()}
     assert not any("lora" in name for name, _ in other.named_parameters())

@@ -79,9 +79,7 @@ async def test_full_training_goes_on_from_a_full_checkpoint(tiny: Path, tmp_path
 async def test_a_merged_adapter_computes_as_the_adapter_did(tiny: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM
 
-    trained = await train(
-        config_of(tmp_path, tiny, [row(0)], epochs=4, adapted_blocks=1), "sft", quiet
-    )
+    trained = await train(config_of(tmp_path, tiny, [row(0)], epochs=4), "sft", quiet)
     out = tmp_path / "merged"
     assert await export_checkpoint(trained.checkpoint, out) == out
     model = AutoModelForCausalLM.from_pretrained(out)

@@ -17,13 +17,12 @@ import pytest
 from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
 from rubricem.judge.relative import RelativeJudge
-from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
-from rubricem.training.judge_training.grpo import SampledPair, judge_rows, sample_of
+from rubricem.training.judge_training.grpo import Sample, SampledPair
+from rubricem.training.local.canary import Canary, canary
 from rubricem.training.local.checkpoints import TrainingFolder, tensor_name
 from rubricem.training.local.local_config import TrainConfig, check_config
-from rubricem.training.local.session import Canary, canary
 from rubricem.training.local.weights import Adapter
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import policy_rows as compile_policy_rows
@@ -31,7 +30,6 @@ from rubricem.training.rows.credit import reflection_rows
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
 from tests.judge.test_relative import BUFFER, MarkReader
-from tests.support.bank_cli import reflection
 from tests.support.collected import candidate, judgement
 from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
 from tests.support.waiting import Process
@@ -127,28 +125,6 @@ async def test_a_finished_run_trains_nothing_again(tiny: Path, tmp_path: Path) -
     assert told == [] and [line["step"] for line in first.steps] == [1, 2]
     with pytest.raises(SettingsError, match="another learning_rate"):
         await train(config.model_copy(update={"learning_rate": 0.1}), "ss-grpo", quiet)
-
-
-async def test_a_run_that_goes_on_has_the_bank_of_its_checkpoint(
-    tiny: Path, tmp_path: Path
-) -> None:
-    bank = RubricBank(tmp_path / "data")
-    await bank.put(reflection("a"))
-    config = config_of(tmp_path, tiny, policy_rows(4), batch=1, bank="data")
-
-    def interrupt(line: str) -> None:
-        if line.startswith("step 2 of 2: row 1"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await train(config, "ss-grpo", interrupt)
-    await bank.put(reflection("b", "Of a step that a kill took back?"))
-    trained = await train(config, "ss-grpo", quiet)
-    assert [item.reflection.id for item in await bank.items()] == ["a"]
-    assert (trained.checkpoint / "bank" / "snapshot.json").exists()
-    await bank.put(reflection("c", "After the end?"))
-    await train(config, "ss-grpo", quiet)
-    assert len(await bank.items()) == 2, "a finished run takes nothing back"
 
 
 async def test_a_second_process_cannot_train_in_the_same_folder(tiny: Path, tmp_path: Path) -> None:
@@ -266,8 +242,8 @@ async def ruler() -> tuple[TrainRow, ...]:
 
 def rm_r1() -> tuple[TrainRow, ...]:
     texts = [said(BARE), said("no verdict")]
-    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
-    return judge_rows(SampledPair(SHOWN, (1, 2, 3), samples, "v1"), "rm-r1").rows
+    samples = tuple(Sample.of(one, "A") for one in texts)
+    return SampledPair(SHOWN, (1, 2, 3), samples, "v1").rows("rm-r1").rows
 
 
 def sampled(one: TrainRow) -> TrainRow:

@@ -25,7 +25,7 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.rounds import both_updates, lag, usable
+from rubricem.training.rounds.rounds import both_updates, lag_of, usable
 from rubricem.training.rounds.update import RoundGroup, RoundRows
 from rubricem.training.rows.credit import CREDITS, Compiled
 from tests.support.collected import candidate, judgement
@@ -90,40 +90,18 @@ def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted
     rows = tuple(row(n, "policy") for n in range(3))
     bad = row(3, "policy", ratio_allowed=False)
     found = Compiled((*rows, bad), {"it was not judged": 2})
-    kept = usable(found, {"v": 1}.__getitem__, 1, 100)
+    kept = usable(found, 1, 100)
     assert kept.rows == rows and kept.lags == (1, 1, 1)
     assert kept.dropped == {"it was not judged": 2, "retokenised or forced": 1}
-    assert usable(found, lambda version: 2, 1, 100).dropped["older than 1 updates"] == 4
-    assert usable(found, lambda version: 0, 1, 10).dropped["longer than 10 tokens"] == 3
-
-
-def test_rows_of_one_round_lag_each_by_the_weights_that_wrote_their_first_turn():
-    rows = tuple(
-        row(n, "policy", group=f"g{n}", policy_version="new" if n else "old") for n in range(3)
-    )
-    kept = usable(Compiled(rows), {"old": 2, "new": 1}.__getitem__, 1, 100)
-    assert (kept.rows, kept.lags) == (rows[1:], (1, 1))
-    assert kept.dropped == {"older than 1 updates": 1}
-
-
-def test_a_group_is_normalised_without_its_rows_that_are_too_old():
-    values = (1.5, 0.5, -0.5, -1.5)
-    rows = tuple(
-        row(n, "policy", group="g", policy_version="old" if n == 0 else "new").model_copy(
-            update={"advantages": (0.0,) * 4 + (value,) * 20}
-        )
-        for n, value in enumerate(values)
-    )
-    kept = usable(Compiled(rows), {"old": 2, "new": 1}.__getitem__, 1, 100, scaled=True)
-    told = [one.advantages[-1] for one in kept.rows]
-    assert told == pytest.approx([1.2247, 0.0, -1.2247], abs=1e-3)
+    assert usable(found, 3, 100).dropped["older than 2 updates"] == 4
+    assert usable(found, 0, 10).dropped["longer than 10 tokens"] == 3
 
 
 def test_the_lag_goes_by_the_version_that_the_policy_names():
     sampled = [0, 0, 1, 2]
-    assert lag(["a", "a", "b", "c"], sampled, 3, 3) == 1
-    assert lag(["a", "a", "b", "b"], sampled, 3, 3) == 2, "it still is the one after one update"
-    assert lag(["a", "a", "a", "a"], sampled, 3, 4) == 4
+    assert lag_of(["a", "a", "b", "c"], sampled, 3, 3) == 1
+    assert lag_of(["a", "a", "b", "b"], sampled, 3, 3) == 2, "it still is the one after one update"
+    assert lag_of(["a", "a", "a", "a"], sampled, 3, 4) == 4
 
 
 def test_advantages_and_staleness_are_of_the_rows_that_are_trained():

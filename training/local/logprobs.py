@@ -1,0 +1,93 @@
+"""Log-probabilities of rows' tokens under a model, without keeping its logits.
+
+A row of 2,000 tokens over a vocabulary of 152,000 would have 1.2 GB of float32 logits, and as much
+again for their gradient. Logits are computed for trained positions only, in pieces; if the output
+layer is trained, too, each piece is recomputed in the backward pass.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rubricem.training.objective.batch import Batch
+
+Score = Callable[[Batch], Tensor]
+"""`batch_logprobs` of a model"""
+PIECE = 128
+"""positions whose logits exist at the same time"""
+
+
+def batch_logprobs(model: Any, batch: Batch) -> Tensor:
+    """(B, T) float32: the log-probability (nats) of each trained token, 0 elsewhere.
+
+    `model` is a causal language model of transformers with plain logits of its output layer
+    (neither capped nor scaled); `batch` is on its device. A batch without a trained token is
+    computed too, and gives every weight a gradient of 0, for ranks that have no row of their own.
+    """
+    # What stands after the last trained token is never looked at by one before it.
+    trained = batch.mask.any(dim=0).nonzero()
+    width = int(trained.max()) + 1 if len(trained) else batch.mask.shape[1]
+    ids = batch.ids[:, : width - 1]
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    wanted = batch.mask[:, 1:width]
+    chosen = _logprobs(hidden[wanted], model.get_output_embeddings(), batch.ids[:, 1:width][wanted])
+    result = chosen.new_zeros(batch.mask.shape)
+    return result.masked_scatter(batch.mask, chosen)
+
+
+def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
+    """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
+    if type(output) is nn.Linear and not output.weight.requires_grad:
+        return _Chosen.apply(hidden, output.weight, output.bias, ids)  # type: ignore[no-any-return,no-untyped-call]
+
+    def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
+        return token_logprobs(output(hidden).float(), ids)
+
+    parts = []
+    for start in range(0, max(len(ids), 1), PIECE):
+        piece = slice(start, start + PIECE)
+        parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
+    return torch.cat(parts)
+
+
+def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
+    """The log-probability of each id under the logits that predict it, float32.
+
+    `logits` is (..., V) and `ids` (...), already aligned: for a whole sequence pass logits[:, :-1]
+    and ids[:, 1:]. For no positions the result is empty and still connected to the logits' graph.
+    """
+    chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
+    return chosen - torch.logsumexp(logits.float(), dim=-1)
+
+
+class _Chosen(torch.autograd.Function):
+    """The same for a frozen output layer, whose logits are computed once.
+
+    The derivative of a log-probability by its state does not depend on the loss, so it is kept in
+    their place: with p the softmax, W the layer's weight and i the id, dl/dh = W_i - p W.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, ids: Tensor
+    ) -> Tensor:
+        chosen, slopes = [], []
+        pieces = torch.split(hidden, PIECE), torch.split(ids, PIECE)
+        for piece, of_piece in zip(*pieces, strict=True):
+            logits = nn.functional.linear(piece, weight, bias).float()
+            whole, places = logits.logsumexp(-1, keepdim=True), of_piece.unsqueeze(-1)
+            chosen.append((logits.gather(-1, places) - whole).squeeze(-1))
+            if ctx.needs_input_grad[0]:
+                away = logits.sub_(whole).exp_().neg_()
+                away.scatter_add_(-1, places, torch.ones_like(whole))
+                slopes.append(away.to(weight.dtype) @ weight)
+        ctx.save_for_backward(torch.cat(slopes or [hidden]))
+        return torch.cat(chosen)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        return (slopes * grads[0].unsqueeze(-1)).to(slopes.dtype), None, None, None
