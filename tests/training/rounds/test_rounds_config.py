@@ -296,7 +296,7 @@ async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Pa
 async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
     folder_of(tmp_path / "base", "qwen2", vocab_size=132)
-    config, rule = config_of(tmp_path, [str(run)], model="base", max_steps=1, threads=1)
+    config, rule = config_of(tmp_path, [str(run)], model="base", threads=1)
     with pytest.raises(SettingsError, match="has no tokenizer"):
         await TrainingJob(config, None, rule).with_rows("sft", print)
     write_tokenizer(tmp_path / "base")
