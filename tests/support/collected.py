@@ -11,7 +11,6 @@ import asyncio
 import json
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,7 +57,13 @@ from rubricem.training.collect.collector import Collector, Judging
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory, hash_of
 from rubricem.training.collect.gate import Meter, RunGate
 from rubricem.training.collect.questions import Question
-from rubricem.training.collect.remote import GroupJob, GroupWorker, RemoteGroups, _Seat
+from rubricem.training.collect.remote import (
+    GroupJob,
+    RemoteGroups,
+    Said,
+    collect_here,
+    known_error,
+)
 from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.rows.compile import each_row
 from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
@@ -320,36 +325,11 @@ class WorkerLost(Exception):
     """What Ray raises of a worker that has ended."""
 
 
-class NearWorker:
-    """A worker in this process, reached as one of Ray's; what passes is pickled on the way."""
-
-    def __init__(self, worker: GroupWorker) -> None:
-        self._worker, self._death = worker, asyncio.get_running_loop().create_future()
-        self.jobs: list[GroupJob] = []
-        self.collect = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._collect))
-        self.stop = SimpleNamespace(remote=worker.stop)
-
-    def kill(self) -> None:
-        if not self._death.done():
-            self._death.set_result(None)
-
-    async def _collect(self, job: GroupJob) -> AsyncIterator[Awaitable[Any]]:
-        self.jobs.append(job)
-        async with aclosing(self._worker.collect(pickle.loads(pickle.dumps(job)))) as said:
-            while True:
-                one = asyncio.ensure_future(anext(said, None))
-                await asyncio.wait({one, self._death}, return_when=asyncio.FIRST_COMPLETED)
-                if self._death.done():
-                    one.cancel()
-                    await asyncio.gather(one, return_exceptions=True)
-                    raise WorkerLost("killed")
-                if one.result() is None:
-                    return
-                yield asyncio.sleep(0, pickle.loads(pickle.dumps(one.result())))
-
-
 class Remote:
-    """A collector of an opened run, its groups collected by two workers."""
+    """A collector of an opened run, whose groups are collected as by two workers of Ray's.
+
+    They are in this process; what passes is pickled on the way.
+    """
 
     def __init__(
         self,
@@ -359,29 +339,56 @@ class Remote:
         **options: Any,
     ) -> None:
         """`judging`: workers judge and reflect, by a model; None: the run's own process does."""
-        self.hired: list[NearWorker] = []
-        self._policy, self._judging = policy, judging
+        self.jobs: list[GroupJob] = []
+        self.death = asyncio.get_running_loop().create_future()
+        """when it is set, the workers that there are die"""
+        self._policy, self._model = policy, judging and judging[1]
         self.collector: Collector = opened.collector(**options)
         researcher = self.collector.rollouts
         assert isinstance(researcher, Researcher)
-        self.researcher = researcher
+        self.researcher, away = researcher, judging and judging[0]
         if judging is not None:
             self.collector.judge = self.collector.reflecting = None
-        groups = RemoteGroups(self.collector, researcher, self._hire, WorkerLost)
-        for _ in range(2):
-            groups.free.put_nowait(_Seat(self._new()))
-        self.collector.elsewhere = groups
+        setup = SimpleNamespace(anywhere=lambda: None)
+        self.collector.elsewhere = RemoteGroups(
+            self.collector,
+            researcher,
+            setup,
+            away,
+            2,
+            self._start,
+            WorkerLost,  # type: ignore[arg-type]
+        )
 
-    async def _hire(self) -> NearWorker:
-        return self._new()
+    def kill(self) -> None:
+        self.death.set_result(None)
+        self.death = self.death.get_loop().create_future()
 
-    def _new(self) -> NearWorker:
-        worker = GroupWorker()
-        worker._researcher = replace(self.researcher, policy=self._policy, journal=None)
-        worker._judging, worker._model = self._judging or (None, None)
-        worker._at_once, worker._stop = 2, asyncio.Event()
-        self.hired.append(NearWorker(worker))
-        return self.hired[-1]
+    async def _start(self, job: GroupJob) -> AsyncIterator[Awaitable[Said]]:
+        self.jobs.append(job)
+        job = replace(pickle.loads(pickle.dumps(job)), setup=SETUP)
+        said, death = asyncio.Queue[Said](), self.death
+        own = replace(self.researcher, policy=self._policy, journal=None)
+
+        async def work() -> None:
+            async def collect() -> None:
+                said.put_nowait(await collect_here(job, own, self._model, said.put_nowait))
+
+            await asyncio.wait({task := asyncio.ensure_future(collect())})
+            if error := None if task.cancelled() else task.exception():
+                said.put_nowait(known_error(error))
+
+        working = asyncio.create_task(work())
+        while True:
+            one = asyncio.ensure_future(said.get())
+            await asyncio.wait({one, death}, return_when=asyncio.FIRST_COMPLETED)
+            if death.done():
+                working.cancel()
+                raise WorkerLost("killed")
+            yield asyncio.sleep(0, pickle.loads(pickle.dumps(one.result())))
+
+
+SETUP: Any = SimpleNamespace(model=SimpleNamespace(at_once=2))
 
 
 async def left(run: RunDirectory) -> dict[str, Any]:

@@ -12,11 +12,10 @@ memory does not grow with the step.
 """
 
 import asyncio
-import gc
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -62,9 +61,6 @@ Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 TELL_EVERY = 60.0
 """seconds between lines of progress"""
-GC_THRESHOLD = 50_000
-"""allocations before the youngest generation is collected; Python's default of 700 scans the
-objects of hundreds of rollouts again and again, which takes a tenth of all CPU time"""
 
 
 class Rollouts(Protocol):
@@ -231,15 +227,14 @@ class Collector:
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
         self._progress.pace = Pace(sum(sizes[:finished]), sum(sizes))
-        with _rare_garbage_collection():
-            telling = asyncio.create_task(self._tell_progress())
-            try:
-                for step, batch in list(enumerate(batches))[finished:]:
-                    await self._step(step, batch, stop)
-                    self.tell(f"step {step + 1} of {len(batches)} is kept")
-            finally:
-                telling.cancel()
-                await asyncio.gather(telling, return_exceptions=True)
+        telling = asyncio.create_task(self._tell_progress())
+        try:
+            for step, batch in list(enumerate(batches))[finished:]:
+                await self._step(step, batch, stop)
+                self.tell(f"step {step + 1} of {len(batches)} is kept")
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
 
     async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
         if self.memory is not None:
@@ -495,21 +490,3 @@ def _describe_means(judged: GroupJudgement) -> str:
         mean = f"{sum(known) / len(known):.2f}" if known else "unscored"
         told.append(f"{scores[0].stage} {mean}")
     return ", ".join(told)
-
-
-@contextmanager
-def _rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage seldom, and exempt the objects that exist already, which stay anyway."""
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    if before[0] == GC_THRESHOLD:  # another run in this process has seen to it
-        yield
-        return
-    if not frozen:
-        gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        if not frozen:
-            gc.unfreeze()

@@ -278,10 +278,6 @@ class RunGate:
             self._count(-1)
             self._tell_change()
 
-    async def ended(self) -> None:
-        """Return once no call begins any more."""
-        await self._until(lambda: self.ended_by is not None)
-
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
     ) -> T:

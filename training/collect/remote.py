@@ -1,32 +1,31 @@
-"""Groups of rollouts collected by Ray's workers, for a run in this process.
+"""Groups of rollouts collected by Ray, for a run in this process.
 
-A worker collects the whole group of a question as one process does: by a `Collector` over a folder
-of its own, which is removed afterwards. The run's process holds everything of which there is one:
-the journal, the bank, the rubrics. It sends a group with what is known of it, its finished calls
-included, and gets each further call as soon as it is finished, then the group. So a group whose
-worker died, or whose run was ended, goes on from its finished calls in another one.
+A remote function collects the whole group of a question as one process does: by a `Collector` over
+a folder of its own, which is removed afterwards. The run's process holds the journal, the bank and
+the rubrics. It sends a group with what is known of it, its finished calls included, and gets each
+further call as soon as it is finished, then the group. So a group whose process died goes on from
+its finished calls in another one. An interrupted run ends when the groups in flight have ended.
 
-Workers are Ray actors: on this machine by default, or wherever a Ray cluster has room. A Ray that
-is started here listens on loopback alone, keeps its files in a temporary folder of its own, and
-admits whoever knows a token that is nowhere on disk; by default, Ray writes one into the home
-directory. Settings, with their keys, reach a worker as an argument of a call between two processes:
-not in a runtime environment or an actor's constructor, which the cluster stores and shows.
+A Ray that is started here listens on loopback alone, and admits whoever knows a token that is
+nowhere on disk. Settings, with their keys, are an argument of a call between two processes: not in
+a runtime environment, which the cluster stores and shows.
 """
 
 import asyncio
 import json
-import math
 import os
 import secrets
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from rubricem.agent.learning.reflect import Reflected
@@ -49,10 +48,7 @@ from rubricem.training.collect.gate import GO_ON, GatedPolicy, Meter, RunGate
 from rubricem.training.collect.questions import Question
 
 LIVES = 3
-"""workers that one group may lose"""
-OBJECT_STORE = 80 * 2**20
-"""bytes, little more than Ray's minimum: objects are small and short-lived"""
-CONNECT_SECONDS = 10.0
+"""processes that one group may lose"""
 _LOCAL = {
     # Read as it is imported: without clusters, Ray binds all its ports to loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -66,6 +62,7 @@ class RayOptions:
     """Where Ray collects groups."""
 
     workers: int = 2
+    """groups at the same time, each with a core and a model of its own"""
     address: str | None = None
     """of a Ray cluster; None: one is started on this machine, for this run"""
     runs: int = 1
@@ -76,6 +73,9 @@ class RayOptions:
 class GroupJob:
     """A group to be collected, with what is known of it."""
 
+    setup: Setup
+    judging: Judging | None
+    """None: the run's own process judges"""
     manifest: Manifest
     record: GroupRecord
     question: Question
@@ -89,7 +89,7 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupDone:
-    """A group as a worker collected it."""
+    """A group as it was collected."""
 
     trajectories: tuple[Trajectory, ...]
     judged: GroupJudgement | None
@@ -97,13 +97,14 @@ class GroupDone:
 
 
 Said = tuple[CallKey, Reply] | str | GroupDone | RubricemError
-"""what a worker reports: a finished call, a line of progress, and in the end one of the others"""
+"""what is reported: a finished call, a line of progress, and in the end one of the others"""
+Report = Callable[[Said], None]
 
 
 class _ToldJournal(Journal):
     """A journal whose records are reported, too."""
 
-    report: Callable[[Said], None]
+    report: Report
 
     async def append(self, key: CallKey, reply: Reply) -> None:
         await super().append(key, reply)
@@ -123,53 +124,54 @@ class _Recalled:
         """Recorded by the run, which stores the trajectory."""
 
 
-class GroupWorker:
-    """Collects any number of groups at the same time with one researcher; a Ray actor."""
+def collect_group(job: GroupJob) -> Iterator[Said]:
+    """Collect a group, in a process of Ray's."""
+    said = SimpleQueue[Said]()
+    working = Thread(target=lambda: asyncio.run(_work(job, said.put)), daemon=True)
+    working.start()
+    while True:
+        yield (one := said.get())
+        if isinstance(one, GroupDone | RubricemError):
+            return
 
-    async def open(self, setup: Setup, judging: Judging | None) -> tuple[str, str] | RubricemError:
-        """Open the models; returns the policy's name and version."""
-        self._stack, self._stop = AsyncExitStack(), asyncio.Event()
-        self._judging, self._at_once = judging, setup.model.at_once
-        try:
-            # The bank is the run's; a worker has none.
-            opening = open_researcher(replace(setup, memory="off"))
-            self._researcher = await self._stack.enter_async_context(opening)
-            policy = self._researcher.policy
-            if judging is not None:
-                model = judging.open_model(setup.model, policy)
-                self._model = await self._stack.enter_async_context(model)
-        except RubricemError as error:
-            return error
-        return policy.name, policy.version
 
-    async def stop(self) -> None:
-        """Begin no call any more; groups end when those in flight are finished."""
-        self._stop.set()
+async def _work(job: GroupJob, report: Report) -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            # The bank is the run's.
+            opening = open_researcher(replace(job.setup, memory="off"))
+            researcher, model = await stack.enter_async_context(opening), None
+            policy, own = researcher.policy, job.manifest
+            if (policy.name, policy.version) != (own.policy, own.policy_version):
+                raise PolicyError(
+                    f"A worker would write with {policy.name}, and the run is of {own.policy}.",
+                    "Have the same weights, or the same server, on all machines.",
+                )
+            if job.judging is not None:
+                judge = job.judging.open_model(job.setup.model, policy)
+                model = await stack.enter_async_context(judge)
+            done = await collect_here(job, researcher, model, report)
+        report(done)
+    except Exception as error:
+        report(known_error(error))
 
-    async def collect(self, job: GroupJob) -> AsyncIterator[Said]:
-        said: asyncio.Queue[Said] = asyncio.Queue()
 
-        async def work() -> None:
-            try:
-                with tempfile.TemporaryDirectory(prefix="rubricem-") as folder:
-                    done: Said = await self._collect(job, Path(folder), said.put_nowait)
-            except Exception as error:
-                done = _known(error)
-            said.put_nowait(done)
+def known_error(error: BaseException) -> RubricemError:
+    """The first error in it, which groups of tasks wrap, as one of ours."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, RubricemError):
+        return error
+    return PolicyError(f"A worker failed: {type(error).__name__}: {error}")
 
-        working = asyncio.create_task(work())
-        try:
-            while True:
-                yield (one := await said.get())
-                if isinstance(one, GroupDone | RubricemError):
-                    return
-        finally:
-            working.cancel()
 
-    async def _collect(
-        self, job: GroupJob, folder: Path, report: Callable[[Said], None]
-    ) -> GroupDone:
-        run, step, name = RunDirectory(folder), job.record.step, job.record.id
+async def collect_here(
+    job: GroupJob, researcher: Researcher, model: Any, report: Report
+) -> GroupDone:
+    """Collect a group by open models in a temporary folder."""
+    step, name, policy = job.record.step, job.record.id, researcher.policy
+    with tempfile.TemporaryDirectory(prefix="rubricem-") as place:
+        run, folder = RunDirectory(Path(place)), Path(place)
         run.begin(job.manifest, [job.question])
         for part, value in job.parts.items():
             run.save_part(step, part, value)
@@ -181,36 +183,23 @@ class GroupWorker:
         with closing(_ToldJournal(folder / JOURNAL)) as journal:
             journal.report = report
             gate = RunGate(journal, Meter(), tell=report)
-            own = self._researcher
-            researcher = replace(
-                own,
-                policy=GatedPolicy(own.policy, gate),
+            rollouts = replace(
+                researcher,
+                policy=GatedPolicy(policy, gate),
                 store=run.store,
                 journal=journal,
                 recaller=_Recalled(job.recalled) if job.recalled else None,
                 verifier=None,
             )
-            collector = Collector(
-                run, researcher, buffers, gate, at_once=self._at_once, tell=report
-            )
-            if self._judging is not None:
-                judges = self._judging.over(self._model, own.policy, gate.with_journal)
+            at_once = job.setup.model.at_once
+            collector = Collector(run, rollouts, buffers, gate, at_once=at_once, tell=report)
+            if job.judging is not None:
+                judges = job.judging.over(model, policy, gate.with_journal)
                 collector.judge, collector.reflecting = judges
-            await gate.through(collector.collect_group(job.record, job.question), self._stop)
-        threads = (thread_of(name, member) for member in range(job.manifest.group_size))
-        return GroupDone(
-            tuple(map(run.store.load, threads)),
-            run.judgement_of(step, name),
-            run.reflection_of(step, name),
-        )
-
-
-@dataclass(eq=False)
-class _Seat:
-    """A place for a worker, which is replaced if it dies."""
-
-    worker: Any
-    hiring: asyncio.Lock = field(default_factory=asyncio.Lock)
+            await gate.through(collector.collect_group(job.record, job.question))
+        threads = [thread_of(name, member) for member in range(job.manifest.group_size)]
+        runs = tuple(map(run.store.load, threads))
+        return GroupDone(runs, run.judgement_of(step, name), run.reflection_of(step, name))
 
 
 @dataclass
@@ -219,39 +208,41 @@ class RemoteGroups:
 
     collector: Collector
     researcher: Researcher
-    hire: Callable[[], Awaitable[Any]]
-    """a new worker that is open"""
+    setup: Setup
+    judging: Judging | None
+    """how groups are judged and reflected on; None: this process does"""
+    workers: int
+    start: Callable[[GroupJob], AsyncIterator[Awaitable[Said]]]
     lost: type[Exception]
-    """what is raised of a worker whose process has ended"""
-    free: "asyncio.Queue[_Seat]" = field(default_factory=asyncio.Queue)
-    """a seat as often as its worker has room for a group"""
+    """what is raised of a process that has ended"""
+
+    def __post_init__(self) -> None:
+        self._places = asyncio.Semaphore(self.workers)
 
     async def collect(self, record: GroupRecord, question: Question) -> Sequence[Trajectory]:
-        """The group's rollouts; a group that lost its worker goes on in another one."""
-        seat = await self.free.get()
-        try:
-            for _ in range(LIVES):
-                worker = seat.worker
+        """The group's rollouts; it never returns where the run has ended."""
+        gate = self.collector.gate
+        async with self._places:
+            for _ in range(LIVES if gate.ended_by is None else 0):
                 try:
-                    with self.collector.gate.job():
-                        job = await self._job(record, question)
-                        done = await self._collect(worker, job)
+                    with gate.job():
+                        done = await self._collect(await self._job(record, question))
                 except self.lost as why:
                     self.collector.tell(f"a worker ended: {_in_a_sentence(why)}")
-                    async with seat.hiring:
-                        if seat.worker is worker:
-                            seat.worker = await self.hire()
                     continue
-                if done is None:
-                    await asyncio.Event().wait()  # the run is ended
-                    continue
-                return await self._keep(record, done)
-        finally:
-            self.free.put_nowait(seat)
-        raise PolicyError(
-            f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
-            f"See that each has enough memory, or use fewer. {GO_ON}",
-        )
+                if isinstance(done, GroupDone):
+                    return await self._keep(record, done)
+                gate.end(done)
+                break
+            else:
+                gate.end(
+                    PolicyError(
+                        f"{LIVES} workers ended, one after another, while they wrote {record.id}.",
+                        f"See that each has enough memory, or use fewer. {GO_ON}",
+                    )
+                )
+        await asyncio.Event().wait()
+        raise AssertionError("the run has ended")
 
     async def _job(self, record: GroupRecord, question: Question) -> GroupJob:
         run, recaller = self.collector.run, self.researcher.recaller
@@ -265,6 +256,8 @@ class RemoteGroups:
         rollouts = (thread_of(record.id, member) for member in range(manifest.group_size))
         calls = (journal.replies_of(name).items() for name in (*rollouts, *kinds))
         return GroupJob(
+            self.setup.anywhere(),
+            self.judging,
             manifest,
             record,
             question,
@@ -274,30 +267,18 @@ class RemoteGroups:
             dict(chain.from_iterable(calls)),
         )
 
-    async def _collect(self, worker: Any, job: GroupJob) -> GroupDone | None:
-        """None: the run was ended."""
+    async def _collect(self, job: GroupJob) -> GroupDone | RubricemError:
         gate = self.collector.gate
-
-        async def stop_with_run() -> None:
-            await gate.ended()
-            await worker.stop.remote()
-
-        stopping = asyncio.create_task(stop_with_run())
-        try:
-            async for reference in worker.collect.options(num_returns="streaming").remote(job):
-                said: Said = await reference
-                if isinstance(said, str):
-                    self.collector.tell(said)
-                elif isinstance(said, tuple):
-                    await gate.journal.append(*said)
-                    gate.meter.hear(said[1])
-                elif isinstance(said, GroupDone):
-                    return said
-                else:
-                    gate.end(said)
-        finally:
-            stopping.cancel()
-        return None
+        async for reference in self.start(job):
+            said = await reference
+            if isinstance(said, GroupDone | RubricemError):
+                return said
+            if isinstance(said, str):
+                self.collector.tell(said)
+            else:
+                await gate.journal.append(*said)
+                gate.meter.hear(said[1])
+        return PolicyError("A worker ended without a word.", GO_ON)
 
     async def _keep(self, record: GroupRecord, done: GroupDone) -> Sequence[Trajectory]:
         run, kept = self.collector.run, []
@@ -326,8 +307,7 @@ async def open_workers(
 ) -> AsyncIterator[RemoteGroups]:
     """Groups by Ray's workers, each with its own clients for the setup.
 
-    `judging`: how they judge and reflect; None: they do not. Raises SettingsError if Ray is missing
-    or cannot be reached, and with a limit of cost; and a worker's own error if it cannot start.
+    Raises SettingsError if Ray is missing or cannot be reached, and with a limit of cost.
     """
     if collector.gate.purse.most is not None:
         raise SettingsError(
@@ -335,33 +315,13 @@ async def open_workers(
             "Leave out ray_workers, or max_run_cost.",
         )
     async with connect(options) as ray:
-        actors = ray.remote(GroupWorker).options(num_cpus=1 / options.runs, max_concurrency=1000)
-        own, anywhere = (researcher.policy.name, researcher.policy.version), setup.anywhere()
-
-        async def hire() -> Any:
-            worker = actors.remote()
-            found = await worker.open.remote(anywhere, judging)
-            if isinstance(found, RubricemError):
-                raise found
-            if found != own:
-                raise PolicyError(
-                    f"A worker would write with {' '.join(found)}, the run with {' '.join(own)}.",
-                    "Have the same weights, or the same server, on all machines.",
-                )
-            return worker
-
-        workers = await asyncio.gather(*(hire() for _ in range(options.workers)))
-        seats = [_Seat(worker) for worker in workers]
-        groups = RemoteGroups(collector, researcher, hire, ray.exceptions.RayError)
-        among = 1 if setup.model.embedded else options.workers
-        share = math.ceil(setup.model.at_once / (collector.run.manifest().group_size * among))
-        for seat in seats * share:
-            groups.free.put_nowait(seat)
-        try:
-            yield groups
-        finally:
-            for seat in seats:
-                ray.kill(seat.worker)
+        remote = ray.remote(collect_group).options(
+            num_returns="streaming", num_cpus=1 / options.runs, max_retries=0
+        )
+        lost = ray.exceptions.RayError
+        yield RemoteGroups(
+            collector, researcher, setup, judging, options.workers, remote.remote, lost
+        )
 
 
 @asynccontextmanager
@@ -397,14 +357,14 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
             "address": "local",
             "num_cpus": options.workers,
             "num_gpus": 0,
-            "object_store_memory": OBJECT_STORE,
+            "object_store_memory": 80 * 2**20,  # little more than Ray's minimum
             "include_dashboard": False,
             "_temp_dir": folder,
         }
     try:
         host, _, port = (options.address or "").removeprefix("ray://").rpartition(":")
         if host and port.isdigit():  # Ray itself would try for a quarter of an hour
-            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+            socket.create_connection((host, int(port)), 10.0).close()
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
     except Exception as error:  # of a node that is too slow to start Ray raises a bare one
         doing = "started here" if folder else f"reached at {options.address}"
@@ -412,15 +372,6 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
             f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
             "Collect without ray_workers, or name a running cluster by ray_address.",
         ) from error
-
-
-def _known(error: BaseException) -> RubricemError:
-    """The first error of ours in it; groups of tasks wrap theirs."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if isinstance(error, RubricemError):
-        return error
-    return PolicyError(f"A worker failed: {type(error).__name__}: {error}")
 
 
 def _in_a_sentence(error: Exception) -> str:

@@ -4,7 +4,6 @@ Collecting over a poisoned page: what a rollout reflects with the page's words i
 """
 
 import asyncio
-import gc
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from rubricem.memory.schema import (
     Status,
 )
 from rubricem.memory.text import seed_of
-from rubricem.training.collect.collector import GC_THRESHOLD
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
@@ -38,32 +36,10 @@ from tests.training.collect.conftest import Open
 from tests.training.rows.test_credit import rollout
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-async def test_what_a_process_had_frozen_stays_so_and_else_nothing_does(
-    opened: Opened, frozen: bool
-):
-    during = set[bool]()
-    try:
-        gc.unfreeze()  # what the tests have imported
-        if frozen:
-            gc.freeze()
-        made = opened.collector(reached=lambda *told: during.add(gc.get_freeze_count() > 0))
-        await made.collect()
-        assert (during, gc.get_freeze_count() > 0) == ({True}, frozen)
-    finally:
-        gc.collect()
-        gc.freeze()
-
-
 async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_its_step(
     opened: Opened,
 ):
-    before, during = gc.get_threshold(), set[int]()
-
-    def reached(milestone: str, group: str) -> None:
-        during.add(gc.get_threshold()[0])
-
-    await opened.collector(reached=reached).collect()
+    await opened.collector().collect()
     groups, runs = list(opened.run.groups()), list(opened.run.trajectories())
     assert [(g.step, g.question, len(g.trajectories)) for g in groups] == [
         (0, "What is one?", 2), (0, "What is two?", 2), (1, "What is three?", 2),
@@ -82,8 +58,6 @@ async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_it
     for _, thread, score in opened.reflecting.seen:
         assert score == pytest.approx({"r0": 0.0, "r1": 0.1}[thread[-2:]])
     assert {g.reflected for g in groups} <= {t.id for t in runs}
-    # Garbage is sought seldom meanwhile, and as before afterwards.
-    assert during == {GC_THRESHOLD} and gc.get_threshold() == before
     with pytest.raises(StoreError, match="in use"):
         opened.run.journal()
     policy = opened.policy

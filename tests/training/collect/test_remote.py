@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,7 +94,7 @@ def products(run: RunDirectory) -> list[dict[str, Any]]:
 
 
 def workers_of(pid: int) -> list[int]:
-    return [child for child in descendants(pid) if "GroupWorker" in name_of(child)]
+    return [child for child in descendants(pid) if "collect_group" in name_of(child)]
 
 
 def session_of(pid: int) -> Path:
@@ -124,15 +124,11 @@ def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder
             assert process.poll() is None, process.communicate()
             begun = [process.pid, *descendants(process.pid)]
             workers = workers_of(process.pid)
-            assert len(workers) == 2
+            assert len(workers) == 1, "there is one group"
             session = session_of(process.pid)
             assert listening(begun) and listening(begun) <= LOOPBACK
-            for worker in workers:  # whichever of them has the group
-                os.kill(worker, signal.SIGKILL)
-                with suppress(AssertionError):
-                    wait_for(lambda: model.held == 2 * GROUP, 20)
-                    break
-            assert model.held == 2 * GROUP, "second turns are asked for again, and nothing else"
+            os.kill(workers[0], signal.SIGKILL)
+            wait_for(lambda: model.held == 2 * GROUP, 60)  # nothing else is asked for again
             assert KEY not in written_in(session)
             assert not any(KEY in name_of(pid) for pid in begun)
             model.let_go.set()
@@ -209,7 +205,7 @@ async def test_a_run_leaves_the_same_as_in_one_process(opened: Opened, tmp_path:
     made = Remote(opened, ScriptedPolicy(two_turns))
     await made.collector.collect()
     assert await left(opened.run) == await undisturbed(tmp_path / "whole")
-    assert sorted(len(worker.jobs) for worker in made.hired) == [1, 2], "both have work"
+    assert len(made.jobs) == 3
 
 
 class Killing(ScriptedPolicy):
@@ -234,28 +230,22 @@ async def test_a_killed_workers_group_goes_on_elsewhere_from_its_finished_calls(
 
     def kill(number: int) -> None:
         if number == 7:  # second turns are under way
-            made[0].hired[0].kill()
+            made[0].kill()
 
     policy = Killing(kill)
     made.append(Remote(opened, policy))
     await made[0].collector.collect()
-    again = made[0].hired[2].jobs[0]
+    again = made[0].jobs[2]
     assert any("a worker ended" in line for line in opened.lines) and again.replies
-    assert policy.asked < WRITES + 4, "only what was not reported is asked for again"
+    assert policy.asked < 2 * WRITES, "finished calls that were reported are not made again"
     assert await left(opened.run) == await undisturbed(tmp_path / "whole")
 
 
 async def test_a_group_that_ends_every_worker_ends_the_run(opened: Opened):
     made: list[Remote] = []
-
-    def kill(number: int) -> None:
-        for worker in made[0].hired:
-            worker.kill()
-
-    made.append(Remote(opened, Killing(kill)))
-    with pytest.raises(ExceptionGroup) as failed:
+    made.append(Remote(opened, Killing(lambda number: made[0].kill())))
+    with pytest.raises(PolicyError, match="3 workers ended"):
         await made[0].collector.collect()
-    assert isinstance(failed.value.exceptions[0], PolicyError)
     assert opened.run.finished_steps() == 0
 
 
