@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from rubricem.agent.cli.ask import ask
 from rubricem.agent.settings import PREFIX, Settings
 from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.training.cli.collect import CollectConfig
 from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
 from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig
@@ -63,6 +64,7 @@ TABLES: dict[str, tuple[type[BaseModel], bool]] = {
     "training": (TrainConfig, False),
     "objective": (ObjectiveConfig, False),
     "rounds": (RoundsConfig, False),
+    "collect": (CollectConfig, False),
     "distil": (DistilConfig, False),
     "teacher": (TeacherConfig, False),
     "grpo": (GrpoConfig, False),
@@ -166,7 +168,7 @@ def _words(kind: Any) -> str:
         several = inner[-1] is Ellipsis
         return f"list: {_words(inner[0])}" if several else f"{len(inner)} {_words(inner[0])}s"
     if origin is dict:
-        return f"table: {_words(inner[1])} by name"
+        return "table" if inner[1] is Any else f"table: {_words(inner[1])} by name"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(f"`{one.value}`" for one in kind)
     assert isinstance(kind, type) and issubclass(kind, BaseModel), f"{kind} has no words yet"
