@@ -277,7 +277,6 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
         if any(arm.memory for arm in experiment.arms):
             recaller = BankRecaller(
                 given.stores.open_bank(tell),
-                floor=given.similarity_floor,
                 context_tokens=researcher.policy.context_tokens,
                 tell=tell,
             )

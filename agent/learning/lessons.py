@@ -240,7 +240,7 @@ def _why_none(
     scores = [c.score.total for c in candidates if c.score and not c.fault]
     why = next((c.unscored_reason or c.fault for c in candidates), "none was written")
     if scores:
-        why = f"the best scored {max(scores):.2f}, below least_reflection_score"
+        why = f"the best scored {max(scores):.2f}, which is too little"
     mine = standing is not None and standing.trajectory_id == trajectory.id
     stays = f"; {standing.id}, which it taught before, stands" if standing and mine else ""
     return f"no reflection on this run was good enough to be kept: {why}{stays}"
@@ -368,7 +368,6 @@ class _LearningWork:
             reflection_judge(self._model()),
             learner.setup.reflection_tokens,
             EMBEDDED_CANDIDATES if learner.policy.reader else CANDIDATES,
-            learner.setup.least_reflection_score,
         )
         found = await self._choose(reflector, judgement, written or await self._write(reflector))
         if found.reflection is not None:

@@ -80,8 +80,6 @@ class Reflector:
     """that a candidate may have; a model that thinks first needs more"""
     m: int = CANDIDATES
     """candidates of its own; 0: only the one that is held to the form"""
-    minimum: float | None = None
-    """total score from which the best enters the bank; None: the judge's own"""
     holds: bool = True
     """whether a policy that continues tokens can be held to a grammar"""
 
@@ -135,8 +133,7 @@ class Reflector:
         `rating` is a person's of the run; `earlier` was read in its conversation before it.
         """
         scored = await self.judge.score(trajectory, judgement, written, seed, rating=rating)
-        least = self.judge.minimum if self.minimum is None else self.minimum
-        marked = mark_best(scored, least)
+        marked = mark_best(scored, self.judge.minimum)
         read = dict.fromkeys(source.text for source in (*trajectory.sources, *earlier))
         best = accept(
             marked,

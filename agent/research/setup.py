@@ -98,8 +98,6 @@ class Setup:
     memory: Literal["on", "off", "read-only"]
     recalls: bool
     """whether lessons are put before a question"""
-    similarity_floor: float | None
-    least_reflection_score: float | None
     reflection_tokens: int
     verify: Literal["off", "mark", "repair"]
     checker: Literal["auto", "lexical"]
@@ -280,7 +278,6 @@ async def open_researcher(
         if setup.memory != "off" and setup.recalls:
             recaller = BankRecaller(
                 setup.stores.open_bank(tell),
-                floor=setup.similarity_floor,
                 context_tokens=model.context_tokens,
                 tell=tell,
             )

@@ -65,8 +65,6 @@ def setup_of(settings: Settings) -> Setup:
         stores=stores_of(settings),
         memory=settings.memory,
         recalls=not _is_small(model),
-        similarity_floor=None,
-        least_reflection_score=None,
         reflection_tokens=REFLECTION_TOKENS[reflecting.embedded],
         verify=settings.verify,
         checker=settings.checker,

@@ -105,8 +105,6 @@ class Judging:
     reflections: int
     """candidates for each judged group; 0: none"""
     reflection_tokens: int
-    minimum: float | None
-    """score from which the best one enters the bank; None: the judge's own"""
 
     def open_model(self, own: PolicyChoice, policy: Policy) -> AbstractAsyncContextManager[Any]:
         """The model that judges; `own` is the policy's, which is open as `policy`."""
@@ -122,7 +120,7 @@ class Judging:
         if not self.reflections:
             return judge, None
         choosing, tokens = reflection_judge(judging), self.reflection_tokens
-        return judge, Reflector(journaled(policy), choosing, tokens, self.reflections, self.minimum)
+        return judge, Reflector(journaled(policy), choosing, tokens, self.reflections)
 
 
 class Memory(Protocol):

@@ -49,7 +49,6 @@ class BankMemory:
     def pin(self, generation: int, *, own: bool = True) -> None:
         self.researcher.recaller = BankRecaller(
             self.bank,
-            floor=self.setup.similarity_floor,
             context_tokens=self.researcher.policy.context_tokens,
             generation=generation,
             own=own,
@@ -215,7 +214,6 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
         gated=options.gated,
         reflections=options.reflections,
         reflection_tokens=setup.reflection_tokens,
-        minimum=setup.least_reflection_score,
     )
 
 

@@ -240,7 +240,6 @@ class RolloutGroups:
         assert self._bank is not None
         return BankRecaller(
             self._bank,
-            floor=self._setup.similarity_floor,
             generation=generation,
             own=own,
             tell=_LOG.warning,
@@ -305,8 +304,7 @@ class RolloutGroups:
         except RubricemError as error:
             _LOG.warning("step %d, %s: %s", member.step, member.question, error)
             return ",".join("" for _ in rollout.candidates)
-        least = self._setup.least_reflection_score
-        marked = mark_best(scored, self._reflecting.minimum if least is None else least)
+        marked = mark_best(scored, self._reflecting.minimum)
         read = dict.fromkeys(source.text for source in run.sources)
         best = accept(
             marked, run.policy, run.policy_version, judgement=judgement, source_texts=tuple(read)

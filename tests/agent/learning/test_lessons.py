@@ -277,7 +277,7 @@ def test_what_becomes_of_the_best_is_told(
     [
         (
             [candidate(0.2), candidate(0.3), candidate(0.9, fault="no block")],
-            "the best scored 0.30, below least_reflection_score",
+            "the best scored 0.30, which is too little",
         ),
         ([candidate(0, fault="no block")], "no block"),
         ([candidate(None, unscored="cut off")], "cut off"),

@@ -316,7 +316,7 @@ class AlsoReflects(ScriptedPolicy):
 
 STAGES = Judging(
     judge="stage", model=None, wanted=Wanted(seed=7), gated=False, reflections=2,
-    reflection_tokens=900, minimum=None,
+    reflection_tokens=900,
 )  # fmt: skip
 
 
