@@ -28,7 +28,6 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.models.replies import split_thinking
 from rubricem.agent.research.conversations import quote_conversation, with_conversation
 from rubricem.agent.research.evidence import reply_of
 from rubricem.agent.research.run import CallsBeside, Run
@@ -60,7 +59,7 @@ from rubricem.memory.schema import (
     Status,
     Value,
 )
-from rubricem.memory.text import fill
+from rubricem.memory.text import fill, split_thinking
 
 END = "__end__"
 """LangGraph's name for it, repeated here since importing LangGraph takes a second"""
