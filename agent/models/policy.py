@@ -225,11 +225,6 @@ def call_scope(name: str) -> Iterator[None]:
         _scope.reset(token)
 
 
-def scope_name() -> str:
-    """The name of the current scope. Raises LookupError outside of any scope."""
-    return _scope.get()[0]
-
-
 MakeCall = Callable[[], Awaitable[dict[str, Any]]]
 Ask = Callable[[], Awaitable[Completion]]
 Read = Callable[[], Awaitable[tuple[float, ...]]]

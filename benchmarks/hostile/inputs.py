@@ -21,7 +21,7 @@ from rubricem.agent.sources.sandbox.pool import Job, readers
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import SearXNG
 from rubricem.memory.schema import Message, Sampling
-from tests.support.sites import ANNOUNCED, CHUNKED, CRUMBS, ToolSite, for_ever, sending
+from tests.support.sites import CHUNKED, CRUMBS, ToolSite, for_ever, sending
 
 MB = 1_000_000
 _EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "%s"}}]}\n\n'
@@ -84,11 +84,6 @@ async def _fetch(head: bytes, piece: bytes) -> Any:
     with sending(head, for_ever(piece)) as address:
         guard = AddressGuard((address.removeprefix("http://"),))
         return await Fetcher(guard, FetchLimits(seconds=9.0)).fetch(address)
-
-
-async def _search_from(head: bytes, piece: bytes) -> Any:
-    with sending(head, for_ever(piece)) as address:
-        return await SearXNG(address, 9.0).search("acme", 5)
 
 
 def _office(parts: Mapping[str, str]) -> bytes:
@@ -204,15 +199,6 @@ def _words() -> Iterator[bytes]:
         yield _EVENT % (b"w%d " % (number % 100_003))
 
 
-async def _tools(head: bytes, pieces: Callable[[], Iterator[bytes]]) -> Any:
-    with sending(head, pieces) as address:
-        server = Connection("far", ToolServer(url=address, tools=("find",), seconds=9.0))
-        try:
-            return await server.offers()
-        finally:
-            await server.aclose()
-
-
 async def _ask_tools(listed: bytes, called: bytes = b"") -> Any:
     """What a server says of its tools, once it has shaken hands, and of a call of one."""
     with ToolSite(listed, called) as site:
@@ -326,15 +312,10 @@ INPUTS = (
     Input("addresses as they stand in the world", _addresses),
     Input("page: a charset that takes the square", _page_of(
         b"<html><meta charset=punycode><p>" + b"a" * 2 * MB + b"-" + b"z" * 2 * MB)),
-    Input("page: announced for ever", lambda folder: _fetch(b"", ANNOUNCED)),
     Input("page: chunks of a byte for ever", lambda folder: _fetch(CHUNKED, CRUMBS)),
-    Input("page: lines behind its end for ever", lambda folder: _fetch(
-        CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n" * 5000)),
     Input("page: redirected to data", lambda folder: _fetch(
         b"HTTP/1.1 302 Found\r\nLocation: data:text/html,x\r\n\r\n", b"x")),
     Input("page: 500,000 headings", _page_of(b"<h1>x<h2>y<p>z" * 500_000)),
-    Input("search: announced for ever", lambda folder: _search_from(b"", ANNOUNCED)),
-    Input("search: chunks of a byte for ever", lambda folder: _search_from(CHUNKED, CRUMBS)),
     Input("search: 100,000 open brackets", _reply_of(b"[" * 10**5)),
     Input("search: a number of 1,000,000 digits", _reply_of(b"9" * MB)),
     Input("search: 10 MB of empty lists", _reply_of(b"[" + b"[]," * 3_300_000 + b"1]")),
@@ -344,28 +325,16 @@ INPUTS = (
     Input("model: comments for ever", _stream_of(for_ever(b": x\n\n" * 200))),
     Input("model: tokens without end", _stream_of(_words)),
     Input("model: huge events without end", _stream_of(for_ever(_EVENT % (b"x " * 400_000)))),
-    Input("model: an event that never ends", _stream_of(for_ever(b"data: " + b"x" * 60_000))),
     Input("model: an event of open brackets", _stream_of(
         for_ever(b"data: " + b"[" * 10**5 + b"\n\n"))),
-    Input("model: announced for ever", _stream_of(for_ever(ANNOUNCED), b"")),
-    Input("model: chunks of a byte for ever", _stream_of(for_ever(CRUMBS), CHUNKED)),
-    Input("model: lines behind its end for ever", _stream_of(
-        for_ever(b"a: b\r\n" * 5000), CHUNKED + b"1\r\nx\r\n0\r\n")),
-    Input("tools: announced for ever", lambda folder: _tools(b"", for_ever(ANNOUNCED))),
-    Input("tools: chunks of a byte for ever", lambda folder: _tools(
-        CHUNKED.replace(b"\r\n", b"\r\nContent-Type: application/json\r\n", 1), for_ever(CRUMBS))),
     Input("tools: 100,000 of them", lambda folder: _ask_tools(_tool_list(10**5))),
     Input("tools: as many as are read", lambda folder: _ask_tools(_tool_list(3300))),
     Input("tools: 74,000 empty lists", lambda folder: _ask_tools(
         b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 74_000))),
-    Input("tools: a million empty lists", lambda folder: _ask_tools(
-        b'{"tools": [], "more": [%s]}' % b",".join([b"[]"] * 10**6))),
     Input("tools: 4 MB of text", lambda folder: _ask_tools(
         b'{"tools": [], "more": "%s"}' % (b"word " * 790_000))),
     Input("tools: a schema with a pattern without end", lambda folder: _ask_tools(
         b'{"tools": [{"name": "find", "inputSchema": {"type": "object"}, "outputSchema": {"type": '
         b'"object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}}]}',
         b'{"content": [], "structuredContent": {"a": "%s!"}}' % (b"a" * 40))),
-    Input("model: a refusal without end", _stream_of(
-        for_ever(b"x" * 60_000), b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")),
 )  # fmt: skip

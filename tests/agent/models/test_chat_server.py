@@ -1,25 +1,22 @@
 """One model on one server: what is asked, what is heard, what is told of what goes wrong."""
 
 import asyncio
-import json
 import logging
 import threading
 import time
 import traceback
-import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from benchmarks.loopback import TURNS, Counts, Loopback, next_turn, pieces
 from rubricem.agent.models.chat_server import OpenAIChat, delta_of
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.models.replies import Delta
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
+from rubricem.memory.schema import Completion, OnText, Sampling, StopPredicate, Usage
 from tests.support.policies import ASKED, KEY, SAMPLING, client
 from tests.support.scripted_server import Fault, Hang, Reply, Script, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
@@ -496,76 +493,3 @@ async def test_a_caller_that_fails_while_reading_gets_its_own_error() -> None:
 
     with pytest.raises(ValueError, match="a fault of the predicate"):
         await replied(["fine"], stop=broken)
-
-
-QUESTION = [Message("system", "s"), Message("user", "q")]
-
-
-@asynccontextmanager
-async def loopback(delay: float, chunks: int) -> AsyncIterator[str]:
-    server = await asyncio.start_server(Loopback(delay, chunks).serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-async def counted(address: str) -> dict[str, int]:
-    def ask() -> Any:
-        with urllib.request.urlopen(f"{address}/count") as response:
-            return json.load(response)
-
-    counts: dict[str, int] = await asyncio.to_thread(ask)
-    return counts
-
-
-async def test_the_turns_of_a_run_follow_one_another_and_a_repeated_call_is_counted() -> None:
-    messages = list(QUESTION)
-    async with loopback(0.0, 5) as address, client(f"{address}/v1") as chat:
-        for turn in TURNS:
-            reply = await chat.chat(messages, SAMPLING)
-            assert reply.text == turn
-            messages += [Message("assistant", reply.text), Message("user", "<tool_output>")]
-        assert reply.usage.completion_tokens == len(TURNS[2]) // 4
-        shown = await counted(address)
-    assert shown | {"calls": 3, "distinct": 3, "finished": 3} == shown
-    async with loopback(0.0, 5) as address, client(f"{address}/v1") as chat:
-        await chat.chat(QUESTION, SAMPLING)
-        await chat.chat(QUESTION, SAMPLING)
-        shown = await counted(address)
-    assert shown | {"calls": 2, "distinct": 1, "finished": 2, "pieces": 12} == shown
-
-
-async def test_a_turn_takes_its_delay_spread_over_its_pieces() -> None:
-    async with loopback(0.4, 4) as address, client(f"{address}/v1") as chat:
-        turns = [await arrivals(chat) for _ in range(5)]
-    assert all(after[i] >= 0.1 * (i + 1) for after in turns for i in range(4))
-    # A busy machine delays some of them.
-    assert min(after[0] for after in turns) < 0.3
-
-
-async def arrivals(chat: OpenAIChat) -> list[float]:
-    """Seconds from the beginning of a turn to each of its pieces."""
-    arrived: list[float] = []
-    start = time.monotonic()
-    await chat.chat(QUESTION, SAMPLING, on_text=lambda _: arrived.append(time.monotonic() - start))
-    return arrived
-
-
-def test_the_first_turn_plans_and_searches_the_last_one_answers_and_pieces_join_to_them() -> None:
-    assert [turn.count("</call_tool>") for turn in TURNS] == [1, 1, 0]
-    assert "<structured_plan>" in TURNS[0]
-    assert '<cite id="S1">' in TURNS[2]
-    assert TURNS[2].endswith("</answer>")
-    assert next_turn([{"role": "assistant"}] * 9) == TURNS[2]
-    assert pieces("abcdefghij", 4) == ["ab", "cde", "fgh", "ij"], "lengths are nearly equal"
-    assert pieces("ab", 9) == ["a", "b"]
-
-
-def test_calls_and_searches_are_counted_apart_each_also_by_how_many_are_distinct() -> None:
-    counts = Counts()
-    for body in (b"a", b"b", b"a"):
-        counts.begin(body)
-    for query in ("/search?q=a", "/search?q=b", "/search?q=a"):
-        assert counts.search(query)["results"][0]["content"]
-    shown = counts.report()
-    assert shown | {"calls": 3, "distinct": 2, "finished": 0} == shown
-    assert shown | {"searches": 3, "distinct_searches": 2} == shown

@@ -1,6 +1,5 @@
 import errno
 import os
-import resource
 import socket
 import subprocess
 import time
@@ -188,24 +187,6 @@ def test_folders_without_end_are_looked_into_so_far_and_the_rest_is_counted(tmp_
     files, said = find_files(tmp_path)
     assert [file.path for file in files] == [deep / "a.md"]
     assert said.startswith("1 entries are left out") and f"{DEEPEST} deep" in said
-
-
-@pytest.mark.slow
-async def test_fifty_thousand_files_are_read_with_progress_in_bounded_memory(
-    tmp_path: Path,
-) -> None:
-    many, root = 50_000, tmp_path / "notes"
-    for i in range(many):
-        file = root / str(i // 500) / f"note{i}.md"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"# Note {i}\n\nThe lamp number {i} stands in room {i % 977}.\n")
-    steps: list[tuple[int, int]] = []
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    source = Folder(root, tmp_path / "cache", on_progress=lambda *step: steps.append(step[:2]))
-    assert await source.prepare() == ()
-    assert steps == [(done, many) for done in range(many)]
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 400
-    assert (await source.search("lamp number 4321", 1))[0].location == "8/note4321.md"
 
 
 def git(folder: Path, *arguments: str) -> None:

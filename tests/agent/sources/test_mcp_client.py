@@ -83,13 +83,6 @@ async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
     assert not programs()
 
 
-FAR_TOO_MUCH = """
-import json, sys
-print(json.dumps({"jsonrpc": "2.0", "id": 0, "result": %s}), flush=True)
-sys.stdin.read()
-"""
-
-
 async def test_the_sdk_is_imported_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     where = imported_in(monkeypatch, "mcp")
     with pytest.raises(SourceError, match="could not answer when it was connected to"):
