@@ -12,10 +12,12 @@ on both sides of a comparison.
 
 import re
 import threading
+import tomllib
 import unicodedata
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any, Final
 
 LATIN: Final = ("de", "fr", "es", "it", "pt", "nl")
@@ -39,110 +41,20 @@ NAMES: Final = {
 """the languages that can be recognised, in English; others may share a script such as Cyrillic"""
 _SNOWBALL = {code: NAMES[code].lower() for code in (*LATIN, "ru", "el", "ar")}
 
-_ENGLISH = """
-    a about after all also an and any are as at be because been before being between both
-    but by can could did do does doing done each for from had has have having he her here
-    him his how i if in into is it its itself just may me might more most must my no nor not
-    now of off on once only or other our out over own same shall she should so some such
-    than that the their them then there these they this those through to too under until up
-    upon us very was we were what when where whether which while who whom whose why will
-    with would you your
-"""
-STOP_WORDS = frozenset(_ENGLISH.split())
-_BINDING = {
-    "de": """
-    aber alle als also am an andere auch auf aus bei beim bis da damit dann das dass dem den der
-    des die dies diese diesem diesen dieser dieses doch durch ein eine einem einen einer eines er
-    es etwa für gegen haben hat hatte hatten ich ihm ihn ihr ihre ihren im in ist ja jede jeder
-    kann können man mehr mit muss nach noch nur ob oder ohne schon sehr sein seine seinen seit
-    selbst sich sie sind so sowie über um und unter viel viele vom von vor wann war waren warum
-    was welche welchem welchen welcher welches wem wen wenn wer werden weshalb wie wieder wieso
-    wird wo wodurch woher wohin worden wurde wurden zu zum zur zwischen
-    """,
-    "fr": """
-    a afin ai ainsi alors après au aucun aussi autre autres aux avaient avait avant avec avoir car
-    ce cela celle celui ces cet cette ceux chaque chez ci comme comment contre d dans de depuis
-    des deux dont du elle elles en encore entre est et étaient était été être eu eux fut il ils je
-    jusqu l la le les leur leurs lors lui lorsqu mais même mes mon n nos notre nous on ont où ou
-    par parce pendant peut plus pour pourquoi puis qu quand que quel quelle quelles quels qui quoi
-    s sa sans se sera ses si son sont sous sur tous tout toute toutes très un une vers vos votre
-    vous y
-    """,
-    "es": """
-    a al algo algunos ante antes aquel así aun aunque bajo cada como cómo con contra cual cuál
-    cuáles cuales cuando cuándo cuánta cuántas cuánto cuántos de del desde después donde dónde dos
-    durante e el él ella ellas ellos en entre era eran es esa ese eso esta está están este esto
-    estos fue fueron ha había han hasta hay la las le les lo los más me mi mientras muy ni nos o
-    otra otro otros para pero poco por porque pues que qué quién quien quiénes se sea según ser si
-    sí sin sobre son su sus también tan tanto te tiene tienen todo todos tras tu u un una unas uno
-    unos y ya yo
-    """,
-    "it": """
-    a ad ai al alla alle allo anche ancora avere aveva c che chi ci cioè col come con contro così
-    cosa cui d da dagli dai dal dalla dalle de degli dei del dell della delle dello di dopo dove
-    due e è ed era erano essere fino fra fu furono gli ha hanno i il in io l la le lei li lo loro
-    lui ma mentre mi molto ne negli nei nel nell nella nelle nello noi o ogni oppure per perché
-    però più poi prima qual quale quali quando quanta quante quanti quanto quella quelle quelli
-    quello questa queste questi questo qui se sei si sia sono sopra stata stati stato su sua sugli
-    sui sul sulla suo suoi tra tutti tutto un una uno venne voi
-    """,
-    "pt": """
-    a à ao aos após aquela aquele as às até cada com como contra da das de dela dele depois desde
-    do dos durante e é ela elas ele eles em entre era eram essa esse esta está estão este foi
-    foram há isso isto já lhe mais mas me mesmo muito muitos na nas nem no nos num numa o onde os
-    ou para pela pelas pelo pelos pois por porque qual quais quando quanta quantas quanto quantos
-    que quem são se seja sem ser seu seus sob sobre sua suas também tem têm ter um uma umas uns vez
-    """,
-    "nl": """
-    aan al als alle alleen andere bij daar dan dat de deze die dit door een eerste en er haar had
-    hadden hebben heeft hem het hij hoe hoeveel hun ik in is je kan kunnen maar meer men met mijn
-    na naar nadat nog nu of om omdat onder ook op over sinds te tegen ten ter terwijl toen tot
-    tussen uit van vanaf veel vele voor waar waarin waarom wanneer want waren was wat we welk
-    welke werd werden wie wij wordt worden ze zich zij zijn zo zoals zou
-    """,
-    "ru": """
-    а без более бы был была были было быть в во вам вас весь во вот все всех всего вы где да даже
-    для до его ее если есть еще же за здесь и из или им их к как какая какие каких какого каким
-    каков какова какое какой какую когда кого который которая которое которого которой которые
-    которых кто кому куда ли либо между меня мне может можно мы на над надо нас него нее них но о
-    об один однако он она они оно от откуда очень по под после потому почему при про с свой себя
-    сколько со так также такой там то тогда того тоже той только том тот ту ты у уже чего чей чем
-    через что чтобы чья эта эти это этого этой этом этот я является
-    """,
-    "ar": """
-    أو أي أين إذا إلى إن أن أنه أنها إنها بأن بعد بين تحت تم تلك ثم حتى حول حيث خلال ذلك ذا سوف على
-    عليه عليها عن عند عندما غير فقد في فيه فيها قبل قد كان كانت كل كم كما كيف لكن له لها لماذا لدى
-    ما ماذا متى مثل مع مما من منذ منه منها من هذا هذه هل هم هنا هناك هو هي وقد ولا وهو وهي يكون
-    تكون الذي التي الذين بها به أيضا
-    """,
-}
-_DENYING = {
-    "de": "nicht nichts nie niemals kein keine keinem keinen keiner keines",
-    "fr": "ne pas non jamais ni",
-    "es": "no nunca jamás",
-    "it": "non mai",
-    "pt": "não nunca",
-    "nl": "niet niets nooit geen",
-    "ru": "не нет ни никогда нельзя",
-    "ar": "لا لم لن ليس ليست",
-}
+_WORDS = tomllib.loads((files("rubricem.memory") / "function_words.toml").read_text("utf-8"))
+STOP_WORDS = frozenset(_WORDS["binding"]["en"].split())
 _ELIDED = re.compile(
     r"(?:all|c|d|dall|dell|j|jusqu|l|lorsqu|m|n|nell|puisqu|qu|quell|quest|s|sull|t|un)'(?=\w)"
 )
-_TITLES = """
-    al da das de del della den der des di die do dos du e el en et het il la las le les los un una
-    und une van von y
-"""
-_IN_TITLES = frozenset(_TITLES.split())
+_IN_TITLES = frozenset(_WORDS["titles"].split())
 _ENGLISH_IN_TITLES = frozenset(("and", "of", "the"))
 """also found in titles and names in a text of another language; three of them count twice"""
-_DOUBTFUL = """
-    ad am bin car com come comment con dans dei die door due era hat man mas me men met mon na non
-    pas per plus pour sans sea sei sin sob son sous sui sur te ten ter tot tout want war was we
-"""
-_AMBIGUOUS = frozenset(_DOUBTFUL.split())
-"""ordinary English words, or names, which are no sign of another language"""
-_TABLES = {code: frozenset(f"{said} {_DENYING[code]}".split()) for code, said in _BINDING.items()}
+_AMBIGUOUS = frozenset(_WORDS["doubtful"].split())
+_TABLES = {
+    code: frozenset(f"{said} {_WORDS['denying'][code]}".split())
+    for code, said in _WORDS["binding"].items()
+    if code != "en"
+}
 _MARKS = {code: _TABLES[code] - STOP_WORDS - _AMBIGUOUS - {*"acdlnos"} for code in LATIN}
 _AGAINST = {code: STOP_WORDS - _TABLES[code] - _ENGLISH_IN_TITLES for code in LATIN}
 _FOREIGN = frozenset(word for marks in _MARKS.values() for word in marks)
@@ -341,12 +253,13 @@ def _number(word: str) -> str:
 @lru_cache
 def stop_words(language: str) -> frozenset[str]:
     """The function words of a language in lower case; the English ones for unknown ones."""
-    return frozenset(_ALEF.sub("ا", _BINDING.get(language, _ENGLISH)).split())
+    told = _WORDS["binding"].get(language, _WORDS["binding"]["en"])
+    return frozenset(_ALEF.sub("ا", told).split())
 
 
 @lru_cache
 def _denying(language: str) -> frozenset[str]:
-    return frozenset(_DENYING.get(language, "").split())
+    return frozenset(_WORDS["denying"].get(language, "").split())
 
 
 def _bare(word: str) -> str:
@@ -450,6 +363,11 @@ _FULL_STOP = re.compile(
     rf"|(?<=[\u3002\uff01\uff1f\uff61])(?:{_CLOSING}|[\u300d\u300f\u3011\uff09])*+"
     r"|(?<=[\u061f\u06d4\u0964])\s+)"
 )
+SENTENCE_END: Final = re.compile(
+    rf"[.!?\u061f\u06d4\u0964]++{_CLOSING}*+(?=\s|\Z)"
+    rf"|[\u3002\uff01\uff1f\uff61]++(?:{_CLOSING}|[\u300d\u300f\u3011\uff09])*+"
+)
+"""the end of a sentence in an unfinished or short text: its mark and what closes after it"""
 _ASCII_FULL_STOP = re.compile(r"[.!?]['\")\]`*]*+\s+(?=[^\sa-z])", re.A)
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I

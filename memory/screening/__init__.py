@@ -29,6 +29,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from rubricem.memory.language import SENTENCE_END, sentences
 from rubricem.memory.text import printable
 
 ROUNDS = 4
@@ -175,17 +176,6 @@ def _orders() -> Mapping[str, re.Pattern[str]]:
     }
 
 
-@cache
-def _courting() -> re.Pattern[str]:
-    return re.compile(_pattern("{COURTING}"))
-
-
-def pleading(text: str) -> str:
-    """The first words that address a judge, in lower case, or ""."""
-    match = _courting().search(text.casefold())
-    return match.group(0) if match else ""
-
-
 def orders(text: str, *, asked: bool = False) -> Iterator[str]:
     """A sentence for each thing that the text does to its reader, with the words that do it.
 
@@ -230,7 +220,6 @@ SENTENCE_WORDS = 6
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _COMPARED = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>")
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 _WORK_WORDS = (
     "agent answer answers assistant citation citations cite cited cites citing instructions note"
     " query queries question questions reader recommend recommends reflection report reports"
@@ -262,7 +251,7 @@ class Copied:
 
 def find_copied(text: str, sources: Sequence[str]) -> Copied:
     words = words_of(text)
-    said = [words_of(sentence) for sentence in _SENTENCE.split(text)]
+    said = [words_of(sentence) for sentence in sentences(text)]
     orders = [" ".join(s) for s in said if len(s) >= SENTENCE_WORDS and not _WORK.isdisjoint(s)]
     shingles = list(_runs(words))
     wanted, known, order = frozenset(shingles), set[tuple[str, ...]](), ""
@@ -307,7 +296,6 @@ RUBRICS_CHARACTERS, TAKEAWAYS_CHARACTERS = 1500, 1000
 LONGEST = 20_000
 """characters that are screened; the rest is dropped unread"""
 
-_SENTENCE_END = re.compile(r"[.!?](?=\s)|[\u3002\uff01\uff1f]|(?=\n)")
 _ENCODED = re.compile(
     r"\b(?=[A-Za-z0-9+/]{0,40}[a-z])(?=[A-Za-z0-9+/]{0,40}[A-Z])(?=[A-Za-z0-9+/]{0,40}\d)"
     r"[A-Za-z0-9+/]{24,400}={0,2}|\b[A-Za-z0-9+/]{20,400}={1,2}(?![\w=])"
@@ -368,10 +356,11 @@ def cap_length(text: str, characters: int) -> str:
     """The text in at most this many characters, cut after a sentence if that keeps half of it."""
     if len(text) <= characters:
         return text
-    ends = [match.end() for match in _SENTENCE_END.finditer(text[: characters + 1])]
-    at = next((end for end in reversed(ends) if characters // 2 < end <= characters), 0)
+    ends = [match.end() for match in SENTENCE_END.finditer(text[: characters + 1])]
+    at = max([text.rfind("\n", 0, characters + 1), *(end for end in ends if end <= characters)])
     space = text.rfind(" ", 0, characters + 1)
-    return text[: at or (space if space > 0 else characters)].rstrip()
+    cut_at = at if at > characters // 2 else space if space > 0 else characters
+    return text[:cut_at].rstrip()
 
 
 def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
