@@ -7,11 +7,10 @@ also for its help.
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -65,42 +64,16 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     ),
     ("format", "Form of the answer (long).", {"type": click.Choice(["long", "short", "exact"])}),
     (
-        "decoding",
-        "How the model is led (auto).",
-        {"type": click.Choice(["auto", "forced", "free"])},
-    ),
-    (
-        "retrieval",
-        "How passages are ranked (auto).",
-        {"type": click.Choice(["auto", "lexical", "rerank"])},
-    ),
-    (
         "memory",
         "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",
         {"type": click.Choice(["on", "off", "read-only"])},
-    ),
-    (
-        "allow_host",
-        "A private host whose pages may be read; repeatable.",
-        {"multiple": True, "metavar": "HOST"},
     ),
     ("tool_calls", "Searches at most (10).", _NUMBER),
     ("max_total_tokens", "Budget of tokens (200000).", _NUMBER),
     ("max_seconds", "Budget of time (900).", {"type": float, "metavar": "S"}),
     ("max_cost", "Budget of money (1); 0: no limit.", {"type": float, "metavar": "USD"}),
-    (
-        "verify",
-        "Check each claim against its source: mark what fails, or also repair the report.",
-        {"type": click.Choice(["off", "mark", "repair"])},
-    ),
-    ("max_tokens", "Tokens of one turn at most (4096).", _NUMBER),
-    ("slots", "Runs at once on an embedded model (1).", _NUMBER),
-    ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
-    ("temperature", "Sampling temperature.", {"type": float}),
     ("seed", "Seed of the sampling (0).", {"type": int}),
 )
-_SETTINGS = {"format": "answer_format", "allow_host": "allow_hosts"}
-"""settings whose flags have another name"""
 BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
 """flags for the budget of one question"""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -150,51 +123,31 @@ def setting_flags(*names: str) -> Callable[[Command], Command]:
     def add_flags(command: Command) -> Command:
         for name in reversed(names):
             said, kind = known[name]
-            spelt, setting = "--" + name.replace("_", "-"), _SETTINGS.get(name, name)
+            spelt = "--" + name.replace("_", "-")
+            setting = "answer_format" if name == "format" else name
             command = click.option(spelt, setting, help=said, **kind)(command)
         return command
 
     return add_flags
 
 
-_JUDGING = (
-    click.option(
-        "--rubric",
-        type=EXISTING,
-        metavar="FILE",
-        help="Standards of a relative judge, in place of the default ones.",
-    ),
-    click.option(
-        "--gated",
-        is_flag=True,
-        help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
-    ),
-)
-
-
 def judge_flags(command: Command) -> Command:
     """`--rubric` and `--gated`."""
-    for flag in reversed(_JUDGING):
-        command = flag(command)
-    return command
-
-
-@contextmanager
-def open_text(file: Path, remedy: str = "Save it as UTF-8.") -> Iterator[TextIO]:
-    """A file that a person named, and its lines; raises SettingsError if it is no text."""
-    try:
-        if file.is_char_device():  # it has no end
-            raise OSError("it is no plain file")
-        with file.open(encoding="utf-8") as lines:
-            yield lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file} cannot be read as text: {error}.", remedy) from error
+    said = "0 for stages of broken form and badly cited answers; ask the judge about the rest."
+    command = click.option("--gated", is_flag=True, help=said)(command)
+    said = "Standards of a relative judge, in place of the default ones."
+    return click.option("--rubric", type=EXISTING, metavar="FILE", help=said)(command)
 
 
 def read_text(file: Path) -> str:
-    """Its whole content."""
-    with open_text(file) as lines:
-        return lines.read()
+    """A file that a person named; raises SettingsError if it is no text."""
+    try:
+        if file.is_char_device():  # it has no end
+            raise OSError("it is no plain file")
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        said = f"{file} cannot be read as text: {error}."
+        raise SettingsError(said, "Save it as UTF-8.") from error
 
 
 def confirm(question: str, yes: bool) -> bool:

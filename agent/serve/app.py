@@ -8,9 +8,6 @@ There is one server per data directory: two would not know what the other does t
 made once and stored readable for its owner alone; a server for this machine alone may do without. A
 server that listens on all addresses announces those of this machine's networks, since nobody
 elsewhere can open 0.0.0.0 or a loopback address.
-
-Above 600 lines, since where the server listens decides who may use it, and what is announced
-follows from both.
 """
 
 import asyncio
