@@ -82,19 +82,17 @@ class BankRecaller:
         bank: RubricBank,
         *,
         k: int = NEAREST,
-        floor: float | None = None,
         context_tokens: int | None = None,
         generation: int | None = None,
         own: bool = True,
         tell: Tell = hush,
     ) -> None:
-        """`floor` is the least similarity (None: 0.4); a known context is small and shown less.
+        """A known context is small and shown less.
 
         Without `own` nothing is recalled of the question itself, only of similar ones.
         """
         self._bank = bank
         self._k = k
-        self._floor = FLOOR if floor is None else floor
         self._characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
         self._generation = generation
         self._own = own
@@ -104,7 +102,7 @@ class BankRecaller:
         found = RecalledReflections()
         try:
             found = await self._bank.recall(
-                question, self._k, self._floor, self._generation, own=self._own
+                question, self._k, FLOOR, self._generation, own=self._own
             )
             fault = found.fault
         except RubricemError as error:

@@ -96,7 +96,9 @@ def test_all_that_is_recalled_shares_one_length_and_nothing_of_it_is_wasted():
     assert first == 20 and second > 100 and abs(second - third) < 5
 
 
-async def test_what_was_recalled_is_kept_with_its_similarity_and_score(tmp_path: Path):
+async def test_what_was_recalled_is_kept_with_its_similarity_and_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache cache cache heap", "near"))
     await bank.put(reflection("cache", "own"))
@@ -105,8 +107,8 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(tmp_path:
     assert (near.id, near.own, near.score) == ("near", False, reflection("x", "y").score)
     [match] = (await bank.recall("cache", 1, own=False)).similar
     assert near.similarity == pytest.approx(match.similarity)
-    above = BankRecaller(bank, floor=match.similarity + 0.01)
-    assert (await above.recall("cache")).ids == ("own",)
+    monkeypatch.setattr("rubricem.agent.research.recall.FLOOR", match.similarity + 0.01)
+    assert (await BankRecaller(bank).recall("cache")).ids == ("own",)
 
 
 def test_a_journal_of_an_earlier_version_gives_its_lessons_and_no_episodes():
