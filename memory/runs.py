@@ -11,19 +11,10 @@
     runs/THREAD/labels.json       the name and the tags that a person gave it
 
 Files are replaced atomically. Raises StoreError if the directory cannot be used. A run's journal is
-one fsynced JSON line per finished call. A call is finished when its reply is on disk there; only
-calls in flight at a kill can happen again. Records are found by (thread, turn, attempt, digest of
-the call), so a resumed run takes the same path and gets every finished reply without a new call.
-Appends to one journal are committed in groups: one write and one fsync for all that waited;
-collected rollouts share one. The file is append-only and locked by its process. A last line cut by
-a crash was never acknowledged to anybody and is removed when the file is opened.
-
-The last rating counts. It is evidence for the judge of reflections on the run, and for nobody else:
-the policy that writes them is to find out from the run itself how good it was.
-
-A `ReplyStore` keeps replies of models, each under the hash of everything it depends on: one small
-file per reply, so that several processes can share a folder, and an unreadable file counts as
-missing. Its contents may be deleted at any time.
+one fsynced JSON line per finished call, so that only calls in flight at a kill happen again: a
+resumed run takes the same path and finds every reply. Appends are committed in groups, with one
+fsync for all that waited. A last line cut by a crash was never acknowledged to anybody and is
+removed when the file is opened.
 """
 
 import asyncio
@@ -658,7 +649,10 @@ def hash_of(path: Path) -> str:
 
 
 class ReplyStore:
-    """The replies of one folder."""
+    """Replies of models, one file each under the hash of everything that it depends on.
+
+    Several processes can share the folder; an unreadable file counts as missing.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

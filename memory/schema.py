@@ -9,17 +9,8 @@ A `Versioned` value is stored with its `schema_version`; without one it is of ve
 that an older reader or writer would misunderstand raises the version by one and adds a function
 that upgrades older fields; a new field with a default needs neither.
 
-A rubric buffer is immutable: the judge returns a new one, which its caller saves at the end of the
-step. Persistent criteria came with the question, or were made from it before any run was seen, and
-are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
-appendix C).
-
 At the end stand the protocols: what the packages require of a model, a search tool and an embedder.
-A model is called through one of two. `TokenPolicy` continues a list of token ids, which training
-needs (tokens in, tokens out). `ChatModel` answers messages; a chat-only server that serves as the
-policy is wrapped by an adapter, and its segments are marked `retokenised`.
-
-All of it is one module, since code that uses a value nearly always uses the protocol that makes it.
+`TokenPolicy` continues a list of token ids, which training needs; `ChatModel` answers messages.
 """
 
 import json
@@ -578,7 +569,12 @@ Criteria = Mapping[Stage, tuple[Criterion, ...]]
 
 
 class RubricBuffer(Value):
-    """All criteria of one question. Each set of changes made together is a new version."""
+    """All criteria of one question. Each set of changes made together is a new version.
+
+    Persistent criteria came with the question, or were made from it before any run was seen, and
+    are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
+    appendix C).
+    """
 
     question: str
     version: int = 0

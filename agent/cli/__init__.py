@@ -113,7 +113,7 @@ RETIRED = {
     "bank export": "rubricem bank list --every --json > FILE",
     "bank import --dry-run": "an import can be taken back: bank rm",
     "bank import --most": "take lines out of the file",
-    "bank import --removed": "what was removed comes back where the file holds it",
+    "bank import --removed": "what was removed here stays removed",
     "bank list --episodes": "lessons are all that is kept",
     "bank list --sort": "--json prints what can be sorted",
     "bank pin": "no run replaces what a person wrote: rubricem bank edit",
