@@ -1,4 +1,4 @@
-"""`learns --task hops`: whether credit by stage beats credit by the answer, at equal rollouts.
+"""`learns`: whether credit by stage beats credit by the answer, at equal rollouts.
 
 Each arm goes on from the same imitated checkpoint of a small model, under the same seeds, questions
 and number of rollouts; `benchmarks/learns/recipe` is what is asked, scored and configured:
@@ -30,8 +30,6 @@ from typing import Any
 
 from benchmarks.hops import corpus, questions_of, rows_of
 from benchmarks.learns.facts import FactsTeacher
-from benchmarks.learns.phases import Phases
-from benchmarks.learns.plan import Plan, Sizes
 from benchmarks.learns.replicates import (
     ARMS,
     IMITATION,
@@ -50,24 +48,31 @@ from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import AnswerFormat
 from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Question, Selected
+from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.local_config import read_toml
+from rubricem.training.local.local_config import TrainConfig, read_toml
+from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.rollouts import NUMBERS, Sampled
 from rubricem.training.rounds.rounds import run_rounds
 from rubricem.training.rounds.rounds_config import TrainingJob, build_job
 from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rows.compile import demonstrate
 
 RECIPE = Path(__file__).parent / "recipe"
+NAMES = ("traces", "sft", "before", "arms", "test")
+TRACE_TOKENS = 700
 CREDITS = {"answer": "answer-only", "sum": "sum", "stages": "ss-grpo"}
 """name -> its credit"""
 
 
 @dataclass(frozen=True, slots=True)
-class HopsSizes(Sizes):
+class Sizes:
     """How much of everything; `held_out` and `questions` are of the train split."""
 
     traces: int = 128
+    """accepted ones that imitation needs"""
     questions: int = 380
     rounds: int = 12
     """at most; with 4 x 8 rollouts each that is 384 an arm"""
@@ -86,18 +91,19 @@ class HopsSizes(Sizes):
     """passages that hold no evidence; None: the whole corpus"""
 
 
-HOPS_QUICK = HopsSizes(
+QUICK = Sizes(
     traces=1, questions=2, rounds=1, per_round=1, group=2, held_out=1, every=1, patience=1, test=1,
     middle=1, distractors=50,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class HopsPlan(Plan):
+class Plan:
     """One replicate, in a folder that it goes on with; the folder above has the documents."""
 
-    sizes: HopsSizes = HopsSizes()
-    source: tuple[str, ...] = ()
+    keep: Path
+    sizes: Sizes = Sizes()
+    model: str = "0.5b"
     replicate: int = 0
     """its number, which is its seed"""
     arms: tuple[str, ...] = ARMS
@@ -118,12 +124,14 @@ class HopsPlan(Plan):
         return questions_of("dev", self.sizes.test).questions
 
     def tracing(self) -> dict[str, Any]:
+        """The settings that the teacher's traces are collected under."""
         shown = read_toml(self.recipe / "rounds.toml")["rounds"]
         told = {"tool_calls": shown["tool_calls"]}
         told |= {"model": MODEL, "decoding": "free", "source": [str(self.documents)]}
-        return Plan.tracing(self) | told
+        return told | {"memory": "off", "max_tokens": TRACE_TOKENS, "data_dir": self.keep / "data"}
 
     def shape(self) -> dict[str, Any]:
+        """How much the policy is shown."""
         shown = read_toml(self.recipe / "rounds.toml")["rounds"]
         return {"short": True, **{name: shown[name] for name in ("passages", "passage_words")}}
 
@@ -176,7 +184,8 @@ class HopsPlan(Plan):
         """
         self._check_begun()
         for name, asked in (("questions", self.training()), ("held_out", self.held_out())):
-            self._written(f"{name}.jsonl", asked)
+            lines = "".join(q.model_dump_json() + "\n" for q in asked)
+            write_atomically(self.keep / f"{name}.jsonl", lines)
         if self.documents.exists():
             return
         gold = {title for q in (*self.training(), *self.held_out())
@@ -232,23 +241,71 @@ class HopsPlan(Plan):
 
 
 @dataclass(frozen=True, slots=True)
-class HopsPhases(Phases):
-    """traces and sft as ever, then what `before`, `arms` and `test` ask and train."""
+class Phases:
+    """traces, sft, before, arms, test: each does what is left of it, and can be ended at any time.
 
-    plan: HopsPlan
+    `stop`, once set, ends a phase when the calls in flight are kept.
+    """
+
+    plan: Plan
+    tell: Callable[[str], None]
+    stop: asyncio.Event
 
     def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """By name, in the order in which they are done."""
         self.plan.write()
-        names = ("traces", "sft", "before", "arms", "test")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in NAMES}
 
-    async def traces(self, teacher: str | None = None) -> None:
-        plan, searches = self.plan, self.plan.tracing()["tool_calls"]
-        facts = FactsTeacher.of(plan.training(), searches)
+    async def traces(self) -> None:
+        """Traces of a teacher that knows the facts, until enough are accepted."""
+        plan, run = self.plan, RunDirectory(self.plan.keep / "traces")
+        if accepted(run) >= plan.sizes.traces:
+            return
+        facts = FactsTeacher.of(plan.training(), plan.tracing()["tool_calls"])
         server = await asyncio.start_server(Loopback(0, 1, reply=facts).serve, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            await Phases.traces(self, f"http://127.0.0.1:{port}/v1")
+            await self._collect(run, f"http://127.0.0.1:{port}/v1")
+
+    async def _collect(self, run: RunDirectory, teacher: str) -> None:
+        plan, end = self.plan, asyncio.Event()
+        settings = load_settings({**plan.tracing(), "base_url": teacher})
+        options = CollectOptions(
+            group_size=1, step_size=1, judge="none", reflections=0, taught=True, **plan.shape()
+        )
+
+        def tell(line: str) -> None:
+            self.tell(line)
+            if accepted(run) >= plan.sizes.traces:
+                end.set()  # of this phase alone
+
+        async def end_with_all() -> None:
+            await self.stop.wait()
+            end.set()
+
+        stopping = asyncio.create_task(end_with_all())
+        chosen = Selected(plan.training())
+        try:
+            async with open_collector(settings, options, run, chosen, tell) as collector:
+                await collector.collect(end)
+        except RunStopped:
+            if accepted(run) < plan.sizes.traces:
+                raise
+        finally:
+            stopping.cancel()
+
+    async def sft(self) -> None:
+        """Imitation of the accepted traces."""
+        found = accepted(RunDirectory(self.plan.keep / "traces"))
+        if found < self.plan.sizes.traces:
+            raise SettingsError(
+                f"{found} traces are accepted, and {self.plan.sizes.traces} are wanted.",
+                "Collect the rest first: --only traces.",
+            )
+        job = build_job(self.plan.sft(), self.plan.keep, "sft")
+        assert isinstance(job.config, TrainConfig)
+        config = await job.with_rows("sft", self.tell)
+        await train(config, "sft", self.tell, load_settings().weights_dir, stop=self.stop)
 
     async def before(self) -> None:
         """The dev questions, of the imitation."""
@@ -308,7 +365,14 @@ class HopsPhases(Phases):
             await collector.collect(self.stop)
 
 
-def due(plan: HopsPlan) -> list[str]:
+def accepted(run: RunDirectory) -> int:
+    """Traces of the finished steps that imitation takes."""
+    if not run.exists:
+        return 0
+    return sum(not isinstance(demonstrate(trace), str) for trace in run.trajectories())
+
+
+def due(plan: Plan) -> list[str]:
     """The arms that have not ended, those with the fewest rounds first.
 
     So they can be held against one another at equal rollouts wherever the experiment is stopped.
@@ -323,7 +387,7 @@ def due(plan: HopsPlan) -> list[str]:
     return sorted(going, key=lambda name: len(askings[name]))
 
 
-def replicate_of(plan: HopsPlan) -> Replicate:
+def replicate_of(plan: Plan) -> Replicate:
     """What there is of it by now."""
     names = (IMITATION, *plan.arms)
     asked = {

@@ -1,4 +1,4 @@
-"""The whole layout of `learns --task hops` on a tiny random model: every phase, arm and figure.
+"""The whole layout of `learns` on a tiny random model: every phase, arm and figure.
 
 A model of random weights keeps no form, so the recipe's own rewards would be 0 throughout and
 teach nothing; here a stage is worth how many different letters it is written with.
@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from benchmarks.learns.__main__ import main
-from benchmarks.learns.hops import HOPS_QUICK, RECIPE, HopsPhases, HopsPlan
-from benchmarks.learns.phases import accepted
+from benchmarks.learns.hops import QUICK, RECIPE, Phases, Plan, accepted
 from benchmarks.learns.replicates import ARMS, IMITATION, MIDDLE, kept_replicates
 from rubricem.judge.composed import StageView
 from rubricem.judge.rubrics import Rubric
@@ -61,7 +60,7 @@ def learns(
     tiny: Path, recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Learns:
     def run(*flags: object) -> dict[str, Any]:
-        given = ("learns", "--task", "hops", "--model", tiny, "--recipe", recipe, *flags)
+        given = ("learns", "--model", tiny, "--recipe", recipe, *flags)
         monkeypatch.setattr("sys.argv", [*map(str, given)])
         main()
         values: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])["values"]
@@ -115,9 +114,9 @@ def test_arms_and_sizes_that_there_are_not_are_refused(learns: Learns, flags: tu
 
 
 async def test_traces_that_are_enough_end_their_own_phase_alone(recipe: Path, tmp_path: Path):
-    sizes = replace(HOPS_QUICK, traces=2, questions=2)
-    plan = HopsPlan(tmp_path / "kept" / "0", sizes, recipe=recipe)
-    phases = HopsPhases(plan, lambda line: None, asyncio.Event())
+    sizes = replace(QUICK, traces=2, questions=2)
+    plan = Plan(tmp_path / "kept" / "0", sizes, recipe=recipe)
+    phases = Phases(plan, lambda line: None, asyncio.Event())
     plan.write()
     await phases.traces()
     assert accepted(RunDirectory(plan.keep / "traces")) == 2

@@ -14,7 +14,6 @@ from rubricem.judge.composed import ComposedJudge, StageView, compositions_of
 from rubricem.judge.rubrics import Rubric
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
-    ANOTHER_STAGE,
     AnswerFormat,
     Passage,
     RubricBuffer,
@@ -207,7 +206,7 @@ async def test_by_formed_rewards_a_wrong_answer_in_form_is_worth_more_than_a_bro
 def test_the_recipes_configurations_are_ones_that_train_takes(
     name: str, method: Method, tmp_path: Path
 ):
-    recipe = ROOT / "training" / "recipes" / "hops"
+    recipe = ROOT / "benchmarks" / "learns" / "recipe"
     job = build_job(read_toml(recipe / f"{name}.toml"), tmp_path, method)
     assert job.rounds is None or identify_judge(job.rounds.judge)
 
@@ -226,11 +225,3 @@ async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_m
         judged = await judge.judge(group, buffer)
         assert [stage.score for stage in judged.judgements[0].stages] == scores
     assert "Facts" in judged.judgements[0].stages[0].unscored_reason
-    # A branch at the second turn: its query is scored, and nothing that it is not about.
-    second = [s.turn for s in run.segments].index(2)
-    cut = {"segments": run.segments[: second + 2], "shared": second}
-    group = TrajectoryGroup(question=ASKED, trajectories=(run.model_copy(update=cut),), facts=FACTS)
-    [branch] = (await judge.judge(group, buffer)).judgements
-    assert [(s.score, s.unscored_reason) for s in branch.stages] == [
-        (None, ANOTHER_STAGE), (1.0, ""), (None, ANOTHER_STAGE), (None, ANOTHER_STAGE),
-    ]  # fmt: skip

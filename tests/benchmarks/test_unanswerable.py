@@ -9,10 +9,8 @@ import pytest
 from benchmarks.asked import Row
 from benchmarks.unanswerable import (
     ANSWERABLE,
-    ASSERTS,
     QUESTIONS,
     Hops,
-    few,
     figures,
     grade,
     holds,
@@ -31,20 +29,6 @@ ABSENT = {
     "function-path-copytree": "pathlib.Path.copytree",
     "function-sleep-until": "asyncio.sleep_until",
     "option-lru-dict": "collections.LRUDict",
-}
-PARAMETERS = {
-    "parameter-httpx-retries": ("httpx.get", "retries"),
-    "parameter-deepcopy-depth": ("copy.deepcopy", "max_depth"),
-    "parameter-dumps-encoding": ("json.dumps", "encoding"),
-    "parameter-copytree-timeout": ("shutil.copytree", "timeout"),
-    "parameter-sort-workers": ("numpy.sort", "workers"),
-}
-PREMISES = {
-    "premise-json-sorted": ("json.dumps", "default: ``False``"),
-    "premise-str-replace": ("str.replace", "Return a copy"),
-    "premise-functools-cache": ("functools.cache", "unbounded"),
-    "premise-sorted-iterator": ("sorted", "Return a new list"),
-    "premise-pydantic-extra": ("pydantic.ConfigDict.extra", "Defaults to `'ignore'`"),
 }
 
 
@@ -76,33 +60,6 @@ def test_a_function_that_is_asked_for_is_not_there(question: str, symbol: str) -
     assert symbol.rpartition(".")[2] in BY_ID[question]["question"]
     with pytest.raises(AttributeError):
         documented(symbol)
-
-
-@pytest.mark.parametrize(("question", "named"), PARAMETERS.items())
-def test_a_parameter_that_is_asked_for_is_not_there(question: str, named: tuple[str, str]) -> None:
-    symbol, parameter = named
-    pytest.importorskip(symbol.partition(".")[0])
-    assert symbol in BY_ID[question]["question"]
-    assert not re.search(rf"\b{parameter}\b", documented(symbol).partition("\n")[0])
-
-
-@pytest.mark.parametrize(("question", "denied"), PREMISES.items())
-def test_a_false_premise_is_denied_by_the_documentation(
-    question: str, denied: tuple[str, str]
-) -> None:
-    symbol, said = denied
-    assert said in documented(symbol)
-    assert re.search(BY_ID[question]["corrects"], said, re.I)
-
-
-@pytest.mark.parametrize(
-    "row", [r for r in ROWS if r["kind"] == ANSWERABLE], ids=lambda row: str(row["id"])
-)
-def test_an_answerable_question_has_its_answer_in_the_documentation(row: Row) -> None:
-    if row["where"].startswith("pandas"):
-        pytest.importorskip("pandas")
-    assert re.search(row["pattern"], documented(row["where"]), re.I | re.S)
-    assert not re.search(row["pattern"], row["question"], re.I | re.S)
 
 
 @pytest.mark.parametrize(
@@ -176,20 +133,6 @@ def test_only_an_assertion_of_what_was_asked_is_a_wrong_claim(
     assert bool(wrong_claims(BY_ID[question], row_of(question, said))) is bool(wrong)
 
 
-@pytest.mark.parametrize(
-    ("relation", "told", "other"),
-    [
-        ("place of birth", "Ann was born on 3 May 1950 in Oslo.", "Ann was born in May 1950."),
-        ("place of death", "He died at Bithoor.", "He died in the year 1851."),
-        ("date of birth", "She was born around 910.", "She was born in Metz."),
-        ("date of death", "His death was on 1 March 2012.", "He died in Rome."),
-    ],
-)
-def test_a_relation_is_told_by_its_value(relation: str, told: str, other: str) -> None:
-    assert re.search(ASSERTS[relation], told, re.I)
-    assert not re.search(ASSERTS[relation], other, re.I)
-
-
 PASSAGES = {
     "Film": "Film is a film by Ann Lee.",
     "Ann Lee (director)": "Ann Lee was born in Oslo.",
@@ -227,43 +170,6 @@ def test_the_second_passage_is_gone_and_the_first_is_there() -> None:
     assert re.search(rows[0]["asserts"], "Ann Lee comes from Oslo.")
     assert re.search(rows[0]["asserts"], "Ann Lee was born in Bergen.")
     assert not re.search(rows[0]["asserts"], "Film is a film by Ann Lee.")
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        hop("Book", "Cy", "Bonn", "train"),  # the first passage says it
-        hop("Play", "Di", "Lima", "train"),  # a third one does
-        hop("Film", "Gone", "Oslo", "train"),  # there is no such passage
-        hop("Film", "Film", "Oslo", "train"),
-        hop("Film", "Bo", "Rome", "train", "comparison"),
-        {**FILM, "gold": None},
-        {**FILM, "evidence": [["Film", "by", "Ann Lee"], ["Ann Lee", "spouse", "Oslo"]]},
-    ],
-)
-def test_what_could_still_be_answered_or_told_by_no_pattern_is_left_out(question: Row) -> None:
-    assert hop_questions(hops(question), count=2, answerable=0)[0] == []
-
-
-def test_no_first_passage_is_taken_and_no_second_one_twice() -> None:
-    chain = hop("Ann Lee (director)", "Bo", "Rome", "train")
-    again = {**hop("Play", "Ann Lee (director)", "Oslo", "dev"), "id": "again"}
-    rows, corpus = hop_questions(hops(FILM, chain, again), count=4, answerable=0)
-    assert len(rows) == 1 and rows[0]["gold"][0] in corpus
-
-
-def test_answerable_questions_keep_both_passages() -> None:
-    rows, corpus = hop_questions(hops(FILM, SONG), count=0, answerable=2)
-    assert [(row["id"], row["kind"]) for row in rows] == [
-        ("Film", ANSWERABLE),
-        ("Song", ANSWERABLE),
-    ]
-    assert corpus == PASSAGES
-    state = hop("Song", "Bo", "Rome, Italy", "dev")
-    assert re.search(hop_questions(hops(state), count=0)[0][0]["pattern"], "Bo is from Rome.")
-    born = hop("Song", "Bo", "13 May 1846", "dev")
-    born["evidence"] = [["Song", "by", "Bo"], ["Bo", "date of birth", "13 May 1846"]]
-    assert hop_questions(hops(born), count=0)[0][0]["pattern"] == r"\b1846\b"
 
 
 def test_the_hops_are_twenty_without_and_ten_with_their_second_passage() -> None:
@@ -313,23 +219,6 @@ def test_a_readers_verdict_stands_above_the_patterns() -> None:
     assert not grade(BY_ID["outside-stars"], row, other)["handled"], "of another answer"
 
 
-@pytest.mark.parametrize(
-    ("row", "unneeded"),
-    [
-        (row_of("can-linspace", claim("It returns 50 samples.")), False),
-        (row_of("can-linspace", plain="It is 50; why was not found."), False),
-        (row_of("can-linspace", plain="The number was not found."), True),
-        (row_of("can-linspace", status="no_evidence", plain="Nothing."), True),
-        (row_of("can-linspace", claim("It returns 100 samples.")), False),  # wrong, not refused
-        (row_of("can-linspace", status="failed"), False),
-    ],
-)
-def test_refused_without_need_is_what_names_as_missing_what_it_does_not_tell(
-    row: Row, unneeded: bool
-) -> None:
-    assert grade(BY_ID["can-linspace"], row, {})["refused"] is unneeded
-
-
 def test_figures_and_targets_by_hand() -> None:
     asked = [
         "outside-stars",
@@ -353,10 +242,3 @@ def test_figures_and_targets_by_hand() -> None:
     assert not holds(values)
     met = {"handled_share": 0.8, "wrong_claims_share": 0.1, "answerable_refused_share": 0.05}
     assert holds(met) and not holds(met | {"answerable_refused_share": None})
-
-
-def test_the_quick_ones_are_two_of_each() -> None:
-    made, _ = hop_questions(hops(FILM, SONG), count=2, answerable=0)
-    chosen = few([*ROWS, *made])
-    assert [row["source"] for row in chosen] == ["python"] * 4 + ["hops"] * 2
-    assert sum(row["kind"] == ANSWERABLE for row in chosen) == 2
