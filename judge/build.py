@@ -18,7 +18,6 @@ from rubricem.judge.checklist import (
 from rubricem.judge.composed import RUBRIC, ComposedJudge, Compositions, compositions_of, with_code
 from rubricem.judge.pairwise import (
     ChainComparer,
-    ChainForm,
     ChatComparer,
     ChoiceComparer,
     Comparer,
@@ -54,8 +53,8 @@ class Wanted:
     """standards of a relative judge instead of the default ones"""
     seed: int = 0
     """of the order in which a relative judge is shown a group"""
-    chain: ChainForm | None = None
-    """the form in which a local model was trained to compare pairs; None: it was not"""
+    chain: bool = False
+    """whether a local model was trained to write its reasoning on a pair"""
 
     def check(self) -> None:
         """Raises SettingsError for standards of a judge that has none."""
@@ -118,15 +117,14 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     return checklist_judge(model) if wanted.kind == "checklist" else stage_judge(model)
 
 
-def pair_comparer(model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
+def pair_comparer(model: JudgeModel, chain: bool = False) -> Comparer:
     """A comparer of pairs of answers with an open model.
 
-    `chain`: the form of reasoning that a local model was trained to write; None: it was not, and
-    its probabilities are read.
+    `chain`: a local model was trained to write its reasoning; else its probabilities are read.
     """
     if not isinstance(model, LocalModel):
         return ChatComparer(model)
-    return ChoiceComparer(model) if chain is None else ChainComparer(model, chain)
+    return ChainComparer(model) if chain else ChoiceComparer(model)
 
 
 def checklist_judge(model: JudgeModel) -> ChecklistJudge:

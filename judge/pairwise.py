@@ -17,10 +17,8 @@ A chat server's model, and a local one that was trained to, write a chain of rub
     reasoning = <type>Reasoning</type> <solution> <eval> <answer>
 
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
-inside `<answer>`. Only the verdict is required. One parser serves training and evaluation. Of the
-forms `full` is this one, `no-types` leaves out the kind and always writes a rubric, `no-rubric`
-compares at once: the ablations of RM-R1 (arXiv:2505.02387). A judge is trained to write one of
-them, and is asked for the one it was trained on.
+inside `<answer>` (RM-R1, arXiv:2505.02387; its ablations, without the kind or the rubric, are left
+out). Only the verdict is required. One parser serves training and evaluation.
 
 From a local model that was not trained, the probabilities of A and of B as its next token are read.
 A small model may prefer a position to any reply, so that one order says little: replies are ranked
@@ -316,7 +314,7 @@ class ChatComparer:
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """The model's verdict; asked for again, with what was wrong, while there is none."""
-        messages = chain_messages("full", question, first, second, CHARACTERS)
+        messages = chain_messages(question, first, second, CHARACTERS)
         last = ""
 
         def again(reply: str, fault: str) -> list[Message]:
@@ -373,34 +371,9 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).strip("\"'“”… ")
 
 
-ChainForm = Literal["full", "no-types", "no-rubric"]
-
-_PROMPTS: Mapping[ChainForm, str] = {
-    "full": "pairwise",
-    "no-types": "pairwise_no_types",
-    "no-rubric": "pairwise_no_rubric",
-}
-_END = r"\s*<eval>.+</eval>\s*<answer>\[\[[AB]\]\]</answer>\s*"
-_RUBRIC = r"\s*<rubric>.+</rubric>"
-_WHOLE: Mapping[ChainForm, re.Pattern[str]] = {
-    "full": re.compile(
-        rf"\s*<type>(?:Chat</type>{_RUBRIC}|Reasoning</type>\s*<solution>.+</solution>){_END}", re.S
-    ),
-    "no-types": re.compile(_RUBRIC + _END, re.S),
-    "no-rubric": re.compile(_END, re.S),
-}
-
-
-def chain_messages(
-    form: ChainForm, question: str, first: str, second: str, characters: int
-) -> list[Message]:
-    """What a judge of that form is asked; replies are cut to so many characters together."""
-    return instruct(_PROMPTS[form], render_pair(question, first, second, characters))
-
-
-def well_formed(text: str, form: ChainForm) -> bool:
-    """Whether the text is the form's parts in their order, and nothing beside them."""
-    return _WHOLE[form].fullmatch(text) is not None
+def chain_messages(question: str, first: str, second: str, characters: int) -> list[Message]:
+    """What a judge is asked; replies are cut to so many characters together."""
+    return instruct("pairwise", render_pair(question, first, second, characters))
 
 
 def verdict_end(text: str) -> int | None:
@@ -441,17 +414,14 @@ CHAIN_TOKENS = 2048
 class ChainComparer:
     """A `Comparer` over a model that continues token ids."""
 
-    def __init__(
-        self, model: TokenPolicy, form: ChainForm = "full", max_tokens: int = CHAIN_TOKENS
-    ) -> None:
+    def __init__(self, model: TokenPolicy, max_tokens: int = CHAIN_TOKENS) -> None:
         self._model = model
         self.name = model.name
-        self._form = form
         self._max_tokens = max_tokens
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """What the model writes at temperature 0; the same pair is always read alike."""
-        asked = partial(chain_messages, self._form, question, first, second)
+        asked = partial(chain_messages, question, first, second)
         _, prefix = await fit_messages(self._model, asked, self._max_tokens)
         sampling = Sampling(max_tokens=self._max_tokens, temperature=0.0, seed=0)
         reply = await self._model.complete(prefix, sampling, verdict_end)

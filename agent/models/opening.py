@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from rubricem.agent.models.limits import (
     AttemptError,
@@ -63,12 +63,12 @@ class EmbeddedChoice:
         return Path(self.model_name).expanduser() if is_checkpoint(self.model_name) else None
 
     @property
-    def chain(self) -> Literal["full", "no-types", "no-rubric"] | None:
-        """The form of reasoning that the model was trained to judge in; None: in none.
+    def chain(self) -> bool:
+        """Whether the model was trained to write its reasoning as a judge.
 
         Raises WeightsError for a checkpoint whose note cannot be read.
         """
-        return note_of(self.checkpoint).judge if self.checkpoint else None
+        return bool(self.checkpoint and note_of(self.checkpoint).judge)
 
     def anywhere(self) -> "EmbeddedChoice":
         """The same for a process that starts in another folder."""
@@ -117,7 +117,7 @@ class ServerChoice:
 
     embedded: ClassVar[bool] = False
     checkpoint: ClassVar[None] = None
-    chain: ClassVar[None] = None
+    chain: ClassVar[bool] = False
     model: str | None
     base_url: str
     api_key: str | None = field(default=None, repr=False)

@@ -53,7 +53,7 @@ class Checkpoint(Value):
     alpha: float
     adapted_blocks: int | None = None
     """how many of the last blocks have an adapter; None: all"""
-    judge: Literal["full", "no-types", "no-rubric"] | None = None
+    judge: Literal["full"] | None = None
     """the form in which it was trained to compare two replies; None: it is no judge"""
     lineage: tuple[str, ...] = ()
     """the adapters it was continued from, as `version`s, oldest first"""

@@ -34,7 +34,7 @@ from rubricem.judge.evaluation.data import (
     validate_row,
 )
 from rubricem.judge.evaluation.report import PairReport
-from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side, ask_preference
+from rubricem.judge.pairwise import Comparer, Preference, Side, ask_preference
 from rubricem.judge.relative import AttemptReader
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import JudgeError, SettingsError
@@ -142,10 +142,10 @@ def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:
     )
 
 
-def comparer_of(kind: ComparerKind, model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
+def comparer_of(kind: ComparerKind, model: JudgeModel, chain: bool = False) -> Comparer:
     """A comparer that shows answers in the order that it is told them.
 
-    `chain`: the form in which a local model was trained to compare pairs; None: it was not.
+    `chain`: a local model was trained to write its reasoning on a pair.
     """
     if kind == "pairwise":
         return pair_comparer(model, chain)

@@ -49,7 +49,7 @@ class ScriptedChoice:
     embedded = False
     name = "scripted"
     at_once = 4
-    checkpoint = chain = None
+    checkpoint, chain = None, False
 
     @asynccontextmanager
     async def open_policy(self, tell: Any) -> AsyncIterator[Any]:

@@ -206,7 +206,7 @@ def _open_journal(run: RunDirectory, meter: Meter) -> Journal:
 
 
 def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> Judging:
-    chain = None if options.judge == NONE else judged_by.chain
+    chain = options.judge != NONE and judged_by.chain
     return Judging(
         judge=options.judge,
         model=None if judged_by is setup.model else judged_by.anywhere(),

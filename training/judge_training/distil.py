@@ -28,7 +28,6 @@ from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.pairwise import (
     CHAIN_TOKENS,
-    ChainForm,
     Side,
     verdict_end,
     verdict_of,
@@ -45,7 +44,6 @@ from rubricem.training.judge_training.pairs import (
     MessagesOf,
     PairsConfig,
     ShownPair,
-    form_of,
     open_gate,
     read_pairs,
     show_once,
@@ -136,13 +134,12 @@ class Trace(Value):
 class Teachers:
     """The writers of traces: models that answer messages, or continue token ids."""
 
-    form: ChainForm
     first: JudgeModel
     second: JudgeModel | None = None
 
     async def trace(self, pair: ShownPair) -> Trace | str:
         """The trace of a pair, or the reason why it has none."""
-        asked = pair.messages_for(self.form)
+        asked = pair.messages
         try:
             said = await _write(self.first, asked)
             if not (wrong := _wrong(said, pair.better)):
@@ -234,7 +231,6 @@ async def distil(
             held = json.loads(report.read_text(encoding="utf-8"))
             return Distilled(**{name: held[name] for name in Distilled.__dataclass_fields__})
     shown = show_once(await asyncio.to_thread(read_pairs, told.pairs), config.seed)
-    form = form_of(config)
     async with AsyncExitStack() as stack:
         gate = stack.enter_context(open_gate(folder, tell, told.max_run_cost))
         first = await _open(stack, gate, told, settings, told.teacher)
@@ -243,7 +239,7 @@ async def distil(
         if second is not None:
             same = second == told.teacher
             again = first if same else await _open(stack, gate, told, settings, second)
-        work = _trace_all(Teachers(form, first, again), shown, tell)
+        work = _trace_all(Teachers(first, again), shown, tell)
         found = await gate.through(work, stop)
         cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
@@ -256,7 +252,7 @@ async def distil(
     # Failures differ in their words and are one kind.
     dropped = Counter(FAILED if reason.startswith(FAILED) else reason for reason in reasons)
     write_atomically(folder / "traces.jsonl", (t.model_dump_json() + "\n" for t in traces))
-    rows, unfit = await _rows(config, form, settings, shown, traces)
+    rows, unfit = await _rows(config, settings, shown, traces)
     write_rows(config.rows[0], rows)
     done = Distilled(
         pairs=len(shown),
@@ -302,7 +298,6 @@ async def _trace_all(
 
 async def _rows(
     config: TrainConfig,
-    form: ChainForm,
     settings: Settings,
     shown: Sequence[ShownPair],
     traces: Sequence[Trace],
@@ -314,7 +309,7 @@ async def _rows(
     async with choice.open_judge() as student:
         assert isinstance(student, LocalModel)
         for trace in traces:
-            row = await _trace_row(student, form, asked[trace.pair], trace)
+            row = await _trace_row(student, asked[trace.pair], trace)
             if isinstance(row, str):
                 unfit[row] += 1
             else:
@@ -322,12 +317,10 @@ async def _rows(
     return rows, unfit
 
 
-async def _trace_row(
-    student: TokenPolicy, form: ChainForm, pair: ShownPair, trace: Trace
-) -> TrainRow | str:
+async def _trace_row(student: TokenPolicy, pair: ShownPair, trace: Trace) -> TrainRow | str:
     """The trace as the student would have written it, with the end of its turn."""
     try:
-        _, prefix = await fit_messages(student, pair.messages_for(form), CHAIN_TOKENS)
+        _, prefix = await fit_messages(student, pair.messages, CHAIN_TOKENS)
     except JudgeError as error:
         return f"too long for the student: {error}"
     written = (*await student.encode(trace.text), *await _end_of_turn(student))

@@ -48,7 +48,6 @@ from rubricem.training.extras import in_thread
 from rubricem.training.judge_training.pairs import (
     PairsConfig,
     ShownPair,
-    form_of,
     open_gate,
     read_pairs,
     show_once,
@@ -310,7 +309,7 @@ class JudgeRounds:
         """
         choice = await self._choice(checkpoint)
         async with self._open(choice, folder) as (gate, model):
-            comparer = ChainComparer(model, form_of(self.config), self.grpo.max_tokens)
+            comparer = ChainComparer(model, self.grpo.max_tokens)
             tasks = tasks_of(self.held_out)
             with call_scope("compare"):
                 work = compare_all(comparer, tasks, choice.at_once, lambda comparison: None)
@@ -343,7 +342,7 @@ class JudgeRounds:
     async def _pair(self, model: TokenPolicy, pair: ShownPair, seed: int) -> SampledPair | str:
         limit = self.grpo.max_tokens
         try:
-            _, prefix = await fit_messages(model, pair.messages_for(form_of(self.config)), limit)
+            _, prefix = await fit_messages(model, pair.messages, limit)
         except (PolicyError, JudgeError) as error:
             return str(error)
 

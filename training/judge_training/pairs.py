@@ -18,12 +18,12 @@ from pydantic import Field
 
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
 from rubricem.judge.evaluation.run import is_swapped
-from rubricem.judge.pairwise import ChainForm, Side, chain_messages
+from rubricem.judge.pairwise import Side, chain_messages
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Message
 from rubricem.training.collect.gate import Meter, Purse, RunGate
-from rubricem.training.local.local_config import EngineConfig, check_table
+from rubricem.training.local.local_config import check_table
 from rubricem.training.local.session import Tell
 from rubricem.training.objective.objective_config import TableConfig
 
@@ -64,8 +64,9 @@ class ShownPair:
     second: str
     better: Side
 
-    def messages_for(self, form: ChainForm) -> MessagesOf:
-        return partial(chain_messages, form, self.question, self.first, self.second)
+    @property
+    def messages(self) -> MessagesOf:
+        return partial(chain_messages, self.question, self.first, self.second)
 
 
 def read_pairs(paths: Sequence[Path]) -> list[LabelledPair]:
@@ -91,12 +92,6 @@ def show_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
         better: Side = "A" if (pair.better == "first") != swapped else "B"
         shown.append(ShownPair(pair.id, pair.prompt, first, second, better))
     return shown
-
-
-def form_of(config: EngineConfig) -> ChainForm:
-    """The form in which the judge is trained, which reading the configuration has set."""
-    assert config.judge is not None
-    return config.judge
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from rubricem.judge.pairwise import ChainForm
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.retired import told_of
 from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
@@ -49,9 +48,9 @@ class EngineConfig(TableConfig):
     """an adapter, or all weights"""
     start_adapter: Path | None = None
     """a checkpoint to start from; it is the reference too"""
-    judge: ChainForm | None = None
-    """the form in which the model learns to compare two replies, for use as a judge; None: it
-    learns no judging"""
+    judge: Literal["full"] | None = None
+    """`full`: the model learns to compare two replies by a chain of rubrics, for use as a judge;
+    None: it learns no judging"""
     learning_rate: float = Field(default=1e-4, gt=0)
     """of a step, after the warm-up"""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -47,7 +47,7 @@ def written(folder: Path, address: str, second: bool = True, **told: Any) -> Pat
     table["teacher"] = {"model": "first", "base_url": address}
     if second:
         table["second_teacher"] = {"model": "second", "base_url": address}
-    return toml(folder / "judge.toml", "distil", table, judge="no-rubric")
+    return toml(folder / "judge.toml", "distil", table, judge="full")
 
 
 def run(command: str, path: Path, *flags: str) -> Result:
@@ -67,7 +67,6 @@ def test_right_traces_are_kept_wrong_ones_redone_and_what_stays_wrong_is_dropped
         assert len(again) == 2 and len(server.requests) == 5
         assert all(WRONG in b["messages"][1]["content"] for b in again)
         assert all("named the other reply" in b["messages"][1]["content"] for b in again)
-        assert all("<type>" not in r.body["messages"][0]["content"] for r in server.requests)
         assert json.loads(run("distil", path, "--rows", "--json").stdout) == told
         assert len(server.requests) == 5, "nothing that is finished is asked again"
     rows = read_rows([tmp_path / "out" / "distilled" / "rows.jsonl"])
@@ -119,18 +118,16 @@ def test_money_ends_it_at_its_limit_and_no_price_is_no_limit(
         assert "calls cost 1.50 US dollars" in more.stdout
 
 
-def test_a_student_is_trained_and_belongs_to_its_base_and_its_form(tmp_path: Path):
+def test_a_student_is_trained_and_belongs_to_its_base(tmp_path: Path):
     with ScriptedServer(teaching, models=("first", "second")) as server:
         done = run("distil", written(tmp_path, server.base_url))
     assert done.exit_code == 0, done.output
     assert f"--judge pairwise --model {tmp_path / 'out' / 'last'}" in done.stdout
     rounds = {"pairs": ["pairs.jsonl"], "rounds": 1}
     other = {"out": "rounds", "start_adapter": "out/last"}
-    formed = run("grpo", toml(tmp_path / "a.toml", "grpo", rounds, judge="no-types", **other))
-    assert "writes the form 'no-rubric', not 'no-types'" in " ".join(formed.output.split())
     write_tiny(tmp_path / "other.gguf", seed=1)
     based = toml(tmp_path / "b.toml", "grpo", rounds,
-                 **{"judge": "no-rubric", "model": "other.gguf", **other})  # fmt: skip
+                 **{"judge": "full", "model": "other.gguf", **other})  # fmt: skip
     assert "belongs to another model" in run("grpo", based).output
     write_tiny(tmp_path / "tiny.gguf", seed=1)
     asked = ["judge", "eval", str(tmp_path / "pairs.jsonl"), "--judge", "pairwise",

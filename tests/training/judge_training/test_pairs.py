@@ -10,12 +10,9 @@ from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
 from rubricem.judge.pairwise import (
     ChainComparer,
-    ChainForm,
     ChoiceComparer,
     ask_preference,
-    chain_messages,
     verdict_end,
-    well_formed,
 )
 from rubricem.memory.schema import (
     Completion,
@@ -33,7 +30,6 @@ from rubricem.training.judge_training.grpo import (
     batch_of,
 )
 from rubricem.training.judge_training.pairs import ShownPair, show_once
-from tests.support.judges import chain
 from tests.support.rows import quiet
 from tests.support.values import ByCharacter, pair
 
@@ -69,35 +65,6 @@ class WritingModel(ByCharacter):
         return Completion(
             text, "stop" if end else "length", tuple(map(ord, text)), (-0.5,) * len(text)
         )
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "whole"),
-    [
-        ("full", chain("A"), True),
-        ("full", SOLVED, True),
-        ("full", BARE, False),
-        ("full", f"Sure. {SOLVED}", False),
-        ("full", SOLVED.replace("Reasoning", "Chat"), False),
-        ("no-types", chain("B").removeprefix("<type>Chat</type>\n"), True),
-        ("no-types", chain("B"), False),
-        ("no-rubric", BARE, True),
-        ("no-rubric", f"{BARE} So it is.", False),
-        ("no-rubric", BARE.replace("[[A]]", "[[C]]"), False),
-    ],
-)
-def test_a_form_is_its_parts_in_order_and_nothing_beside(form: ChainForm, text: str, whole: bool):
-    assert well_formed(text, form) is whole
-
-
-def test_the_ablations_are_asked_without_what_they_leave_out():
-    system = {
-        form: chain_messages(form, "q", "x", "y", 1000)[0].content
-        for form in ("full", "no-types", "no-rubric")
-    }
-    assert "<type>" in system["full"] and "<rubric>" in system["full"]
-    assert "<type>" not in system["no-types"] and "<rubric>" in system["no-types"]
-    assert "rubric" not in system["no-rubric"].lower() and "<eval>" in system["no-rubric"]
 
 
 def test_a_text_ends_behind_its_verdict_but_not_behind_a_quoted_one():
@@ -164,12 +131,11 @@ def test_a_pair_is_held_out_however_its_request_is_spaced_and_written():
     assert [p.id for p in apart(pairs, [held])] == ["b"]
 
 
-async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
+async def test_a_trained_judge_writes_a_chain_that_is_read():
     model = WritingModel([f"{BARE} And more.", "No end is in sight."])
-    comparer = ChainComparer(model, "no-rubric", max_tokens=64)
+    comparer = ChainComparer(model, max_tokens=64)
     read = await comparer.prefer("Which?", "one", "two")
     assert (read.winner, read.text, read.reason) == ("A", BARE, "The first.")
-    assert "rubric" not in model.asked[0].lower()
     nothing = await comparer.prefer("Which?", "one", "two")
     assert nothing.winner is None and "cut off without a verdict" in nothing.reason
     long = await ask_preference(ChainComparer(WritingModel([], 100), max_tokens=64), "q", "x", "y")
@@ -178,7 +144,7 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
 
 async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
     judge = build_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
-                             Wanted(chain="no-rubric"))  # fmt: skip
+                             Wanted(chain=True))  # fmt: skip
     group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
     judged = await judge.judge(group, RubricBuffer(question="Which?"))
     scores = [judgement.stages[-1].score for judgement in judged.judgements]
@@ -187,6 +153,6 @@ async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
 
 def test_pairs_are_written_about_only_by_a_local_model_that_was_trained_to():
     model = WritingModel([])
-    assert isinstance(pair_comparer(model, "full"), ChainComparer)
+    assert isinstance(pair_comparer(model, True), ChainComparer)
     assert isinstance(pair_comparer(model), ChoiceComparer)
-    assert group_judge(model, Wanted("pairwise", chain="no-types")).name == "writing"
+    assert group_judge(model, Wanted("pairwise", chain=True)).name == "writing"

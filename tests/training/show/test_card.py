@@ -80,11 +80,11 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
 def test_a_judge_is_no_model_to_ask_and_has_held_out_pairs_with_their_intervals():
     share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
     pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
-    judge = note(method="judge-grpo", judge="no-types")
+    judge = note(method="judge-grpo", judge="full")
     card = model_card(judge, KeptNumbers(pairs=pairs), {}, {})
     assert "| 2 | accuracy 0.75, unparsed 0.75 |" in card
     assert "rubricem judge eval" in card and "rubricem ask" not in card
-    assert "| judges in the form | no-types |" in card and "four tagged stages" not in card
+    assert "| judges in the form | full |" in card and "four tagged stages" not in card
     assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
 
 
