@@ -7,9 +7,7 @@ folder changes the folder's own time, so one look at each folder shows what must
 Folders changed within the last moment are looked at once more, since two changes within one tick of
 the clock have the same time.
 
-Words are Unicode words, without case and accents. In scripts written without spaces each letter is
-a word, and searches in them match phrases. All words of a search have to occur in one run; words of
-three letters or more match as prefixes.
+All words of a search have to stand in one run, in any script, whatever their case and accents.
 """
 
 import json
@@ -18,6 +16,7 @@ import re
 import sqlite3
 import statistics
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -37,34 +36,25 @@ if TYPE_CHECKING:
     from rubricem.agent.research.setup import Stores
 
 FILE_NAME = "history.sqlite"
-VERSION = 3
+VERSION = 4
 LONGEST_PREVIEW = 240
 """characters"""
 TICK = 1_000_000_000
 """nanoseconds within which a change could hide behind another one"""
-LEAST = 3
-"""letters of a word that may go on"""
 USUAL, FEW = 20, 3
 """runs whose time is looked at, and those without which none is usual"""
 BATCH = 50
 """runs that are taken in at once: others may write in between"""
 
-_KNOWN = "CREATE INDEX known ON runs (thread, state)"
-"""what is followed is read without the texts beside it; version 2 lacks it"""
 _TABLES = f"""
-CREATE TABLE runs (number INTEGER PRIMARY KEY, thread TEXT UNIQUE, state INTEGER, asked INTEGER,
-    question TEXT, title TEXT, tags TEXT, status TEXT, report TEXT, tokens INTEGER, cost REAL,
+CREATE TABLE runs (thread TEXT PRIMARY KEY, state INTEGER, asked INTEGER, question TEXT,
+    title TEXT, tags TEXT, status TEXT, report TEXT, words TEXT, tokens INTEGER, cost REAL,
     earlier TEXT, seconds REAL, asked_of TEXT);
 CREATE INDEX asked ON runs (asked DESC, thread DESC);
-{_KNOWN};
-CREATE VIRTUAL TABLE words USING fts5(text, content='', prefix='3',
-    tokenize='unicode61 remove_diacritics 2');
+CREATE INDEX known ON runs (thread, state);
 PRAGMA user_version = {VERSION};
 """
-_UNSPACED = re.compile(
-    r"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])"
-)
-"""Thai, Lao, Burmese, Khmer, kana and Han"""
+"""`known`: what is followed is read without the texts beside it"""
 _WORD = re.compile(r"[^\W_]+")
 _MARKUP = re.compile(r"^\s*(?:#{1,6}|[-*>])\s+|`|\*\*(?=\S)|(?<=\S)\*\*", re.M)
 """of Markdown, what a preview in plain text is the easier to read without"""
@@ -120,14 +110,9 @@ class History:
         if before is not None:
             where += " AND (asked, thread) < (SELECT asked, thread FROM runs WHERE thread = ?)"
             values.append(before)
-        columns, order = (
-            "thread, asked, question, title, tags, status, report",
-            "asked DESC, thread DESC",
-        )
-        # By the index alone, in its order: no text is read of what is not shown.
-        shown = f"SELECT number FROM runs INDEXED BY asked WHERE {where} ORDER BY {order} LIMIT ?"
         rows = self._read(
-            f"SELECT {columns} FROM runs WHERE number IN ({shown}) ORDER BY {order}",
+            "SELECT thread, asked, question, title, tags, status, report FROM runs "
+            f"WHERE {where} ORDER BY asked DESC, thread DESC LIMIT ?",
             [*values, limit],
         )
         return [
@@ -201,9 +186,7 @@ class History:
                 _put(database, [row for row in rows if row], changed[at : at + BATCH])
             if gone:
                 _put(database, [], gone)
-                # What is removed is to be nowhere, also in no free page and in no old segment.
-                database.execute("INSERT INTO words (words) VALUES ('optimize')")
-                database.commit()
+                # What is removed is to be nowhere, also in no free page.
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return left
 
@@ -232,7 +215,8 @@ class History:
         state = 0 if time.time_ns() - state < TICK else state
         stamp = int(asked.timestamp() * 1e6) * 1000
         tags = json.dumps(kept.tags, ensure_ascii=False)
-        said = (question, kept.title, tags, status, report)
+        words = _plain("\n".join([question, kept.title, tags, report]))
+        said = (question, kept.title, tags, status, report, words)
         spent = tokens, cost, json.dumps(earlier), seconds, storable(asked_of)
         return thread, state, stamp, *map(storable, said), *spent
 
@@ -272,10 +256,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("BEGIN IMMEDIATE")
             (version,) = database.execute("PRAGMA user_version").fetchone()
-            if version == 2:
-                database.execute(_KNOWN)
-                database.execute(f"PRAGMA user_version = {VERSION}")
-            elif version != VERSION:
+            if version != VERSION:
                 for name in ("runs", "words"):
                     database.execute(f"DROP TABLE IF EXISTS {name}")
                 for statement in filter(str.strip, _TABLES.split(";")):
@@ -292,39 +273,27 @@ def _put(
 ) -> None:
     """Have these rows in the place of those of the named runs."""
     database.execute("BEGIN IMMEDIATE")
-    for thread in instead:
-        before = database.execute(
-            "SELECT number, question, title, tags, report FROM runs WHERE thread = ?", [thread]
-        ).fetchone()
-        if before is not None:
-            number, *texts = before
-            forget = "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)"
-            database.execute(forget, [number, _join_spaced(*texts)])
-            database.execute("DELETE FROM runs WHERE number = ?", [number])
+    database.executemany("DELETE FROM runs WHERE thread = ?", [(thread,) for thread in instead])
     for row in rows:
-        places = ", ".join("?" * len(row))
-        put = database.execute(f"INSERT INTO runs VALUES (NULL, {places})", row)
-        text = _join_spaced(row[3], row[4], row[5], row[7])
-        database.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", [put.lastrowid, text])
+        database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", row)
     database.execute("COMMIT")
 
 
-def _join_spaced(*texts: str) -> str:
-    return _UNSPACED.sub(r" \1 ", "\n".join(texts))
+def _plain(text: str) -> str:
+    """A text without case, accents and double spaces, as it is searched."""
+    letters = unicodedata.normalize("NFKD", text.casefold())
+    return " ".join("".join(c for c in letters if not unicodedata.combining(c)).split())
 
 
 def _match_words(words: str, tag: str) -> tuple[str, list[object]]:
-    """The condition, and its values. A word may go on, so that one is found while it is typed."""
+    """The condition, and its values."""
     where, values = "1", list[object]()
     if tag:
         where += " AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ? COLLATE NOCASE)"
         values.append(tag)
-    phrases = [" ".join(_WORD.findall(_join_spaced(word))) for word in words.split()]
-    if sought := " ".join(f'"{p}"{"*" * (len(p) >= LEAST)}' for p in phrases if p):
-        where += " AND number IN (SELECT rowid FROM words WHERE words MATCH ?)"
-        values.append(sought)
-    elif words.strip():
-        where += " AND 0"  # signs alone are no words
+    for word in _plain(words).split():
+        where += " AND instr(words, ?)"
+        values.append(word)
     return where, values
 
 
