@@ -13,7 +13,7 @@ from rubricem.memory.schema import Source, Stage, Trajectory, Usage
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
-    """A stage was entered, also when it is entered again after a tool call."""
+    """A stage was entered, perhaps again after a tool call."""
 
     stage: Stage
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from rubricem.agent.transcript.scaffold import template
 from rubricem.memory.text import printable
 from tests.conftest import COMMAND, ROOT
 from tests.support.policies import SUPPORTED, answer, plan
@@ -139,6 +140,8 @@ def turns(body: dict[str, Any], number: int) -> Scripted:
     messages = [message["content"] for message in body["messages"]]
     if "verdict" in messages[0]:
         return SUPPORTED
+    if messages[0] == template("alone"):
+        return FOLLOW_UP
     later = FOLLOW_UP in messages[1]
     if len(messages) == 2:
         return plan("lru_cache in Python 3.12" if later else "lru_cache maxsize None")

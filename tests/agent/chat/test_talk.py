@@ -122,7 +122,7 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
         chat.expect("Research")
-        while len(server.requests) < 5:
+        while len(server.requests) < 6:
             chat._more(0.1)
         chat.type(terminal.CTRL_C)
         chat.expect("Ending with what was found", "Ended early", "/resume", "3>")
@@ -138,7 +138,7 @@ def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(documents
         chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(terminal.FOLLOW_UP, 2)
-        while len(server.requests) < 5:
+        while len(server.requests) < 6:
             chat._more(0.1)
         # Both at once: the second falls into the ending of the first.
         os.killpg(chat.process.pid, 2)
@@ -159,7 +159,7 @@ def test_after_a_kill_the_conversation_is_there_and_nothing_finished_is_asked_ag
             chat.ask(terminal.QUESTION, 1)
             chat.expect("unbounded cache [1].")
             chat.ask(terminal.FOLLOW_UP, 2)
-            while len(server.requests) < 5:
+            while len(server.requests) < 6:
                 chat._more(0.1)
             chat.kill()
         before = len(server.requests)

@@ -96,7 +96,7 @@ async def test_a_stream_tells_of_its_progress_then_the_report_then_why_it_ends(t
 
 
 def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
-    with openai_served([*RUN, SUPPORTED, *MORE], tmp_path) as here:
+    with openai_served([*RUN, SUPPORTED, "What of maxsize 0?", *MORE], tmp_path) as here:
         first = asking(here.client)
         follow: list[Any] = [
             *ASKED,
@@ -108,7 +108,7 @@ def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path):
         threads = [each["rubricem"]["thread"] for each in told]
         assert threads[0] == threads[1]
         assert len(here.desk.conversations.get(threads[0]).runs) == 2
-        said = contents(here.model.requests[4].body)[1][1]
+        said = contents(here.model.requests[5].body)[1][1]
         assert "Report 1:\nIt is an unbounded cache [S1]." in said
         assert said.count("And with maxsize 0?") == 1
 
