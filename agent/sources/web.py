@@ -247,6 +247,7 @@ def _open_client() -> httpx2.AsyncClient:
         # Searches of one program are nobody's session.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         timeout=None,  # `Service` has its own
+        limits=httpx2.Limits(max_connections=1000),
     )
 
 
