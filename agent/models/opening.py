@@ -70,9 +70,9 @@ class EmbeddedChoice:
         """
         return bool(self.checkpoint and note_of(self.checkpoint).judge)
 
-    def anywhere(self) -> "EmbeddedChoice":
+    def absolute(self) -> "EmbeddedChoice":
         """The same for a process that starts in another folder."""
-        return replace(self, model_name=whole_name(self.model_name))
+        return replace(self, model_name=absolute_name(self.model_name))
 
     @asynccontextmanager
     async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
@@ -81,7 +81,7 @@ class EmbeddedChoice:
         from rubricem.agent.weights.store import WeightsStore
 
         import_extra("xllamacpp", "local", "The embedded model", SERVER)
-        store = WeightsStore(self.weights_dir, shares_told(tell))
+        store = WeightsStore(self.weights_dir, report_progress(tell))
         files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")
         folder = files.path.parent
@@ -139,7 +139,7 @@ class ServerChoice:
         """Runs that it serves well at the same time."""
         return self.concurrency
 
-    def anywhere(self) -> "ServerChoice":
+    def absolute(self) -> "ServerChoice":
         """The same for a process that starts in another folder."""
         return self
 
@@ -250,10 +250,10 @@ async def embedder_in(
         return own
     from rubricem.agent.weights.store import WeightsStore
 
-    return await WeightsStore(weights_dir, shares_told(tell)).embedder(name)
+    return await WeightsStore(weights_dir, report_progress(tell)).embedder(name)
 
 
-def shares_told(tell: Tell) -> Callable[[int, int, str], None]:
+def report_progress(tell: Tell) -> Callable[[int, int, str], None]:
     """Says what is fetched, and how far it is."""
 
     def progress(done: int, total: int, doing: str) -> None:
@@ -263,7 +263,7 @@ def shares_told(tell: Tell) -> Callable[[int, int, str], None]:
     return progress
 
 
-def whole_name(model: str) -> str:
+def absolute_name(model: str) -> str:
     """A model's name; a path is whole, so that it means the same in another folder."""
     path = Path(model).expanduser()
     named = model.lower().endswith(".gguf") or is_checkpoint(model)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rubricem.agent.models.opening import shares_told
+from rubricem.agent.models.opening import report_progress
 from rubricem.agent.reports.rules import ClaimFinding, Findings, Pair
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.checkpoints import is_checkpoint
@@ -173,5 +173,7 @@ class EntailmentChoice:
 
         folder = Path(self.name)
         if not folder.is_dir():
-            folder = await WeightsStore(self.weights_dir, shares_told(tell)).classifier(self.name)
+            folder = await WeightsStore(self.weights_dir, report_progress(tell)).classifier(
+                self.name
+            )
         yield await asyncio.to_thread(EntailmentChecker, folder, self.name)

@@ -109,10 +109,10 @@ class Setup:
         sources = replace(self.sources, names=tuple(names))
         return replace(self, sources=sources, choices={**self.choices, "source": [*kept]})
 
-    def anywhere(self) -> "Setup":
+    def absolute(self) -> "Setup":
         """The same for a process that starts in another folder."""
         names = self.choices["source"]
-        return replace(self.searching(names, names), model=self.model.anywhere())
+        return replace(self.searching(names, names), model=self.model.absolute())
 
     def over_whole_sources(self) -> "Setup":
         """For those who compare answers or collect them: each question finds the same."""

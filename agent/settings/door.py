@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from rubricem.agent.models.limits import Endpoint
-from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, absolute_name
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.settings import BUDGETS, Settings
@@ -218,7 +218,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [kept_name(name) for name in settings.source]
-    choices["model"] = settings.model and whole_name(settings.model)
+    choices["model"] = settings.model and absolute_name(settings.model)
     choices["retrieval"] = retrieval_of(settings, model_of(settings))
     return choices
 

@@ -256,7 +256,7 @@ class RemoteGroups:
         rollouts = (thread_of(record.id, member) for member in range(manifest.group_size))
         calls = (journal.replies_of(name).items() for name in (*rollouts, *kinds))
         return GroupJob(
-            self.setup.anywhere(),
+            self.setup.absolute(),
             self.judging,
             manifest,
             record,

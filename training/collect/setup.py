@@ -209,7 +209,7 @@ def _judging(setup: Setup, judged_by: PolicyChoice, options: CollectOptions) -> 
     chain = options.judge != NONE and judged_by.chain
     return Judging(
         judge=options.judge,
-        model=None if judged_by is setup.model else judged_by.anywhere(),
+        model=None if judged_by is setup.model else judged_by.absolute(),
         wanted=replace(options.judging, seed=setup.template.seed, chain=chain),
         gated=options.gated,
         reflections=options.reflections,
