@@ -1,11 +1,6 @@
-"""Values as named metrics, how much the answers of a group differ, and the best of n.
+"""Values as named metrics, and the best of n.
 
 Without any value there is no metric, so that a missing one is never 0.
-
-How much answers differ, 0 if all are the same (RuscaRL, arXiv:2508.16949, section 5):
-
-1 - Self-BLEU, the BLEU of each answer with all others as its references (Texygen,
-arXiv:1802.01886), averaged; sacrebleu's, up to 4-grams, smoothed.
 
 Best of n is the expected score of the best of n answers, for every n at once. Of N scored answers
 in ascending order s_1 ... s_N, n drawn without replacement have s_k as their best in
@@ -17,14 +12,11 @@ is exact and, as an estimate of the best of n new answers, unbiased; n = 1 is th
 maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 
-from rubricem.judge.base import answer_text
-from rubricem.memory.errors import import_extra
-from rubricem.memory.schema import Stage, Trajectory
+from rubricem.memory.schema import Stage
 from rubricem.training.rows.row import TrainRow
 
 Numbers = dict[str, float]
@@ -68,28 +60,6 @@ def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
             f"advantage/{stage}/positive_share", (value > 0 for value in values)
         )
     return numbers
-
-
-_TAG = re.compile(r"<[^<>]*>")
-
-
-def answers_of(trajectories: Sequence[Trajectory]) -> list[str]:
-    """The answers without their tags; runs without one are left out."""
-    texts = (_TAG.sub(" ", answer_text(trajectory)) for trajectory in trajectories)
-    return [text.strip() for text in texts if text.strip()]
-
-
-def words_apart(answers: Sequence[str]) -> float | None:
-    """1 - Self-BLEU, in [0, 1]; None for fewer than two answers.
-
-    Raises SettingsError where sacrebleu is not installed.
-    """
-    if len(answers) < 2:
-        return None
-    bleu = import_extra("sacrebleu", "metrics").sentence_bleu
-    others = ([*answers[:place], *answers[place + 1 :]] for place in range(len(answers)))
-    shares = [bleu(text, rest).score / 100 for text, rest in zip(answers, others, strict=True)]
-    return min(max(1.0 - fmean(shares), 0.0), 1.0)
 
 
 def best_of(scores: Sequence[float]) -> list[float]:

@@ -1,9 +1,5 @@
-"""How unlike answers are, by hand; and what is told where it cannot be measured.
+"""The curve of the best of n, by hand and against every draw there is."""
 
-The curve of the best of n, by hand and against every draw there is.
-"""
-
-from collections.abc import Sequence
 from itertools import combinations
 from statistics import fmean
 
@@ -11,47 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricem.memory.schema import (
-    Stage,
-    TrajectoryGroup,
-)
 from rubricem.training.rounds.numbers import mean_interval, reward_intervals
-from rubricem.training.rounds.update import RoundGroup
 from rubricem.training.statistics import (
     MeanBestOf,
-    answers_of,
     best_of,
     mean_best_of,
-    words_apart,
 )
-from tests.support.values import WHOLE, run_of
 from tests.training.rounds.test_numbers import group
-
-
-def groups(*answers: Sequence[str]) -> list[RoundGroup]:
-    found = []
-    for texts in answers:
-        runs = [run_of({**WHOLE, Stage.ANSWER: f"<answer>{t}</answer>" if t else ""})
-                for t in texts]  # fmt: skip
-        group = TrajectoryGroup(question="q", trajectories=tuple(runs))
-        found.append(RoundGroup("g", group, (), None))
-    return found
-
-
-def test_self_bleu_by_hand():
-    # Of "a b c d" against "a b c e" 3 of 4 words, 2 of 3 pairs, 1 of 2 triples and none of one
-    # four agree; the last, smoothed, counts as 1 / 2: (3/4 * 2/3 * 1/2 * 1/2) ** (1/4).
-    found = words_apart(["a b c d", "a b c e"])
-    assert found == pytest.approx(1 - 0.125**0.25, abs=1e-6)
-    assert words_apart(["a b c d"] * 3) == pytest.approx(0.0, abs=1e-9)
-    assert words_apart(["a b c d", "e f g h"]) == 1.0
-    assert words_apart(["a b c d"]) is None
-
-
-def test_answers_are_compared_without_their_tags_and_empty_ones_not_at_all():
-    (one,) = groups(['It is <cite id="S1">so</cite>.', ""])
-    assert answers_of(one.group.trajectories) == ["It is  so ."]
-
 
 SCORES = st.lists(st.floats(-1, 1), min_size=1, max_size=7)
 

@@ -19,8 +19,7 @@ import click
 
 from rubricem.agent.cli.options import ONLY_JSON, CommandGroup
 from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
-from rubricem.memory.errors import SettingsError, import_extra
-from rubricem.memory.runs import writable
+from rubricem.memory.errors import import_extra
 from rubricem.memory.text import pluralise
 
 if TYPE_CHECKING:
@@ -98,19 +97,16 @@ _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
-def show_training(title: str, quiet: bool, ending: str, work: "Callable[..., Awaitable[T]]") -> T:
-    """What a training gives, shown on one process's terminal, or as lines.
+def show_training(quiet: bool, ending: str, work: "Callable[..., Awaitable[T]]") -> T:
+    """What a training gives; one process tells of it, in lines.
 
     `work` is given who hears lines, who sees events (`watch`), and what ends it (`stop`).
     """
-    from rubricem.training.show.console import training_view
+    from rubricem.training.show.console import PlainTraining
 
     async def show(interrupts: Interrupts) -> T:
-        with (
-            training_view(title, tell, quiet=quiet or not is_first()) as (said, watch),
-            interrupts.running() as stop,
-        ):
-            return await work(said, watch=watch, stop=stop)
+        with interrupts.running() as stop:
+            return await work(tell, watch=PlainTraining(tell), stop=stop)
 
     return run(show, ending)
 
@@ -124,24 +120,27 @@ def in_json(value: object) -> str:
     return json.dumps(value, default=plain)
 
 
-@click.group(cls=CommandGroup)
-def judge() -> None:
-    """Train a judge of pairs that reasons before its verdict (RM-R1); CONFIG is a TOML file."""
-
-
-@judge.command("distil")
+@click.command()
 @CONFIG
 @OVERRIDES
-@click.option("--rows", "rows_only", is_flag=True, help="Write the rows, and do not train.")
+@click.option("--rows", "rows_only", is_flag=True, help="[distil]: write the rows, train nothing.")
 @ONLY_JSON
-def distil_command(
-    config: Path, overrides: tuple[str, ...], rows_only: bool, as_json: bool
-) -> None:
-    """Imitate teachers: have them compare CONFIG's labelled pairs, and train on what was right.
+def judge(config: Path, overrides: tuple[str, ...], rows_only: bool, as_json: bool) -> None:
+    """Train a judge of pairs that reasons before its verdict (RM-R1), by CONFIG's table.
 
-    What a first teacher gets wrong, a second one redoes, who is shown the right verdict. The same
-    command goes on after an interruption; no call is paid for twice.
+    [distil]: imitate teachers, who compare labelled pairs; what a first one gets wrong, a second
+    one redoes, who is shown the right verdict. [grpo]: the judge learns from its own verdicts on
+    such pairs, round by round. The same command goes on after an interruption.
     """
+    from rubricem.training.local.local_config import read_toml
+
+    if "grpo" in read_toml(config, overrides):
+        _train_by_verdicts(config, overrides, as_json)
+    else:
+        _distil(config, overrides, rows_only, as_json)
+
+
+def _distil(config: Path, overrides: Sequence[str], rows_only: bool, as_json: bool) -> None:
     from rubricem.agent.settings import load_settings
     from rubricem.training.judge_training.distil import distil, read_distil
     from rubricem.training.rounds.fit import train
@@ -157,7 +156,7 @@ def distil_command(
     trained = None
     if not rows_only:
         work = partial(train, job, "sft", weights_dir=settings.weights_dir)
-        trained = show_training(f"judge, sft, {job.model}", as_json, STEP, work)
+        trained = show_training(as_json, STEP, work)
     if as_json:
         rows = {"rows_file": job.rows[0], **asdict(found)}
         click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
@@ -168,22 +167,12 @@ def distil_command(
             click.echo(f"{done} done\n{_JUDGE.format(trained.checkpoint)}")
 
 
-@judge.command("grpo")
-@CONFIG
-@OVERRIDES
-@ONLY_JSON
-def grpo_command(config: Path, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Let the judge learn from its own verdicts on CONFIG's labelled pairs, round by round.
-
-    Each round samples several comparisons of each pair from the newest judge, rewards them by
-    their verdicts and makes one update. The same command goes on after an interruption.
-    """
+def _train_by_verdicts(config: Path, overrides: Sequence[str], as_json: bool) -> None:
     from rubricem.agent.settings import load_settings
     from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     job, told = read_grpo(config, overrides)
-    work = partial(train_judge, job, told, load_settings())
-    done = show_training(f"judge-grpo, {job.model}", as_json, UPDATE, work)
+    done = show_training(as_json, UPDATE, partial(train_judge, job, told, load_settings()))
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
@@ -261,26 +250,6 @@ def ss_grpo(config: Path, overrides: tuple[str, ...], dry: bool, as_json: bool) 
 
 
 @train.command()
-@click.argument("kind", type=click.Choice(["sft", "ss-grpo", "ruscarl", "paper", "judge"]))
-@click.argument("path", type=PATH, required=False)
-def init(kind: str, path: Path | None) -> None:
-    """Write a commented file of settings to begin with into PATH (KIND.toml)."""
-    from importlib.resources import files
-
-    out = path or Path(f"{kind}.toml")
-    text = (files("rubricem.training.cli") / "configs" / f"{kind}.toml").read_text("utf-8")
-    with writable(out):
-        try:
-            with out.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError as cause:
-            said = f"{out} exists already.", "Name another file, or remove it."
-            raise SettingsError(*said) from cause
-    method = {"ruscarl": "ss-grpo", "paper": "ss-grpo", "judge": "judge distil"}.get(kind, kind)
-    click.echo(f"written: {out}; fill it in, then: rubricem train {method} {out}")
-
-
-@train.command()
 @click.argument("checkpoint", type=PATH, callback=can_train)
 @click.argument("out", type=PATH)
 def export(checkpoint: Path, out: Path) -> None:
@@ -308,18 +277,18 @@ def _run(path: Path, method: "Method", overrides: Sequence[str], dry: bool, as_j
         return
     if (rounds := job.rounds) is not None:
         work = partial(run_rounds, job.config, rounds, job.rule, load_settings())
-        done = show_training(f"ss-grpo, {job.config.model}", as_json, UPDATE, work)
+        done = show_training(as_json, UPDATE, work)
         cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
         _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
         return
     given = job.config
     assert isinstance(given, TrainConfig)
-    config = run(lambda interrupts: job.with_rows(method, tell), STEP)
+    weights_dir = load_settings().weights_dir
+    config = run(lambda interrupts: job.with_rows(method, tell, weights_dir), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
     rule = job.rule if method != "sft" and config.rows != given.rows else None
-    weights_dir = load_settings().weights_dir
     work_on_rows = partial(train_by, config, method, weights_dir=weights_dir, rule=rule)
-    trained = show_training(f"{method}, {config.model}", as_json, STEP, work_on_rows)
+    trained = show_training(as_json, STEP, work_on_rows)
     dropped = trained.dropped.items()
     left_out = [f"{pluralise(count, 'row')} left out: {reason}" for reason, count in dropped]
     use = _POLICY if trained.canary else "trained for torch alone: {}"
@@ -341,7 +310,7 @@ def _estimate(job: "TrainingJob", method: "Method", as_json: bool) -> str:
         apart = replace(job, config=given.model_copy(update={"out": Path(place)}))
 
         async def estimate_rows(interrupts: Interrupts) -> Estimate:
-            config = await apart.with_rows(method, tell)
+            config = await apart.with_rows(method, tell, weights)
             config = config.model_copy(update={"out": given.out})
             return await estimate(config, method, tell, weights)
 

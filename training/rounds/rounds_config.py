@@ -198,9 +198,12 @@ class TrainingJob:
         """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
         return build_job(read_toml(path, overrides), path.parent, method)
 
-    async def with_rows(self, method: Method, tell: Tell) -> TrainConfig:
+    async def with_rows(
+        self, method: Method, tell: Tell, weights_dir: Path | None = None
+    ) -> TrainConfig:
         """Its configuration over files of rows alone: all else is compiled into OUT/rows.
 
+        `weights_dir`: where embedded models are; None: the platform's place.
         What is left out is told with its count by reason. Raises SettingsError for a folder that
         holds no run, whose run does not fit the method, or where all of them come to no row.
         """
@@ -209,8 +212,9 @@ class TrainingJob:
         files, every = list[Path](), Compiled()
         for number, path in enumerate(config.rows):
             found = await compile_rows(
-                path, config.model, self.rule, self.stricter, imitate=method == "sft"
-            )
+                path, config.model, self.rule, self.stricter,
+                imitate=method == "sft", weights_dir=weights_dir,
+            )  # fmt: skip
             if found is None:
                 files.append(path)
                 continue

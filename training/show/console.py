@@ -30,6 +30,8 @@ _FIGURES = (
     *((stage.value, f"reward/{stage}/mean", "{:.2f}") for stage in Stage),
     ("unscored", "unscored_share", "{:.0%}"),
     ("right", "right", "{:.0%}"),
+    ("malformed", "malformed", "{:.0%}"),
+    ("unscored", "unscored", "{:.0%}"),
     ("mean reward", "reward", "{:.2f}"),
     ("staleness", "staleness/mean", "{:.1f}"),
     ("loss", "loss", "{:.4g}"),
@@ -172,11 +174,3 @@ def with_event_files(watch: Watch, out: Path, trackers: Sequence[Tracker]) -> It
 
 def _finite(metrics: Metrics, prefix: str = "") -> dict[str, float]:
     return {prefix + n: value for n in metrics if (value := number(metrics, n)) is not None}
-
-
-@contextmanager
-def training_view(
-    title: str, tell: Callable[[str], None], *, quiet: bool = False
-) -> Iterator[tuple[Callable[[str], None], Watch]]:
-    """Where lines and events go, for as long as the context lasts."""
-    yield tell, PlainTraining(tell)

@@ -51,7 +51,7 @@ def written(folder: Path, address: str, second: bool = True, **told: Any) -> Pat
 
 
 def run(command: str, path: Path, *flags: str) -> Result:
-    return CliRunner().invoke(main, ["train", "judge", command, str(path), *flags])
+    return CliRunner().invoke(main, ["train", "judge", str(path), *flags])
 
 
 def test_right_traces_are_kept_wrong_ones_redone_and_what_stays_wrong_is_dropped(tmp_path: Path):

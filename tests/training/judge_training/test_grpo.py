@@ -19,20 +19,16 @@ from rubricem.training.collect.gate import RunStopped
 from rubricem.training.judge_training.grpo import read_grpo, train_judge
 from rubricem.training.show.console import FOLDER
 from rubricem.training.show.events import (
-    OF_JUDGE,
     Event,
     PhaseChanged,
     RowsDone,
     StepTaken,
-    pattern,
 )
 from tests.support.judges import Asked, JudgeServer, by_seed, chain, pairs_file, toml
 from tests.support.rows import quiet
-from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny import write_tiny
-from tests.training.judge_training.test_distil import teaching
-from tests.training.judge_training.test_distil import written as distilling
 from tests.training.show.test_console import read
+from tests.training.show.test_events import unexplained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,7 +46,7 @@ def written(folder: Path, address: str | None, engine: dict[str, Any] | None = N
 
 
 def train(path: Path, *flags: str, half: str = "grpo", **more: Any) -> Result:
-    return CliRunner().invoke(main, ["train", "judge", half, str(path), *flags], **more)
+    return CliRunner().invoke(main, ["train", "judge", str(path), *flags], **more)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -141,7 +137,7 @@ def test_where_all_verdicts_are_alike_nothing_is_trained_and_it_is_told(tmp_path
         assert done.exit_code == 0, done.output
     said = done.stderr.splitlines()
     assert "round 1 had nothing to learn: no pair's samples differ in reward" in said
-    saved = "round 1 of 2 is saved: right 100%, malformed 0%, unscored 0%, mean reward 1.00"
+    saved = "round 1 of 2: right 100%, malformed 0%, unscored 0%, mean reward 1.00"
     assert any(line.startswith(saved) for line in said)
     assert read(tmp_path / "out" / FOLDER)["right"] == [(1, 1.0), (2, 1.0)]
     assert done.stdout.splitlines() == ["2 rounds done", "no round had anything to train on"]
@@ -251,8 +247,7 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
     assert [(event.number, event.of) for event in rounds] == [(1, 2), (2, 2)]
     for event, kept in zip(rounds, lines(tmp_path), strict=True):
         assert dict(event.metrics).items() <= kept.items()
-        unknown = set(kept) - {"saved_at"}
-        assert [n for n in unknown if not any(re.fullmatch(pattern(o), n) for o in OF_JUDGE)] == []
+        assert unexplained(kept) == []
 
 
 def test_each_round_is_a_line_and_a_step_of_the_event_files(tmp_path: Path):
@@ -261,25 +256,9 @@ def test_each_round_is_a_line_and_a_step_of_the_event_files(tmp_path: Path):
         for rounds in (1, 2):
             done = train(written(tmp_path, server.base_url, engine, rounds=rounds))
             assert done.exit_code == 0, done.output
-    (told,) = (line for line in done.stderr.splitlines() if "is saved" in line)
-    assert told.startswith("round 2 of 2 is saved: right ") and ", mean reward " in told
-    assert "; loss " in told
+    (told,) = (line for line in done.stderr.splitlines() if line.startswith("round 2 of 2: right "))
+    assert ", mean reward " in told and ", loss " in told
     found, kept = read(tmp_path / "out" / FOLDER), lines(tmp_path)
     for name in ("right", "reward", "loss"):
         values = [pytest.approx(line[name], rel=1e-6) for line in kept]
         assert found[name] == [(1, values[0]), (2, values[1])], "also where it goes on"
-
-
-def test_on_a_terminal_both_halves_are_drawn_and_json_draws_nothing(tmp_path: Path):
-    with JudgeServer() as server:
-        drawn = train(written(tmp_path, server.base_url, rounds=1), env=TERMINAL)
-        again = train(written(tmp_path, server.base_url, rounds=1), "--json", env=TERMINAL)
-    assert drawn.exit_code == 0 and "judge-grpo, " in drawn.stderr, drawn.output
-    assert "round 1 of 1" in drawn.stderr and "right" in drawn.stderr
-    assert "judge-grpo, " not in again.stderr and json.loads(again.stdout)["rounds"] == 1
-    taught = tmp_path / "taught"
-    taught.mkdir()
-    with ScriptedServer(teaching, models=("first", "second")) as server:
-        drawn = train(distilling(taught, server.base_url), half="distil", env=TERMINAL)
-    assert drawn.exit_code == 0 and "judge, sft, " in drawn.stderr, drawn.output
-    assert "step 1 of 1" in drawn.stderr and "1 step done" in drawn.stdout

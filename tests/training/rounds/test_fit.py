@@ -16,7 +16,6 @@ import pytest
 
 from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint, note_of
 from rubricem.agent.weights.store import WeightsStore
-from rubricem.judge.relative import RelativeJudge
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
 from rubricem.training.judge_training.grpo import Sample, SampledPair
@@ -29,7 +28,6 @@ from rubricem.training.rows.credit import policy_rows as compile_policy_rows
 from rubricem.training.rows.credit import reflection_rows
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
-from tests.judge.test_relative import BUFFER, MarkReader
 from tests.support.collected import candidate, judgement
 from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
 from tests.support.waiting import Process
@@ -236,8 +234,9 @@ async def ruler() -> tuple[TrainRow, ...]:
                        token_ids=(80 + n,), logprobs=(-0.5,))
                for n, text in enumerate(("0.9", "0.3"))]  # fmt: skip
     pair = group(*(rollout(f"ruler{n}", answer) for n, answer in enumerate(answers)))
-    judged = await RelativeJudge(MarkReader()).judge(pair, BUFFER)
-    return compile_policy_rows(pair, judged.judgements, name="ruler").rows
+    scores = zip(pair.trajectories, (0.9, 0.3), strict=True)
+    judged = [judgement(run, [None, None, None, score]) for run, score in scores]
+    return compile_policy_rows(pair, judged, name="ruler").rows
 
 
 def rm_r1() -> tuple[TrainRow, ...]:
