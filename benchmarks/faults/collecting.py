@@ -78,8 +78,8 @@ class Place:
     def begin(self) -> "subprocess.Popen[bytes]":
         searxng = f"searxng:{self.address.removesuffix('/v1')}"
         named = [str(self.folder / "questions.txt"), "--out", str(self.run.folder)]
-        where = ["--base-url", self.address, "--source", searxng, "--memory", "off"]
-        shape = ["--group-size", str(GROUP), "--step-size", "1", "--reflections", "0", "--quiet"]
+        where = ["--base-url", self.address, "--source", searxng, "settings.memory=off"]
+        shape = ["--group-size", str(GROUP), "step_size=1", "reflections=0", "--quiet"]
         environment = {**os.environ, "RUBRICEM_DATA_DIR": str(self.folder / "data")}
         return subprocess.Popen(
             [*COMMAND, "collect", *named, *where, *shape],

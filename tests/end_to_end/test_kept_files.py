@@ -20,7 +20,6 @@ from tests.conftest import ROOT, rubricem, unpack
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.rows import config_of, policy_rows, quiet
 from tests.support.scripted_server import ScriptedServer
-from tests.training.cli.test_collect import collect
 
 WRITTEN_AT = "/tmp/old3f6f8c9"
 ADDRESSES = {"data": "127.0.0.1:42317", "collect": "127.0.0.1:36763"}
@@ -78,20 +77,6 @@ def test_a_bank_has_its_items_in_their_states(kept: Path):
     assert "exact" in rubricem("bank", "show", "live").stdout
     (item,) = [item for item in listed if len(item["id"]) > 4]
     assert item["question"] == "What does functools.lru_cache do with maxsize=None?"
-
-
-def test_a_collection_is_shown_exported_and_needs_no_call_to_go_on(kept: Path):
-    folder = kept / "collect"
-    with ScriptedServer([]) as server:
-        answered_by(server, kept, "collect")
-        done = collect(folder, server, "--group-size", "4", "--reflections", "2", "--memory", "on")
-        assert done.exit_code == 0, done.output
-        assert server.requests == []
-    assert "1 group in 1 step, 4 rollouts: 4 finished" in done.stdout
-    rubricem("export", str(folder / "run"), "--to", "jsonl", "--out", str(kept / "rows.jsonl"))
-    rows = (kept / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(rows) == 4 and all(json.loads(row) for row in rows)
-    assert "4 rollouts" in rubricem("runs", "show", str(folder / "run")).stdout
 
 
 async def test_a_training_goes_on_from_a_checkpoint_to_the_same_weights(
