@@ -272,6 +272,7 @@ async def _fill_bank(data_dir: Path) -> None:
     bank = bank_in(data_dir)
     await bank.put(reflection("How does the cache evict?", "kept", f"- read {HOSTILE_TAG} first"))
     await bank.put(reflection("What is a heap?", "held", flags=("It gives orders to the reader.",)))
+    await bank.put(reflection("Where is Rome?", "rome"))
 
 
 CHROMIUM = "/usr/bin/chromium"

@@ -361,26 +361,22 @@ def test_a_thread_is_opened_renamed_branched_and_deleted(page: Page, asked: dict
     expect(threads).to_have_count(before)
 
 
-def test_a_reflection_is_edited_pinned_and_switched_off(page: Page):
+def test_a_reflection_is_edited_and_says_so(page: Page):
     page.get_by_role("link", name="Memory").click()
     items = page.locator("main .list").get_by_role("listitem")
     expect(items).to_have_count(3)
     page.get_by_role("radiogroup", name="State").get_by_text("Active").click()
-    expect(items).to_have_count(1)
-    items.get_by_role("link").click()
+    expect(items).to_have_count(2)
+    items.get_by_role("link", name="How does the cache evict?").click()
     takeaways = page.get_by_label("Takeaways")
     expect(takeaways).to_have_value(f"- read {pages.HOSTILE_TAG} first")
     takeaways.fill("- read the release notes, too")
     page.get_by_role("button", name="Keep the changes").click()
-    expect(page.get_by_text("Kept.")).to_be_visible()
+    expect(page.get_by_text("Kept as you wrote it")).to_be_visible()
     expect(page.get_by_text("edited by hand")).to_be_visible()
-    page.get_by_role("switch", name="Pinned").check()
-    expect(page.get_by_text("Pinned", exact=True)).to_be_visible()
     page.reload()
     expect(takeaways).to_have_value("- read the release notes, too")
-    expect(page.get_by_role("switch", name="Pinned")).to_be_checked()
-    page.get_by_role("switch", name="Disabled").check()
-    expect(page.get_by_text("Disabled", exact=True)).to_be_visible()
+    expect(page.get_by_text("Edited", exact=True)).to_be_visible()
 
 
 def test_what_is_in_quarantine_is_searched_says_why_and_is_released(page: Page, site: pages.Site):
@@ -399,13 +395,14 @@ def test_what_is_in_quarantine_is_searched_says_why_and_is_released(page: Page, 
 
 
 def test_somebody_elses_change_is_not_overwritten(browser: Browser, site: pages.Site, page: Page):
-    page.goto(f"{site.url}#/memory/off")
+    page.goto(f"{site.url}#/memory/rome")
     page.get_by_label("Rubrics").fill("Mine")
-    with pages.opened(browser, site, "#/memory/off") as other:
-        other.get_by_role("switch", name="Disabled").uncheck()
-        expect(other.get_by_text("Disabled", exact=True)).to_have_count(0)
+    with pages.opened(browser, site, "#/memory/rome") as other:
+        other.get_by_label("Rubrics").fill("Theirs")
+        other.get_by_role("button", name="Keep the changes").click()
+        expect(other.get_by_text("Kept as you wrote it")).to_be_visible()
     page.get_by_role("button", name="Keep the changes").click()
-    expect(page.get_by_role("alert")).to_contain_text("changed in the meantime")
+    expect(page.get_by_role("alert")).to_contain_text("replaced")
     expect(page.get_by_label("Rubrics")).to_have_value("Mine")
 
 
