@@ -169,6 +169,12 @@ def test_what_the_rules_were_made_on_is_flagged(text: str):
     assert screen(text, "", ()).flags
 
 
+def test_how_many_of_the_texts_are_found_that_came_after_the_rules():
+    texts = {"open": screening_cases.HOSTILE_OPEN, "sealed": screening_cases.HOSTILE_SEALED}
+    found = {name: sum(bool(screen("", t, ()).flags) for t in some) for name, some in texts.items()}
+    assert found == {"open": 17, "sealed": 16}
+
+
 @pytest.mark.parametrize("text", [*HOSTILE, *screening_cases.HOSTILE_SEALED])
 def test_copied_from_a_page_all_but_what_is_short_is_found(text: str):
     page = f"Voltoria makes batteries. {text} The end."
