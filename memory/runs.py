@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from pydantic import Field, ValidationError
 
@@ -61,15 +61,6 @@ def identity(model: str) -> str:
     """
     name, served, _ = model.rpartition("@")
     return f"{name}{served}" or model
-
-
-class CallJournal(Protocol):
-    """Finished calls of runs: a `Journal`, or a proxy for one elsewhere."""
-
-    def find(self, key: CallKey) -> Reply | None: ...
-    async def append(self, key: CallKey, reply: Reply) -> None: ...
-    def forget(self, thread: str) -> None: ...
-    def close(self) -> None: ...
 
 
 class Journal:
@@ -254,17 +245,6 @@ def sync(path: Path) -> None:
 
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
-
-
-class Runs(Protocol):
-    """Where runs are stored: a `RunStore`, or a stand-in if another process stores them."""
-
-    def create(self, thread: str, request: Mapping[str, Any]) -> None: ...
-    def request(self, thread: str) -> dict[str, Any]: ...
-    def journal(self, thread: str) -> CallJournal: ...
-    def has_ended(self, thread: str) -> bool: ...
-    def load(self, thread: str) -> Trajectory: ...
-    def save(self, trajectory: Trajectory) -> None: ...
 
 
 class RunStore:

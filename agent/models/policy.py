@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.transcript.scaffold import own_markers
 from rubricem.memory.asking import read_usage
-from rubricem.memory.runs import CallJournal, CallKey, ReplyStore, identity
+from rubricem.memory.runs import CallKey, Journal, ReplyStore, identity
 from rubricem.memory.schema import (
     Author,
     ChatModel,
@@ -270,7 +270,7 @@ class JournaledCalls:
 
     def __init__(
         self,
-        journal: CallJournal,
+        journal: Journal,
         gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once,
         found: Callable[[dict[str, Any]], None] = lambda reply: None,
     ) -> None:

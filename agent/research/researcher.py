@@ -45,7 +45,7 @@ from rubricem.agent.transcript.events import (
 )
 from rubricem.agent.transcript.question import Ask, Budgets, Nobody, Person, check_question
 from rubricem.memory.errors import RubricemError, StoreError
-from rubricem.memory.runs import CallJournal, Runs, RunStore
+from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
@@ -86,12 +86,12 @@ class Researcher:
     decoder: Decoder
     decoding: Decoding
     search_tool: SearchTool
-    store: Runs
+    store: RunStore
     template: Ask
     """the limits of questions that are asked without their own"""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """the settings that shape an answer, stored with each run so that it can be resumed"""
-    journal: CallJournal | None = None
+    journal: Journal | None = None
     """one journal for all runs, if many run at once; None: each run has its own"""
     recaller: Recaller | None = None
     """None: nothing from the bank is put before a question"""

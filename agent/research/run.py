@@ -47,7 +47,7 @@ from rubricem.agent.transcript.question import (
 )
 from rubricem.memory.asking import chance_of_yes, usage_of_error
 from rubricem.memory.errors import PolicyError, RubricemError, SourceError, boundary
-from rubricem.memory.runs import CallJournal, CallKey, identity
+from rubricem.memory.runs import CallKey, Journal, identity
 from rubricem.memory.schema import (
     NO_USAGE,
     Author,
@@ -133,7 +133,7 @@ class Run:
     decoding: Decoding
     policy: Policy
     search_tool: SearchTool
-    journal: CallJournal
+    journal: Journal
     listener: Listener = ignore
     recaller: Recaller | None = None
     pages: PageReader | None = None
