@@ -372,8 +372,6 @@ class Segment(Value):
     retokenised: bool = False
     """the ids are not the sampled ones (chat-only server, or trimmed text)"""
     attempt: int = 0
-    policy_version: str = ""
-    """of the weights that wrote it, if they are not those with which its run began"""
     kept: bool = True
     """False: a rejected attempt, which belongs neither to the transcript nor to training"""
 
@@ -717,8 +715,6 @@ class Completion:
     """the ids come from a tokeniser: those returned with the text do not decode to it"""
     reasoning: str = ""
     usage: Usage = NO_USAGE
-    policy_version: str = ""
-    """of the weights that wrote it, if they are not those with which its policy was opened"""
 
     def tokens_between(
         self, start: int, end: int

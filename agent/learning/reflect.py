@@ -158,7 +158,6 @@ class Reflector:
             token_ids=written.token_ids,
             logprobs=written.logprobs,
             retokenised=self.policy.retokenised or written.retokenised or held,
-            policy_version=written.policy_version,
         )
         return ReflectionCandidate(
             trajectory_id=trajectory.id,

@@ -508,7 +508,6 @@ class Run:
             token_ids=ids,
             logprobs=logprobs,
             retokenised=self.policy.retokenised or completion.retokenised,
-            policy_version=completion.policy_version,
         )
 
     def _append(self, segment: Segment) -> None:

@@ -114,8 +114,8 @@ def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
     """What must be the same when the training goes on."""
     digest = hashlib.sha256()
     for row in rows:
-        # Rows that were written before they said these are the same rows.
-        digest.update(row.model_dump_json(exclude={"tokenizer", "later_versions"}).encode())
+        # Rows that were written before they said this are the same rows.
+        digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
     found: dict[str, Any] = {"rows": digest.hexdigest()}
     return found if rule is None else found | {"rule": rule.to_record()}
 

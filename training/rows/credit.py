@@ -472,7 +472,7 @@ def _policy_row(
         group=group,
         trajectory=trajectory.id,
         objective="policy",
-        **_versions_of(tokens, trajectory.policy_version),
+        policy_version=trajectory.policy_version,
         ids=tokens.ids,
         prompt_tokens=tokens.prompt,
         loss_mask=mask,
@@ -512,7 +512,7 @@ def _reflection_row(
         group=f"{candidate.trajectory_id}:reflect",
         trajectory=candidate.trajectory_id,
         objective="reflect",
-        **_versions_of(tokens, policy_version),
+        policy_version=policy_version,
         ids=tokens.ids,
         prompt_tokens=tokens.prompt,
         loss_mask=mask,
@@ -521,15 +521,6 @@ def _reflection_row(
         stages=tokens.stages,
         ratio_allowed=tokens.sampled,
     )
-
-
-def _versions_of(tokens: TokenSequence, begun: str) -> dict[str, Any]:
-    """The versions of the weights that wrote a row; `begun` is that with which it began."""
-    (_, first), *later = tokens.versions or ((0, ""),)
-    return {
-        "policy_version": first or begun,
-        "later_versions": tuple((place, version or begun) for place, version in later),
-    }
 
 
 def _mask_logprobs(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:

@@ -60,9 +60,6 @@ class TrainRow(Versioned):
     """by what all its tokens' advantages, or their imitation, are multiplied"""
     ratio_allowed: bool = True
     """False: retokenised or forced, so no policy-gradient ratio may be formed of it"""
-    later_versions: tuple[tuple[int, str], ...] = ()
-    """from which token on it was sampled by which other weights, where they were replaced
-    meanwhile; the behaviour log-probability of a token is by those that sampled it"""
     scaffolded_prompt: tuple[int, ...] = ()
     """the prompt that the tokens were sampled under, where a scaffold stood in it: the row's own
     prompt is the one without. The behaviour log-probabilities hold under this one"""

@@ -50,8 +50,6 @@ class TokenSequence:
     """how many of them, at the beginning, are the prompt"""
     sampled: bool
     """the policy wrote exactly these ids, and its log-probability of each is known"""
-    versions: tuple[tuple[int, str], ...]
-    """from which token on the policy wrote by which weights; "": those it was begun with"""
 
 
 def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
@@ -60,7 +58,6 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
     written: list[bool] = []
     logprobs: list[float] = []
     stages: list[int] = []
-    versions: list[tuple[int, str]] = []
     sampled = True
     for segment in (s for s in segments if s.kept):
         if segment.token_ids is None:
@@ -68,8 +65,6 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
         count, policy = len(segment.token_ids), segment.author is Author.POLICY
         known = policy and segment.logprobs is not None and all(map(isfinite, segment.logprobs))
         sampled &= not policy or (known and not segment.retokenised)
-        if policy and (not versions or versions[-1][1] != segment.policy_version):
-            versions.append((len(ids), segment.policy_version))
         ids += segment.token_ids
         written += [policy] * count
         logprobs += segment.logprobs if known and segment.logprobs else [0.0] * count
@@ -82,7 +77,6 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
         stages=tuple(stages),
         prompt=prompt,
         sampled=sampled,
-        versions=tuple(versions),
     )
 
 

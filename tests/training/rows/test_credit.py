@@ -68,17 +68,6 @@ def test_each_token_of_the_policy_gets_the_advantage_of_its_stage():
     assert row.ratio_allowed and row.objective == "policy"
 
 
-def test_a_row_says_which_weights_sampled_its_turns():
-    changed = [policy_segment("e", Stage.ANSWER, policy_version=v) for v in ("v2", "v2", "", "v3")]
-    judged = [judgement(ONE, [1.0] * 4), judgement(TWO, [0.0] * 4)]
-    one, two = policy_rows(group(rollout("one", *changed), TWO), judged).rows
-    assert (one.policy_version, two.policy_version, two.later_versions) == ("v1", "v1", ())
-    assert one.later_versions == ((7, "v2"), (9, "v1"), (10, "v3"))
-    anew = [s.model_copy(update={"policy_version": "v2"}) for s in ONE.segments]
-    (row, _) = policy_rows(group(rollout("one", segments=tuple(anew)), TWO), judged).rows
-    assert (row.policy_version, row.later_versions) == ("v2", ())
-
-
 def test_a_stage_whose_return_is_unknown_is_masked():
     judged = [judgement(ONE, [1.0, None, 0.0, 0.5]), judgement(TWO, [0.0, 0.2, 1.0, 0.5])]
     first, second = policy_rows(group(ONE, TWO), judged, IDENTITY).rows

@@ -66,7 +66,6 @@ def test_every_number_of_a_round_is_explained():
     one = group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])
     groups = [replace(one, judging_seconds=1.0)]
     found = numbers_of(groups, CREDITS["identity"])
-    over = row(0, "policy", later_versions=((16, "w"),))
-    rows = RoundRows((over,), {"longer than 10 tokens": 2}, (1,))
+    rows = RoundRows((row(0, "policy"),), {"longer than 10 tokens": 2}, (1,))
     told = found | rows_numbers(rows, RoundRows()) | reward_intervals(groups)
     assert len(told) > 40 and unexplained(told) == []
