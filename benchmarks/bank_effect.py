@@ -25,7 +25,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hops import PASSAGES, corpus, rows_of, setup_in
+from benchmarks.hops import corpus, rows_of, setup_in
 from benchmarks.report import RESULTS, Value, emit
 from rubricem.agent.evaluate.arms import Arm
 from rubricem.agent.evaluate.experiment import (
@@ -242,7 +242,7 @@ def main() -> None:
         "bank_effect", values, TARGETS, holds(values),
         f"{len({row.id for row in rows if row.type == 'again'})} filling runs on "
         f"2WikiMultihopQA's train split over 6,119 passages, {arguments.model}, seed 0, "
-        f"{PASSAGES} passages a search, exact answers",
+        f"exact answers",
         RESULTS / "bank_effect.json" if arguments.full else None,
         [row.model_dump(mode="json", exclude={"answer"}) for row in rows],
     )  # fmt: skip

@@ -5,8 +5,6 @@
 Each question is asked of the researcher as `rubricem ask` builds it (forced scaffold, source
 `python`), and of the same model closed book. A fact counts as found where a pattern written
 beforehand matches the cited answer; patterns are crude, so `--out` keeps the answers to read.
-Slots: `empty` holds nothing, `capped` was cut by its token limit, `repeated` shares nine tenths
-of its content words with another slot of the same run.
 """
 
 import argparse
@@ -15,21 +13,17 @@ import json
 import re
 import statistics
 import time
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.report import emit
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder
-from rubricem.agent.research.reading import Slot
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.agent.transcript.words import content_words
-from rubricem.memory.schema import Author, Completion, Sampling, Segment, Status
+from rubricem.memory.schema import Author, Sampling, Segment, Status
 
 QUESTIONS = Path(__file__).parent / "embedded_questions.jsonl"
 QUICK = 4
@@ -37,38 +31,13 @@ MOST_SECONDS = 150
 CLOSED_BOOK = "Answer the question about Python in two or three sentences."
 
 
-@dataclass
-class Slots:
-    """What became of the slots of one run."""
-
-    counts: Counter[str] = field(default_factory=lambda: Counter(slots=0))
-    """none, where code makes the plan and what answers is drafted beside the transcript"""
-    seen: list[frozenset[str]] = field(default_factory=list)
-
-    def note(self, slot: Slot, text: str, written: Completion) -> None:
-        if slot.name == "query":
-            return  # never empty: it begins with the question
-        self.counts["slots"] += 1
-        self.counts["empty"] += not text
-        self.counts["capped"] += written.stop_reason == "length"
-        words = content_words(text)
-        if slot.name != "claim" and words:  # a claim is to repeat what was read
-            self.counts["repeated"] += any(
-                len(words & other) >= 0.9 * len(words | other) for other in self.seen
-            )
-            self.seen.append(words)
-
-
 async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str, Any]]:
-    """One row for each question: seconds, facts with and without search, cites, slots."""
+    """One row for each question: seconds, facts with and without search, cites."""
     settings = load_settings({"model": model})
     rows = []
     setup = setup_of(settings)
-    embedder = await setup.open_embedder(fetch=True)
     async with open_researcher(setup) as researcher:
         for question in questions:
-            slots = Slots()
-            researcher.decoder = ForcedDecoder(slots.note, embedder)
             began = time.monotonic()
             ask = replace(researcher.template, question=question["question"])
             trajectory = await researcher.ask(ask)
@@ -88,7 +57,6 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
                     "retrieved": any(found(question["fact"], s.text) for s in trajectory.sources),
                     "searches": trajectory.tool_calls,
                     "tokens": trajectory.usage.completion_tokens,
-                    **slots.counts,
                     "answer": answer.text(),
                     "closed": closed,
                     "transcript": trajectory.transcript(),
@@ -114,7 +82,6 @@ def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
     """The figures of one model, each key ending in its name."""
     cites = sum(row["cites"] for row in rows)
     dropped = sum(row["dropped"] for row in rows)
-    slots = sum(row["slots"] for row in rows)
     overlaps = [value for row in rows for value in row["overlap"]]
     values = {
         "seconds_median": statistics.median(row["seconds"] for row in rows),
@@ -125,11 +92,6 @@ def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
         "cites": cites,
         "cites_resolved_share": cites / (cites + dropped) if cites else 0.0,
         "claims_overlapping_60_share": sum(o >= 0.6 for o in overlaps) / max(len(overlaps), 1),
-        "slots": slots,
-        **{
-            f"slots_{kind}_share": sum(row.get(kind, 0) for row in rows) / max(slots, 1)
-            for kind in ("empty", "capped", "repeated")
-        },
         "completion_tokens_mean": statistics.mean(row["tokens"] for row in rows),
     }
     return {f"{key}_{model}": round(value, 3) for key, value in values.items()}

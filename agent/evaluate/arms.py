@@ -8,8 +8,9 @@
 The plain loop is the least that a model needs to research: it is shown passages for the question
 itself, and then writes either another query or its answer with the ids of its passages, until it
 has searched as often as a staged run may. For an exact answer the runner begins the last line in
-every arm, so that the same is compared. plain and
-closed are the bare model, which is given nothing of earlier runs.
+every arm, and a model that weighs choices points to a span of what it wrote, as a staged run does,
+so that the same is compared. plain and closed are the bare model, which is given nothing of earlier
+runs.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import re
 import uuid
 from dataclasses import dataclass, replace
 
+from rubricem.agent.research.reading import conclude
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.run import Run
@@ -25,8 +27,8 @@ from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, template
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status, Trajectory
 
-SEARCHES = 3
-"""of the plain loop, the most that a forced run makes"""
+SEARCHES, PASSAGES = 3, 5
+"""of the plain loop, and what each shows at least"""
 TURN = Sampling(max_tokens=220, temperature=0.0)
 BARE_ASKED = "The answer alone, in one to five words, without ids:"
 BARE = Sampling(max_tokens=24, temperature=0.0)
@@ -60,7 +62,9 @@ class Arm:
         """The run that answers in this arm; a failure is a FAILED trajectory."""
         if self.way == "closed":
             return await ask_closed(researcher, ask, thread)
-        decoder = researcher.decoder if self.way == "stages" else PlainDecoder()
+        decoder = researcher.decoder
+        if self.way == "plain":
+            decoder, ask = PlainDecoder(), replace(ask, passages=max(PASSAGES, ask.passages))
         reading = ReadingRecaller(recaller) if self.memory and recaller else None
         return await replace(researcher, decoder=decoder, recaller=reading).ask(ask, thread)
 
@@ -156,12 +160,21 @@ async def keep_answer(run: Run, written: str) -> None:
     if answer:
         await run.keep_edited(Stage.ANSWER, answer, told=True)
     if run.ask.answer_format is AnswerFormat.EXACT:
-        await run.prompt(Stage.ANSWER, f"\n{BARE_ASKED}\n{EXACT_LINE.strip()}")
-        bare = (await run.write(Stage.ANSWER, BARE, bare_end)).text.strip()
-        line = neutralise(_ANSWER.sub("", bare, count=1).partition("\n")[0].strip())
-        if line:
-            await run.keep_edited(Stage.ANSWER, line, told=True)
+        if run.policy.reader is None:
+            await _write_bare(run)
+        elif pointed := await conclude(run, answer, [answer], decides=True):
+            await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE.strip()} ")
+            await run.keep_edited(Stage.ANSWER, pointed.text.strip())
     await run.prompt(Stage.ANSWER, "</answer>\n")
+
+
+async def _write_bare(run: Run) -> None:
+    """The bare answer of a model on a server, which can only be asked for it."""
+    await run.prompt(Stage.ANSWER, f"\n{BARE_ASKED}\n{EXACT_LINE.strip()}")
+    bare = (await run.write(Stage.ANSWER, BARE, bare_end)).text.strip()
+    line = neutralise(_ANSWER.sub("", bare, count=1).partition("\n")[0].strip())
+    if line:
+        await run.keep_edited(Stage.ANSWER, line, told=True)
 
 
 def bare_end(text: str) -> int | None:

@@ -56,7 +56,6 @@ from rubricem.memory.schema import (
     Ending,
     Message,
     PageReader,
-    Passage,
     Sampling,
     ScaffoldedPrompt,
     SearchTool,
@@ -74,7 +73,6 @@ from rubricem.memory.text import storable
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
-Choose = Callable[[Sequence[Passage]], list[Passage]]
 """the passages that are shown, of those found"""
 
 
@@ -385,21 +383,14 @@ class Run:
         return self.search_tool if isinstance(self.search_tool, Equipped) else None
 
     async def search(
-        self,
-        query: str,
-        *,
-        limit: int | None = None,
-        seen: Collection[str] | None = None,
-        beside: str = "",
-        choose: Choose | None = None,
+        self, query: str, *, seen: Collection[str] | None = None, beside: str = ""
     ) -> Found:
         """Search once; a query asked before gets what it found then.
 
-        At most `limit` passages are shown (None: those of a search), if possible without those
-        `seen` (None: whatever the run has found), or what `choose` chooses. Of a query that ends in
-        words that may be wrong (`beside`) the parts are searched, too.
+        The passages shown are those without `seen` ids, if there are any (None: of whatever the run
+        has found). Of a query that ends in other words for it (`beside`) both are searched.
         """
-        tool, limit = self.search_tool, limit or self.ask.passages
+        tool, limit = self.search_tool, self.ask.passages
         seen = {*self.sources} if seen is None else seen
         alone = query.removesuffix(beside).rstrip()
         apart = alone not in ("", query.rstrip()) and not any(map(is_beyond, tool.name.split("+")))
@@ -407,9 +398,9 @@ class Run:
         async def call() -> Reply:
             # As many more as were seen, so that a new query finds something new to read.
             most = limit + len(seen)
-            parts = search_any(tool, [query, alone, beside], most) if apart else None
+            parts = search_any(tool, [alone, beside], most) if apart else None
             found = await (parts or tool.search(query, most))
-            return reply_of(choose(found) if choose else self.evidence.choose(found, limit, seen))
+            return reply_of(self.evidence.choose(found, limit, seen))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error

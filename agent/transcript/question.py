@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
-from rubricem.agent.transcript.words import CUT, cut_words, part_about, part_saying
+from rubricem.agent.transcript.words import cut_words, part_about
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -286,16 +286,10 @@ def check_question(question: str) -> str:
 OPEN_PAGE = "open_page"
 
 
-def tool_output(
-    found: Found,
-    words: int,
-    about: Mapping[str, str] = MappingProxyType({}),
-    saying: Mapping[str, str] = MappingProxyType({}),
-) -> str:
+def tool_output(found: Found, words: int, about: Mapping[str, str] = MappingProxyType({})) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again.
 
-    `about`: id of a source -> words, of which the part of it that is shown has most; `saying`: the
-    same -> words of it that the part begins or ends with, or holds.
+    `about`: id of a source -> words, of which the part of it that is shown has most.
     """
     note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
@@ -305,36 +299,17 @@ def tool_output(
     if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
     snippets = (
-        snippet(
-            source,
-            words,
-            new=source.id in found.new,
-            about=about.get(source.id, ""),
-            saying=saying.get(source.id, ""),
-        )
+        snippet(source, words, new=source.id in found.new, about=about.get(source.id, ""))
         for source in found.sources
     )
     return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
 
 
-def snippet(
-    source: Source,
-    words: int,
-    *,
-    new: bool = True,
-    after: int = 0,
-    about: str = "",
-    saying: str = "",
-) -> str:
-    """The source as the policy reads it: its title, and its first `words` words behind `after`, or
-    those that are `about` something or are `saying` it.
+def snippet(source: Source, words: int, *, new: bool = True, about: str = "") -> str:
+    """The source as the policy reads it: its title, and its first `words` words, or those of it
+    that are most `about` something.
     """
     text = part_about(source.text, words, about) if about else cut_words(source.text, words)
-    if saying:
-        text = part_saying(source.text, words, saying)
-    if after:
-        begun = cut_words(source.text, after).removesuffix(CUT)
-        text = "... " + cut_words(source.text[len(begun) :].lstrip(), words)
     body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
 

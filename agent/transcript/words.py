@@ -24,7 +24,6 @@ from rubricem.memory.language import (
     length,
     sentences,
     stands,
-    stop_words,
     words_in,
 )
 from rubricem.memory.schema import Passage
@@ -41,44 +40,6 @@ SIGNATURE = re.compile(rf"{_DOTTED}\([^\n]*\)(?:[ ]->[^\n]*)?|{_DOTTED}")
 
 MOST_KEPT = 8000
 """characters of a text whose words are kept to be met again: each claim meets each passage"""
-
-
-def dotted_names(text: str) -> list[str]:
-    """The dotted identifiers of a text as they stand there: `shutil.rmtree`."""
-    return [name for name in IDENTIFIER.findall(text) if "." in name]
-
-
-_COMMAND_PAGE = re.compile(r"([a-z][\w.+]*-[\w.+-]*?)(?:\(\d\w*\)|\.\d)")
-"""the title of a manual's page, of a command that no text has by chance: git-blame(1)"""
-_ALIASES = {"numpy": "np", "pandas": "pd", "matplotlib": "plt"}
-"""by what name people know a library"""
-
-
-def names_page(text: str, title: str) -> bool:
-    """Whether a text has what a page is of, as people write it: `git blame`, `pandas cut`."""
-    if command := _COMMAND_PAGE.fullmatch(title):
-        return stands(command[1], text) or stands(command[1].replace("-", " "), text)
-    if dotted_names(title) != [title]:
-        return False
-    library, *_, last = title.split(".")
-    # Two words may stand together by chance: "how to list".
-    parts = [last.replace("_", " ")] if last.strip("_").count("_") > 1 else []
-    known = (library, _ALIASES.get(library, library))
-    named = (f"{name}{mark}{last}" for name in known for mark in " .")
-    return any(stands(name, text) for name in (*parts, *named))
-
-
-_LEADING = re.compile(
-    r"\W*(?:after|before|when|whenever|once|if|while|given|with|without|in|on|inside|within|using|"
-    r"for|from|as|during)\b[^,?;:]*,\s+(?=(?:how|what|which|where|who|why|when|is|are|can|could|"
-    r"does|do|did|should|may|must|will)\b)",
-    re.I,
-)
-
-
-def main_clause(question: str) -> str:
-    """A question without what leads up to it ("After merging two tables, how can I tell")."""
-    return _LEADING.sub("", question, count=1)
 
 
 def content_words(text: str, language: str = "") -> frozenset[str]:
@@ -99,34 +60,6 @@ def _parts(passage: str, language: str) -> tuple[tuple[str, frozenset[str]], ...
     return tuple(
         (part, content_words(_ADDRESS.sub(" ", part), language)) for part in sentences(passage)
     )
-
-
-DEFAULT = re.compile(r"\bdefaults?\b", re.I)
-ASKS_DEFAULT = re.compile(
-    r"\bdefaults?\b|\bby (?:itself|themselves)\b"
-    r"|\b(?:unless I|(?:if|when) I (?:don'?t|do not|did ?n'?t|only|just)) "
-    r"(?:say|tell|give|pass|set|specify|name|choose)\b"
-    r"|\bwithout (?:saying|telling|giving|passing|setting|specifying|naming|choosing)\b",
-    re.I,
-)
-"""a question on a default, also in a person's words: "if I don't tell it\""""
-LONGEST_SIGNATURE = 2_000
-"""characters of a first line that are read as one; others' texts may have no end of it"""
-_LITERAL = re.compile(r"\b(\w+)(?:: [^=(),]+)?=(?=True\b|False\b|[\d'\"])")
-
-
-def worded_defaults(question: str, text: str) -> list[str]:
-    """The parameters of a signature on whose default a question is, in words of its own.
-
-    `follow_redirects`, where `follow_redirects=False` stands and it is asked whether redirects are
-    followed by default. One word is too little to tell that it is meant.
-    """
-    if not ASKS_DEFAULT.search(question):
-        return []
-    asked = content_words(question)
-    head = text[:LONGEST_SIGNATURE].partition("\n")[0]
-    parts = {name: content_words(name) for name in _LITERAL.findall(head)}
-    return [name for name, words in parts.items() if len(words) > 1 and words <= asked]
 
 
 def overlap(claim: str, passage: str) -> float:
@@ -232,62 +165,6 @@ def phrase(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-_PARTICLES = frozenset(
-    """of the de la le du da di del der den des von van zu al el bin ibn ben mac y e""".split()  # noqa: SIM905
-)
-_ARTICLED = re.compile(r"(?:al|el|as|ar|ad|an|at|az)[-\u2011][A-Z\u02bb'\u2019]")
-"""a later part of a name: "Harun al-Rashid\""""
-_TOKEN = re.compile(r"[^\s,;:()\[\]{}\"\u201c\u201d/|]+|[,;:()\[\]{}\"\u201c\u201d/|]")
-
-
-def names(text: str) -> list[str]:
-    """The runs of capitalised words of a text, joined over particles, in order.
-
-    German writes each noun so, and of it a noun counts.
-    """
-    return [span for span, _ in name_spans(text)]
-
-
-def name_spans(text: str) -> list[tuple[str, tuple[int, int]]]:
-    """The same, each with its first and last offset in characters."""
-    binding = stop_words(language_of(text))
-    spans: list[tuple[int, int]] = []
-    held: list[re.Match[str]] = []
-
-    def close() -> None:
-        while held and not (_proper(held[-1][0]) or _ARTICLED.match(held[-1][0])):
-            held.pop()
-        while held and held[0][0].casefold().strip(".'¿¡«„") in binding:
-            held.pop(0)
-        if held:
-            spans.append((held[0].start(), held[-1].end()))
-        held.clear()
-
-    end = 0
-    for token in _TOKEN.finditer(text):
-        word = token[0]
-        if text.count("\n", end, token.start()) > 1:
-            close()
-        end = token.end()
-        if _proper(word) or (held and (word in _PARTICLES or _ARTICLED.match(word))):
-            held.append(token)
-            if word[-1] in ".!?" and len(word) > 3:
-                close()
-        else:
-            close()
-    close()
-    return [(_bare(" ".join(text[a:b].split())), (a, b)) for a, b in spans]
-
-
-def _bare(span: str) -> str:
-    """A name without the possessive and the marks behind it."""
-    return re.sub(r"['\u2019]s$", "", span.rstrip(".!?-'\u2019"))
-
-
-def _proper(word: str) -> bool:
-    return word[0].isupper() or (word[0].isdigit() and len(word) < 5)
-
-
 def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
     """The passages with most of the words sought, then of the question's, in the page's order."""
     language = language_of(question)
@@ -303,26 +180,6 @@ def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) 
 
 CUT = " ..."
 CHARACTERS_A_WORD = 10
-
-
-def part_saying(text: str, words: int, said: str) -> str:
-    """The part of a sentence up to where it has said something, and half the words beside it.
-
-    From its beginning, where that is near: at most `words` words before the end of what is said.
-    """
-    at = text.find(said)
-    if at < 0:
-        return cut_words(text, words)
-    sentence = max((match.end() for match in _SENTENCE_END.finditer(text, 0, at)), default=0)
-    lead = text[sentence:at]
-    before = lead.split()
-    near = len(before) + len(said.split()) <= words
-    lead = lead if near else f"{CUT.strip()} {' '.join(before[-words // 2 :])} "
-    behind = cut_words(text[at + len(said) :], words // 4)
-    return f"{lead.lstrip()}{said}{behind}"
-
-
-_SENTENCE_END = re.compile(r"[.!?]\s+(?=[^\sa-z])")
 
 
 def part_about(text: str, words: int, query: str) -> str:

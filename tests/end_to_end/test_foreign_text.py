@@ -34,7 +34,8 @@ from rubricem.agent.models.replies import looping
 from rubricem.agent.models.tokens import WholeReply, _llama_piece, _piece
 from rubricem.agent.reports import page, report, rules
 from rubricem.agent.reports.cited import bare_answer, cited_answer, unbox
-from rubricem.agent.research import candidates, conversations, plans
+from rubricem.agent.research import plans, spans
+from rubricem.agent.research.lookups import Finding, value_of
 from rubricem.agent.research.recall import harmless
 from rubricem.agent.serve.feed import checklist
 from rubricem.agent.serve.openai import ChatAsked
@@ -65,6 +66,7 @@ from rubricem.judge.buffers import FoundRubrics
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory import asking, screening, text
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.schema import AnswerKind
 from rubricem.memory.text import split_thinking
 from rubricem.training.rows.sequences import gguf_vocabulary
 from tests.support.pdfs import pdf
@@ -227,21 +229,14 @@ def of_pair(each: str) -> None:
     rules.statements_in(each)
 
 
-TOLD = ("When was it?", "When did Ada Bo die?", "Where was Ada Bo born?", "Who directed The Kite?",
-        "Who is the mother of Ada Bo?", "Who is the wife of Ada Bo?")  # fmt: skip
-
-
 def of_question(each: str) -> None:
-    for read in (language.read_query, language.names, language.content_words, plans.two_sides,
-                 plans.subjects, candidates.asks_for, candidates.moment, candidates.nation,
-                 conversations.leans, language.phrase):  # fmt: skip
+    for read in (language.read_query, language.content_words, language.exact_names):
         read(each)
-    candidates.speaks_of(each, source(1, each[:4000], each[:80]))
-    plans.complete(plans.read_plan(each, each), each)
+    plans.read_plan(each, each).outline()
     part_about(each, 60, each[:200])
-    for asked in TOLD:
-        candidates.candidates(each[:4000], candidates.asks_for(asked), asked)
-        candidates.extract_answers(each, asked)
+    for kind in AnswerKind:
+        spans.span_grammar([each[:4000]], kind)
+        value_of(Finding(each[:4000], "S1", "", kind, 0.5))
 
 
 def of_turn(each: str) -> None:

@@ -25,7 +25,6 @@ class Told:
     question: str
     page: str
     other: str
-    reads: str
     claim: str
     wrong: str
 
@@ -37,7 +36,6 @@ CASES = (
         "Am Mühlenfluss stehen alte Bauten. Die längste Brücke am Mühlenfluss ist 412 Meter lang "
         "und wurde am 3. Oktober 1931 eröffnet.",
         "Der Wald im Norden ist für seine Pilze bekannt, die im Herbst gesammelt werden.",
-        "die längste Brücke am Mühlenfluss ist 412 Meter lang",
         "Die längste Brücke am Mühlenfluss ist 412 Meter lang.",
         "Die längste Brücke am Mühlenfluss ist 512 Meter lang.",
     ),
@@ -46,7 +44,6 @@ CASES = (
         "Qui a construit l'église de Valbrune ?",
         "L'église de Valbrune a été construite en 1412 par le maître Odon. Elle est en grès.",
         "Les fromages de la vallée sont vendus au marché du samedi.",
-        "l'église de Valbrune a été construite par le maître Odon",
         "L'église de Valbrune a été construite par le maître Odon en 1412.",
         "L'église de Valbrune a été construite par le maître Odon en 1512.",
     ),
@@ -55,7 +52,6 @@ CASES = (
         "¿Cuántos años duraron las obras del faro de Perla?",
         "El faro de Perla está en una isla. Las obras del faro duraron 14 años hasta 1887.",
         "Las recetas de la abuela llevan tomate y aceite de oliva.",
-        "las obras del faro duraron 14 años",
         "Las obras del faro de Perla duraron 14 años.",
         "Las obras del faro de Perla duraron 19 años.",
     ),
@@ -64,7 +60,6 @@ CASES = (
         "Когда построили маяк в Зеленоморске?",
         "Маяк в Зеленоморске был построен в 1889 г. на скале. Его высота составляет 37 метров.",
         "На рынке продают яблоки и мёд из окрестных сёл.",
-        "маяк в Зеленоморске был построен в 1889 г. на скале",
         "Маяк в Зеленоморске был построен в 1889 году на скале.",
         "Маяк в Зеленоморске был построен в 1899 году на скале.",
     ),
@@ -73,7 +68,6 @@ CASES = (
         "青石桥是什么时候建成的？",
         "青石桥位于县城东门外。青石桥建成于1732年，全长86米，由石匠李大山主持修建。",
         "本地的苹果在秋天成熟，味道很甜。",
-        "青石桥建成于1732年",
         "青石桥建成于1732年。",
         "青石桥建成于1832年。",
     ),
@@ -82,7 +76,6 @@ CASES = (
         "青石橋はいつ完成しましたか？",
         "青石橋は東門の外にあります。青石橋は1732年に完成し、長さは86メートルです。",
         "この地方のりんごは秋に熟します。",
-        "青石橋は1732年に完成し",
         "青石橋は1732年に完成しました。",
         "青石橋は1832年に完成しました。",
     ),
@@ -91,7 +84,6 @@ CASES = (
         "متى بُنيت منارة الواحة؟",
         "تقع منارة الواحة على تل صغير. بنيت منارة الواحة في عام 1889 وارتفاعها 37 مترا.",
         "يباع التمر والعسل في سوق المدينة كل يوم سبت.",
-        "بنيت منارة الواحة في عام 1889",
         "بنيت منارة الواحة في عام 1889.",
         "بنيت منارة الواحة في عام 1899.",
     ),
@@ -119,8 +111,7 @@ async def test_a_question_is_answered_from_a_folder_in_its_language(case: Told, 
     found = await source.search(case.question, 3)
     assert found[0].location.endswith("b.txt"), "found"
 
-    reading = Filling(rubric=" Some", reading=f" {case.reads}", claims=(case.claim,))
-    policy = Opened(reading)
+    policy = Opened(Filling(plan="", drafts=case.claim))
     run = new_run(tmp_path / "run", policy, source, Decoding.FORCED)  # type: ignore[arg-type]
     run.ask = replace(run.ask, question=case.question)
     run = await walk(run, ForcedDecoder())

@@ -1,11 +1,9 @@
-"""A small model as forced decoding sees one: it fills slots, and chooses of what a grammar offers.
+"""A small model as forced decoding sees one: it plans, points to spans, and weighs yes or no.
 
 A library that is searched by the names of its pages, and a run from its plan to its answer.
 """
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,103 +12,108 @@ from numpy.typing import NDArray
 
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.graph import STEPS, Decoder
-from rubricem.agent.research.reading import NOT_FOUND
 from rubricem.agent.research.run import Run
-from rubricem.agent.transcript.scaffold import parse
+from rubricem.agent.transcript.scaffold import parse, template
 from rubricem.memory.schema import (
     Completion,
     Decoding,
+    Message,
     OnText,
     Passage,
     Sampling,
-    Segment,
     StopPredicate,
+    Usage,
 )
+from tests.support.gbnf import accepts
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
 
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-GROWS = "the cache can grow without bound"
+GROWS = "The cache can grow without bound."
 """what the first passage of `FixedSearch` says"""
+SURE, UNSURE = 0.98, 0.02
 
 
 @dataclass
 class Filling:
-    """What is written into each slot."""
+    """What a small model writes, and what it is sure of."""
 
-    plan: str = ""
-    """the look-ups, without the first one's number"""
-    rubric: str = " Says what happens"
-    words: str = " Some words."
-    """into every slot that has nothing of its own"""
-    reading: str = f" {GROWS}"
-    finds: Iterable[str] = ()
-    """the candidates that it is sure of"""
-    missing: Iterable[str] = ()
-    """words of the rubric's items that it marks as missing"""
-    claims: Sequence[str] = (f"{GROWS.capitalize()}.",)
-    """in turn, then the last again"""
-    expects: str = ""
-    """behind a query, of the answer to it"""
-    bare: str = ""
-    """the exact answer, where it is offered"""
-    offered: list[list[str]] = field(default_factory=list)
-    """what the grammars offered, one after another"""
+    plan: str = " What does it do? | words\nThen: none"
+    """behind the first look-up's number"""
+    finds: Sequence[str] = ()
+    """the spans that it points to where a passage has them, the first first"""
+    chances: Mapping[str, float] = field(default_factory=dict)
+    """part of what it is asked -> its probability of Yes; of others it is sure where a passage has
+    what it finds"""
+    drafts: str = GROWS
+    rewords: str = "unbounded cache"
+    concludes: Sequence[str] = ()
+    """the bare answer, where that is offered"""
 
-    def __post_init__(self) -> None:
-        self._claims: Iterator[str] = iter(self.claims)
-        self._claim = ""
+    def chance(self, asked: str) -> float:
+        for part, chance in self.chances.items():
+            if part in asked:
+                return chance
+        known = [*self.finds, self.drafts.strip(" .")]
+        return SURE if any(span and span in asked for span in known) else UNSURE
 
-    def __call__(self, before: str, sampling: Sampling) -> str:
+
+@dataclass
+class Beside:
+    """The model as it is asked beside the transcript: a `LocalModel`."""
+
+    filling: Filling
+    name: str = "scripted"
+    version: str = "1"
+    context_tokens: int | None = None
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """the prompts and messages of its calls, in order"""
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(map(ord, "\0".join(message.content for message in messages)))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        _, asked = self._heard(prefix)
+        chance = self.filling.chance(asked)
+        return chance, 0.0, 1 - chance, 0.0
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        prompt, _ = self._heard(prefix)
+        text = {template("draft"): self.filling.drafts, template("reword"): self.filling.rewords}
+        told = text.get(prompt, "")
+        logprob = -0.05
         if sampling.grammar is not None:
-            return self._chosen(before, options(sampling.grammar))
-        if re.search(r'<cite id="S\d+">$', before):
-            self._claim = next(self._claims, self._claim)
-            return self._claim
-        if before.endswith("<think>\n1."):
-            return self.plan
-        if before.endswith("<rubric>\n-"):
-            return self.rubric
-        if re.search(r'<call_tool name="search">[^<]*$', before):
-            return self.expects
-        reads = before.rpartition("<state_evaluation>")[2]
-        return self.reading if re.match(r"\n\[\d+\] [^\n]*$", reads) else self.words
+            concludes = prompt == template("conclude")
+            wanted = self.filling.concludes if concludes else self.filling.finds
+            fit = [span for span in wanted if accepts(sampling.grammar, span)]
+            told = next(iter(fit), "")
+        return Completion(
+            text=told,
+            stop_reason="eos",
+            logprobs=(logprob,) * len(told),
+            usage=Usage(prompt_tokens=len(prefix), completion_tokens=len(told), calls=1),
+        )
 
-    def _chosen(self, before: str, offered: list[str]) -> str:
-        self.offered.append(offered)
-        wanted = {f" {text}" for text in self.finds}
-        if " [missing]" in offered:
-            item = before.rpartition("\n- ")[2]
-            return " [missing]" if any(word in item for word in self.missing) else offered[0]
-        if before.endswith("Answer:"):
-            wanted = {f" {self.bare}"}
-        else:
-            offered = sorted(offered, key=lambda text: text != f" {NOT_FOUND}")
-        return next((text for text in self.offered[-1] if text in wanted), offered[0])
-
-
-def options(grammar: str) -> list[str]:
-    """The texts that a grammar lets one be chosen of."""
-    return [json.loads(text) for text in _TEXT.findall(grammar)]
+    def _heard(self, prefix: Sequence[int]) -> tuple[str, str]:
+        prompt, _, asked = "".join(map(chr, prefix)).partition("\0")
+        self.asked.append((prompt, asked))
+        return prompt, asked
 
 
 class SmallModel(ScriptedPolicy):
-    """Sure of what it finds, and of nothing else that is offered."""
+    """Writes its plan into the transcript; all else it is asked beside it."""
 
     def __init__(self, filling: Filling | None = None, context_tokens: int | None = None) -> None:
         self.filling = filling or Filling()
-        super().__init__(self.filling, context_tokens)
-
-    async def write(
-        self,
-        system: str,
-        transcript: Sequence[Segment],
-        sampling: Sampling,
-        stop: StopPredicate | None,
-        on_text: OnText | None,
-    ) -> Completion:
-        written = await super().write(system, transcript, sampling, stop, on_text)
-        unsure = sampling.grammar and written.text.strip() not in {*self.filling.finds, NOT_FOUND}
-        return replace(written, logprobs=(-9.0,) * len(written.text)) if unsure else written
+        super().__init__(lambda before, sampling: self.filling.plan, context_tokens)
+        self.reader = Beside(self.filling)  # type: ignore[assignment]
 
 
 class Library(FixedSearch):
@@ -164,5 +167,5 @@ class Meanings:
     name = "meanings"
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        near = [[1.0, 0.0] if re.search("undo|--soft", t, re.I) else [0.0, 1.0] for t in texts]
+        near = [[1.0, 0.0] if "undo" in t.lower() or "--soft" in t else [0.0, 1.0] for t in texts]
         return np.array(near, dtype=np.float32)

@@ -32,7 +32,7 @@ from rubricem.memory.schema import (
     Stage,
     Trajectory,
 )
-from tests.agent.research.gbnf import accepts
+from tests.support.gbnf import accepts
 from tests.support.policies import ScriptedPolicy
 from tests.support.values import trajectory
 

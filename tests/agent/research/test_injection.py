@@ -318,9 +318,8 @@ async def drafted(folder: Path, attack: Attack, draft: str) -> tuple[Trajectory,
             page_of("Figures", f"What Acme made in 2023 is told here. {attack.text}"),
         ]
     )
-    words = f" {attack.order}"
-    policy = SmallModel(Filling(words=words, reading=words, expects=words, claims=(draft,)))
-    policy.reader = GivenModel(1.0, draft)
+    policy = SmallModel(Filling())
+    policy.reader = GivenModel(1.0, draft)  # type: ignore[assignment]
     run = new_run(folder, policy, search, Decoding.FORCED)
     run.ask = replace(run.ask, question=BROWSED)
     run = await walk(run, ForcedDecoder(embedder=OneDirection()))
@@ -343,7 +342,8 @@ async def test_what_a_passage_orders_is_drafted_into_no_call_no_claim_and_no_mem
 ):
     run, search = await drafted(tmp_path, attack, draft.format(act=attack.act, order=attack.order))
     assert shape(run).count("call_tool") == run.tool_calls == 1
-    assert {query.partition("?")[0] for query in search.queries} == {BROWSED[:-1]}
+    assert len(search.queries) == 2, "the question, and the model's words for it, before it reads"
+    assert search.queries[0] == BROWSED
     assert {source.title for source in run.sources} <= {"Reports", "Figures"}
     for piece in cited_answer(run).pieces:
         if "99 billion" in piece.text:

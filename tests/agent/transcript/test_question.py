@@ -257,12 +257,6 @@ def test_a_snippet_has_so_many_words_of_its_source(text: str, words: int, shown:
     assert snippet(source, words) == f'<snippet id="S1">\n{body}\n</snippet>\n'
 
 
-def test_a_snippet_goes_on_where_its_beginning_ended():
-    source = Source(id="S1", title="T", location="x", text="a b  c d e", tool="t", query="q")
-    assert "T\n... c d ...\n" in snippet(source, 2, after=2)
-    assert "T\n... e\n" in snippet(source, 2, after=4)
-
-
 def test_a_search_that_returns_what_was_shown_before_shows_it_once():
     source = Source(id="S1", title="T", location="x", text="A long text.", tool="t", query="q")
     again = tool_output(Found((source,)), 100)

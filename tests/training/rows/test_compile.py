@@ -10,7 +10,7 @@ from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask
-from rubricem.agent.transcript.scaffold import Rule, turn_faults
+from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     AnswerFormat,
@@ -105,9 +105,9 @@ PAGES = [
     page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes."),
     page("Mira Holt", "Mira Holt died at home, mourned by all Turin."),
 ]
-CHAIN = " Who directed The Paper Kite?\n2. Where did [1] die?"
+CHAIN = " Who directed The Paper Kite? | person\n2. Where did [1] die? | place\nThen: none"
 CHAINED = "Where did the director of The Paper Kite die?"
-FOUND = ("Mira Holt", "Turin")
+FOUND = ("Turin", "Mira Holt")
 
 
 async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
@@ -121,36 +121,15 @@ async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
 
 
 async def test_a_search_that_answers_nothing_is_the_thought_of_the_next_turn(tmp_path):
-    filled = Filling(plan=CHAIN, finds=FOUND[:1])
+    filled = Filling(plan=CHAIN, finds=FOUND[1:], chances={"Where did": 0.02})
     trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
     last = [piece.text for piece in recast(trace).parts if piece.own][-1]
     assert last.startswith("<think>The search brought nothing new.</think>")
 
 
-async def test_a_trace_that_its_review_sent_back_is_recast_into_the_turns_of_free_mode(tmp_path):
-    filled = Filling(rubric=" Says what grows\n- Says maxsize None zebras", missing=["zebras"])
-    trace = await traced(tmp_path, filled=filled)
-    finished = trace.model_copy(update={"status": Status.FINISHED})
-    shown = demonstrate(finished)
-    assert isinstance(shown, Demonstration), shown
-    own = [piece.text for piece in shown.parts if piece.own]
-    assert len(own) == 4
-    assert own[1].endswith("- Says maxsize None zebras [missing]\n</rubric_review>\n</review>")
-    note = shown.parts[3]
-    assert (
-        "names what is missing: Says maxsize None zebras. Search for it" in note.text
-        and not note.own
-    )
-    assert own[2] == (
-        "<think>The review names what is missing.</think>\n"
-        "<state_evaluation>Missing: Says maxsize None zebras</state_evaluation>\n"
-        '<call_tool name="search">maxsize None zebras</call_tool>'
-    )
-    assert turn_faults(own[2], 3) == turn_faults(own[3], 4) == []
-
-
 async def test_the_mark_before_an_exact_answer_goes(tmp_path):
-    trace = await traced(tmp_path, answer_format=AnswerFormat.EXACT)
+    filled = Filling(concludes=["cache"])
+    trace = await traced(tmp_path, filled=filled, answer_format=AnswerFormat.EXACT)
     assert "\nAnswer: " in trace.transcript()
     shown = demonstrate(trace)
     assert isinstance(shown, Demonstration) and "Answer: " not in shown.parts[-1].text

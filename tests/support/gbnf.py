@@ -6,7 +6,7 @@ Rules that name themselves are followed a few levels deep, which is deeper than 
 import re
 
 _PART = re.compile(
-    r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<set>\[(?:[^\]\\]|\\.)*\])|(?P<rule>[a-z]+)|(?P<mark>[()|?*+]|\{\d+(?:,\d*)?\})'
+    r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<set>\[(?:[^\]\\]|\\.)*\])|(?P<rule>[a-z]+\d*)|(?P<mark>[()|?*+]|\{\d+(?:,\d*)?\})'
 )
 DEPTH = 10
 

@@ -1,0 +1,149 @@
+"""Questions of several hops that people worded: stages, a plain loop, no search.
+
+    python -m benchmarks.natural [--quick | --full] [--model 1.5b] [--base-url URL] [--out FOLDER]
+
+MuSiQue (47) and HotpotQA (53) over their whole corpora (`benchmarks/data/natural`), by
+`rubricem eval`: arms stages, plain and closed, nothing remembered, nothing verified. Every arm is
+held to the bare answer by the same span step; plain may search three times with five passages.
+Rows are kept in `--out` as they come, the two sets in turn, and the same command goes on.
+
+Evidence is known by the first characters of a passage for MuSiQue, whose titles repeat, and by
+titles for HotpotQA. Wrong and certain is an answer with an F1 below 0.5 of a run that says it
+finished; a refusal is honest where the run says that it has not found the answer, or is not
+certain of it. The two sets are never one F1: what is compared over both is the paired difference.
+"""
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.hops import ARMS, WHOLE, own_figures, read_rows, setup_in, tell
+from benchmarks.report import RESULTS, Value, emit
+from rubricem.agent.evaluate.arms import Arm
+from rubricem.agent.evaluate.experiment import EvalRow, Experiment
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.evaluate.results import differences
+from rubricem.agent.sources.index import PassageCorpus
+from rubricem.memory.schema import Passage
+
+DATA = Path(__file__).parent / "data" / "natural"
+SETS = ("musique", "hotpotqa")
+STARTS = 60
+"""characters of a passage by which MuSiQue's gold ones are named"""
+QUICK, BATCH = 2, 5
+"""questions of each set: by --quick, and asked before it is the other set's turn"""
+MOST_WRONG, LEAST_HONEST = 0.25, 0.5
+TARGETS = {
+    "f1_stages_plain": "above 0 with its 95% interval",
+    "stages_wrong_certain": f"<= {MOST_WRONG}",
+    "stages_honest": f">= {LEAST_HONEST}",
+}
+SHOWN = ("n", "f1", "em", "held", "evidence", "all_gold", "refused", "wrong_certain", "honest",
+         "searches", "seconds")  # fmt: skip
+
+
+def questions_of(name: str) -> list[EvalQuestion]:
+    questions = []
+    for row in read_rows(DATA / f"{name}.jsonl.xz"):
+        answers = (row["answer"], *row.get("answer_aliases", ()))
+        gold = tuple(row.get("gold_starts") or row["gold"])
+        kind = "comparison" if row["type"] == "comparison" else name
+        questions.append(
+            EvalQuestion(
+                id=row["id"], question=row["question"], answers=answers, gold=gold, type=kind
+            )
+        )
+    return questions
+
+
+def corpus_of(name: str) -> list[Passage]:
+    rows = read_rows(DATA / f"{name}_passages.jsonl.xz")
+    return [Passage(row["title"], row["text"][:STARTS], "", row["text"]) for row in rows]
+
+
+def values_of(rows: Sequence[EvalRow], answers: Mapping[str, Sequence[str]]) -> dict[str, Value]:
+    """Every arm's figures, of each set, comparison apart, and the difference to the plain arm."""
+    values: dict[str, Value] = {}
+    for arm in dict.fromkeys(row.arm for row in rows):
+        own = [row for row in rows if row.arm == arm]
+        for kind in ("", *dict.fromkeys(row.type for row in own)):
+            label = f"{arm}_{kind}" if kind else arm
+            found = own_figures([row for row in own if kind in ("", row.type)], answers)
+            # Never one F1 over both sets.
+            shown = SHOWN if kind else ("n", "refused", "wrong_certain", "honest")
+            values |= {f"{label}_{name}": found[name] for name in shown}
+    for gap in differences(rows):
+        if gap.figure in ("f1", "em", "all_gold"):
+            name = f"{gap.figure}_{gap.first}_{gap.other}"
+            values |= {name: gap.mean, f"{name}_low": gap.low, f"{name}_high": gap.high}
+    return values
+
+
+def holds(values: dict[str, Value]) -> bool:
+    def number(name: str) -> float:
+        value = values.get(name)
+        return float(value) if isinstance(value, int | float) else float("nan")
+
+    return (
+        number("f1_stages_plain_low") > 0
+        and number("stages_wrong_certain") <= MOST_WRONG
+        and number("stages_honest") >= LEAST_HONEST
+    )
+
+
+async def measure(arguments: argparse.Namespace, out: Path) -> list[EvalRow]:
+    """The rows of both sets, whose questions take turns, so that a part of them is balanced."""
+    setup = setup_in(out, arguments)
+    asked = {name: questions_of(name) for name in SETS}
+    tools = {name: PassageCorpus(corpus_of(name), out / f"index-{name}") for name in SETS}
+    most = max(map(len, asked.values())) if arguments.full else QUICK
+    most = min(most, arguments.most or most)
+    rows: list[EvalRow] = []
+    for size in [*range(BATCH, most, BATCH), most]:
+        rows = []
+        for name in SETS:
+            experiment = Experiment(
+                setup,
+                QuestionSet(name, tuple(asked[name][:size])),
+                Arm.parse(arguments.arms),
+                out / name,
+                at_once=arguments.at_once,
+                search_tool=tools[name],
+            )
+            rows += await experiment.run(print, tell)
+    return rows
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        rows = await measure(arguments, arguments.out or Path(temporary))
+    answers = {q.id: q.answers for name in SETS for q in questions_of(name)}
+    values = values_of(rows, answers)
+    asked = len({row.id for row in rows})
+    kept = arguments.out and arguments.out / "natural.json"
+    emit(
+        "natural",
+        values,
+        TARGETS,
+        holds(values),
+        f"{asked} questions of MuSiQue and HotpotQA, {arguments.model}, seed 0, exact answers",
+        RESULTS / "natural.json" if arguments.keep else kept,
+        [row.model_dump(mode="json") for row in rows],
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help=f"{QUICK} of each set (the default)")
+    size.add_argument("--full", action="store_true", help="all")
+    parser.add_argument("--most", type=int, help="at most so many of each set")
+    parser.add_argument("--model", default=WHOLE, help="1.5b, 0.5b, or a server's model")
+    parser.add_argument("--base-url", help="a server to ask instead")
+    parser.add_argument("--arms", default=ARMS)
+    parser.add_argument("--at-once", type=int, default=1, help="runs at once on a server")
+    parser.add_argument("--out", type=Path, help="keep rows and runs in this folder, and go on")
+    parser.add_argument("--keep", action="store_true", help="write benchmarks/results/natural.json")
+    asyncio.run(main(parser.parse_args()))

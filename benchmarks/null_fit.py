@@ -1,0 +1,239 @@
+"""The null: does a passage say what was read from it? Fitted on labelled pairs.
+
+    python -m benchmarks.null_fit [--most N] [--model 1.5b] --out FILE
+
+Pairs of a look-up and a passage: the sub-questions of MuSiQue's annotators and the triples of
+2WikiMultihopQA's train split, each with the gold passage and with the best other one that a search
+by words finds and that does not have the answer. Of each the embedded model's three signals are
+kept (`agent.research.reading`); a logistic is fitted with an L2 penalty, and judged leaving one
+look-up out. Rows are kept in `--out`, and the same command goes on. The coefficients belong in
+`agent/research/tuned.py`.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.hops import WHOLE, read_rows, rows_of
+from benchmarks.natural import DATA, corpus_of
+from benchmarks.report import emit
+from rubricem.agent.research.reading import (
+    ANSWERS,
+    SPAN,
+    checking,
+    copying,
+    heading,
+    logit,
+    mean_logprob,
+)
+from rubricem.agent.research.spans import span_grammar
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.agent.sources.index import PassageCorpus
+from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.memory.asking import chance_of_yes
+from rubricem.memory.schema import AnswerKind, LocalModel, Message, Passage
+
+EACH = 6
+"""triples of each relation"""
+PENALTY = 1.0
+ASKED = {
+    "director": ("Who directed the film {}?", AnswerKind.PERSON),
+    "composer": ("Who composed the music of {}?", AnswerKind.PERSON),
+    "performer": ("Who performed the song {}?", AnswerKind.PERSON),
+    "father": ("Who is the father of {}?", AnswerKind.PERSON),
+    "mother": ("Who is the mother of {}?", AnswerKind.PERSON),
+    "spouse": ("Who is the spouse of {}?", AnswerKind.PERSON),
+    "date of birth": ("When was {} born?", AnswerKind.DATE),
+    "date of death": ("When did {} die?", AnswerKind.DATE),
+    "place of birth": ("Where was {} born?", AnswerKind.PLACE),
+    "place of death": ("Where did {} die?", AnswerKind.PLACE),
+    "country of citizenship": ("What is the nationality of {}?", AnswerKind.THING),
+    "country": ("In which country is {}?", AnswerKind.PLACE),
+    "publication date": ("When was {} released?", AnswerKind.DATE),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    question: str
+    kind: AnswerKind
+    answer: str
+    passage: Passage
+    says: bool
+    """the passage is the gold one"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    question: str
+    title: str
+    span: str
+    says: bool
+    answers: float
+    right: float
+    mean_logprob: float
+
+    @property
+    def signals(self) -> tuple[float, float, float, float]:
+        return 1.0, logit(self.answers), logit(self.right), self.mean_logprob
+
+
+def kind_of(question: str) -> AnswerKind:
+    """Of an annotator's sub-question, by its first words; a plan's look-ups have their own."""
+    words = question.casefold()
+    if words.startswith("who"):
+        return AnswerKind.PERSON
+    if words.startswith("when") or " year" in words:
+        return AnswerKind.DATE
+    if "how many" in words or "how much" in words:
+        return AnswerKind.NUMBER
+    return AnswerKind.PLACE if words.startswith("where") else AnswerKind.THING
+
+
+def gold_lookups() -> Iterator[tuple[str, str, AnswerKind, str, Passage]]:
+    """Set, question, kind and answer of look-ups, and the passage that says it."""
+    passages = corpus_of("musique")
+    for row in read_rows(DATA / "musique.jsonl.xz"):
+        answers = [step["answer"] for step in row["steps"]]
+        gold = [p for p in passages if p.location in row["gold_starts"]]
+        for step in row["steps"]:
+            subject, _, relation = step["question"].partition(" >> ")
+            asked = f"What is the {relation} of {subject}?" if relation else subject
+            for at, answer in enumerate(answers, start=1):
+                asked = asked.replace(f"#{at}", answer)
+            has = [p for p in gold if step["answer"].casefold() in p.text.casefold()]
+            if has:
+                yield "musique", asked, kind_of(asked), step["answer"], has[0]
+    pages = {row["title"]: row["text"] for row in rows_of("passages")}
+    train = (row for row in rows_of("questions") if row["split"] == "train")
+    triples = sorted({tuple(triple) for row in train for triple in row["evidence"]})
+    random.Random(0).shuffle(triples)
+    for relation, (form, kind) in ASKED.items():
+        own = [(s, o) for s, r, o in triples if r == relation and s in pages]
+        for subject, answer in own[:EACH]:
+            page = Passage(subject, subject, "", pages[subject])
+            yield "hops", form.format(subject), kind, answer, page
+
+
+async def pairs(out: Path) -> list[Pair]:
+    texts = [Passage(row["title"], row["title"], "", row["text"]) for row in rows_of("passages")]
+    tools = {
+        "musique": PassageCorpus(corpus_of("musique"), out / "index-musique"),
+        "hops": PassageCorpus(texts, out / "index-hops"),
+    }
+    found = list[Pair]()
+    for name, question, kind, answer, gold in gold_lookups():
+        others = await tools[name].search(question, 8)
+        other = next((p for p in others if answer.casefold() not in p.text.casefold()), None)
+        found.append(Pair(question, kind, answer, gold, says=True))
+        if other:
+            found.append(Pair(question, kind, answer, other, says=False))
+    return found
+
+
+async def read(model: LocalModel, pair: Pair) -> Row | None:
+    """The three signals; None where the passage has no span of the kind."""
+    passage = neutralise(f"{pair.passage.title}\n{pair.passage.text}")
+    head, system = heading(passage, pair.question), Message("system", template("read"))
+    grammar = span_grammar([passage], pair.kind)
+    if not grammar:
+        return None
+    answers, _ = await chance_of_yes(model, [system, Message("user", head + ANSWERS)])
+    prefix = await model.render([system, Message("user", head + copying(pair.kind))])
+    written = await model.complete(prefix, replace(SPAN, grammar=grammar))
+    asked = head + checking(written.text)
+    right, _ = await chance_of_yes(model, [system, Message("user", asked)])
+    mean = mean_logprob(written)
+    title, span = pair.passage.title, written.text
+    return Row(pair.question, title, span, pair.says, answers, right, mean)
+
+
+def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Bias and weights of the logistic with an L2 penalty on the weights, by Newton's method."""
+    x = np.array([row.signals for row in rows])
+    y = np.array([row.says for row in rows], dtype=float)
+    penalty = PENALTY * np.diag([0.0, 1.0, 1.0, 1.0])
+    weights = np.zeros(4)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-x @ weights))
+        slope = x.T @ (p - y) + penalty @ weights
+        curve = (x.T * (p * (1 - p))) @ x + penalty
+        weights -= np.linalg.solve(curve, slope)
+    return weights
+
+
+def auc(scores: Sequence[float], says: Sequence[bool]) -> float:
+    """Chance that a passage that says it has the higher score of two; ties count half."""
+    yes = [score for score, said in zip(scores, says, strict=True) if said]
+    no = [score for score, said in zip(scores, says, strict=True) if not said]
+    wins = sum((a > b) + 0.5 * (a == b) for a in yes for b in no)
+    return wins / (len(yes) * len(no))
+
+
+def calibration_error(chances: Sequence[float], says: Sequence[bool], bins: int = 5) -> float:
+    """Mean distance of chance and share over equal bins (ECE)."""
+    error = 0.0
+    for at in range(bins):
+        both = zip(chances, says, strict=True)
+        held = [(p, s) for p, s in both if min(int(p * bins), bins - 1) == at]
+        if held:
+            error += abs(sum(p - s for p, s in held))
+    return error / len(chances)
+
+
+def held_out(rows: Sequence[Row]) -> list[float]:
+    """Each row's chance by a fit that did not see its question."""
+    chances = []
+    for row in rows:
+        weights = fit([other for other in rows if other.question != row.question])
+        chances.append(1 / (1 + math.exp(-float(np.dot(weights, row.signals)))))
+    return chances
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    kept: Path = arguments.out
+    done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    rows = [Row(**row) for row in done]
+    known = {(row.question, row.title) for row in rows}
+    todo = [p for p in await pairs(kept.parent) if (p.question, p.passage.title) not in known]
+    random.Random(0).shuffle(todo)
+    setup = setup_of(load_settings({"model": arguments.model}))
+    async with setup.model.open_policy() as policy:
+        assert policy.reader is not None, "only an embedded model weighs"
+        for pair in todo[: max(arguments.most - len(rows), 0)]:
+            if row := await read(policy.reader, pair):
+                rows.append(row)
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(row)) + "\n")
+    says, chances = [row.says for row in rows], held_out(rows)
+    names = ("bias", "answers", "right", "mean_logprob")
+    emit(
+        "null_fit",
+        {
+            "n": len(rows),
+            "auc": round(auc(chances, says), 3),
+            "ece": round(calibration_error(chances, says), 3),
+            **dict(zip(names, fit(rows).round(2).tolist(), strict=True)),
+        },
+        {},
+        True,
+        f"look-ups of MuSiQue and 2WikiMultihopQA's train split, {arguments.model}; each question "
+        "left out once",
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--most", type=int, default=1000, help="pairs that are read")
+    parser.add_argument("--model", default=WHOLE)
+    parser.add_argument("--out", type=Path, required=True, help="the file of rows")
+    asyncio.run(main(parser.parse_args()))
