@@ -1,21 +1,22 @@
 """Reflections on a finished run: candidates written by the policy and scored; the best is accepted.
 
 The policy reads the question and the run as it was written, but no score. If this does not fit,
-tool output is shortened first, each piece in its middle, then the policy's text, and the answer
-last. A judge that also knows the scores rates each candidate as guidance. All m candidates can
-train the policy (GRPO); only the best one with a valid form and at least a minimum score may enter
-the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
+tool output is shortened first, then everything. A judge that also knows the scores rates each
+candidate as guidance. All m candidates can train the policy (GRPO); only the best one with a valid
+form and at least a minimum score may enter the bank. Source: RubricEM, arXiv:2605.10899, section
+3.4, appendix D.
 """
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
 from rubricem.agent.transcript.scaffold import template
+from rubricem.judge.base import fit_stages
 from rubricem.judge.reflection import ReflectionJudge
 from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import RubricemError
@@ -48,14 +49,6 @@ _SERVER_CHARACTERS = 60_000
 """of a run shown to a model whose context nobody knows"""
 _CHARACTERS_A_TOKEN = 4
 _SPARE_TOKENS = 16
-_SHARES = (4000, 1600, 800, 400, 200, 100, 40)
-"""characters left of a shortened piece, tried in turn"""
-_SHORTENED: tuple[Callable[[Author, Stage | None], bool], ...] = (
-    lambda author, stage: author is Author.TOOL,
-    lambda author, stage: stage is not Stage.ANSWER,
-    lambda author, stage: True,
-)
-"""which pieces are shortened: these first, then more, at last all"""
 
 
 class Reflected(Value):
@@ -249,34 +242,11 @@ async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segmen
 
 def message(trajectory: Trajectory, characters: int) -> str:
     """The question and the run, the run cut to about so many characters."""
-    run = harmless(shorten(trajectory, characters))
+    stages = (text for _, text in fit_stages(trajectory, Stage, characters))
+    run = harmless("\n".join(filter(None, stages)))
     question = harmless(trajectory.question)
     form = template("reflect_form")
     return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
-
-
-def shorten(trajectory: Trajectory, characters: int) -> str:
-    """What was written after the question, in at most `characters` where that can be."""
-    pieces = [(s.author, s.stage, s.text) for s in trajectory.segments if s.kept and s.stage]
-    text = "".join(text for *_, text in pieces)
-    for which in _SHORTENED:
-        whole = pieces
-        for share in _SHARES:
-            if len(text) <= characters:
-                return text
-            pieces = [
-                (author, stage, _middle_cut(text, share) if which(author, stage) else text)
-                for author, stage, text in whole
-            ]
-            text = "".join(text for *_, text in pieces)
-    return _middle_cut(text, max(characters, _SHARES[-1]))
-
-
-def _middle_cut(text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    half = characters // 2
-    return f"{text[:half]} [...] {text[-half:]}"
 
 
 def form_grammar() -> str:
