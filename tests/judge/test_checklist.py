@@ -24,7 +24,7 @@ from rubricem.judge.checklist import (
     stage_score,
 )
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.schema import NO_CRITERIA, Criterion, RubricBuffer, Stage, Status
+from rubricem.memory.schema import NO_CRITERIA, RubricBuffer, Stage, Status
 from tests.support.judges import PAID, FixedReader, ScriptedChat
 from tests.support.values import QUESTION, WHOLE, ScriptedProposer, group_of, item, run_of, varied
 
@@ -78,21 +78,6 @@ def test_an_item_keeps_its_words_and_points_in_a_buffer(points: float):
     criterion = item.as_criterion()
     assert criterion.persistent and len(criterion.title) < 70
     assert item_of(criterion) == item
-
-
-def test_another_judges_criterion_is_an_item_by_its_weight():
-    given = Criterion(title="Names FIFO", description="", weight=3, positive=False)
-    assert item_of(given) == ChecklistItem(criterion="Names FIFO", points=-3)
-
-
-def test_an_unparsed_finding_is_no_verdict():
-    criterion = Criterion(title="x", description="x")
-    met, not_met, unparsed = found((2, True), (2, False), (2, None))
-    verdict = met.as_verdict(criterion)
-    assert verdict is not None and verdict.points == 2
-    assert (verdict := not_met.as_verdict(criterion)) is not None and verdict.points == 0
-    assert unparsed.as_verdict(criterion) is None
-    assert [f.outcome for f in (met, not_met, unparsed)] == ["met", "not met", "unparsed"]
 
 
 EMPTY = RubricBuffer(question=QUESTION)
@@ -153,16 +138,6 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     assert {j.rubric_version for j in result.judgements} == {result.buffer.label}
     assert (result.usage, result.judgements[0].usage, result.notes) == (PAID, PAID, ())
     assert maker.asked == [QUESTION]
-
-
-async def test_answers_that_lose_points_are_told_apart():
-    items = tuple(ChecklistItem(criterion=c, points=p) for c, p in (
-        ("Says right.", 5), ("Says wrong.", -10), ("Says worse.", -7), ("Says bad.", -3),
-    ))  # fmt: skip
-    texts = ("wrong.", "worse.", "bad.", "nothing at all.")
-    runs = group_of(*(varied(name, text) for name, text in zip("abcd", texts, strict=True)))
-    judged = await judge_with(FixedMaker(items)).judge(runs, EMPTY)
-    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [-2, -1.4, -0.6, 0]
 
 
 async def test_criteria_that_are_there_are_used_for_the_answer_alone_and_none_is_made():

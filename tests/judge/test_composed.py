@@ -16,7 +16,7 @@ from rubricem.judge.checklist import (
     ProposedChecklist,
     with_items,
 )
-from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
+from rubricem.judge.composed import ComposedJudge, Compositions, Judged
 from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
@@ -34,7 +34,6 @@ from rubricem.memory.schema import (
 )
 from tests.support.values import (
     QUESTION,
-    WHOLE,
     Called,
     Fixed,
     ScriptedProposer,
@@ -132,20 +131,6 @@ async def test_rubrics_that_wait_run_together_and_the_judge_is_asked_once():
     assert asked == [3]
 
 
-async def test_a_rubric_observes_the_run_the_stage_and_whether_it_is_the_last():
-    seen: list[tuple[str, StageView]] = []
-
-    def look(action: str, observation: StageView) -> float:
-        seen.append((action, observation))
-        return 1.0
-
-    run = run_of()
-    await judged(group_of(run), dict.fromkeys(Stage, lambda: Called(look)))
-    assert [action for action, _ in seen] == list(WHOLE.values())
-    assert [(view.trajectory, view.stage) for _, view in seen] == [(run, s) for s in Stage]
-    assert [view.done for _, view in seen] == [False, False, False, True]
-
-
 async def test_a_judge_that_fails_leaves_the_stage_unscored_unless_a_gate_settled_it():
     group = group_of(varied("a", "the rule"))
     result = await judged(group, gated_on("rule"), scorer(None))
@@ -226,24 +211,6 @@ async def test_a_stage_left_out_is_missing_and_one_cut_off_unscored_whatever_the
 async def test_a_stage_without_criteria_keeps_that_reason():
     result = await judged(group_of(run_of()), gated_on(""), buffer=RubricBuffer(question=QUESTION))
     assert {s.unscored_reason for s in result.judgements[0].stages} == {NO_CRITERIA}
-
-
-async def test_every_run_gets_rubrics_of_its_own():
-    made: list[Rubric] = []
-
-    def compose() -> Rubric:
-        made.append(Fixed(1.0))
-        return made[-1]
-
-    await judged(group_of(varied("a", "one"), varied("b", "two")), {Stage.ANSWER: compose})
-    assert len(made) == 2
-
-
-async def test_a_composed_judge_can_be_composed_again():
-    inner = ComposedJudge(StageJudge(ScriptedProposer({}), scorer()), gated_on("rule"))
-    half = dict.fromkeys(Stage, lambda: WeightedSum([Judged(), Fixed(0.0)], [0.5, 0.5]))
-    result = await ComposedJudge(inner, half).judge(group_of(varied("a", "the rule")), BUFFER)
-    assert [s.score for s in result.judgements[0].stages] == [0.0, 0.0, 0.375, 0.375]
 
 
 async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run():

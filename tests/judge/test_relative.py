@@ -1,6 +1,5 @@
 """The relative judge: scores as models write them, shuffled and put back."""
 
-import asyncio
 import json
 import random
 import re
@@ -183,17 +182,6 @@ async def test_a_rubric_of_ones_own_replaces_the_default():
     own, default = systems
     assert "- Brevity {{rubric}} wins." in own and "real progress" not in own
     assert "real progress" in default
-
-
-async def test_cancellation_is_no_failure_of_the_judge():
-    class Cancelled:
-        name, rubric_version, characters = "cancelled", "none", 1000
-
-        async def read(self, question: str, text: Any, seed: int) -> Any:
-            raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        await RelativeJudge(Cancelled()).scores(worth(3, 9))
 
 
 class Digits(ByCharacter):

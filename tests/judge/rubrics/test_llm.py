@@ -7,8 +7,6 @@ import pytest
 
 from rubricem.judge.rubrics import (
     ChatClient,
-    Gate,
-    LLMClient,
     LLMJudge,
     OpenAIClient,
     create_llm_client,
@@ -115,12 +113,6 @@ def test_a_best_score_that_is_none_is_refused(scale: float):
     assert judge.scale == 10
 
 
-async def test_a_reply_without_a_score_can_be_unknown_rather_than_zero():
-    judge = LLMJudge("{action}", Said("I refuse."), default_score=math.nan)
-    assert math.isnan(await judge("a", "o"))
-    assert math.isnan(await Gate(judge, 0.5)("a", "o"))
-
-
 async def test_settings_are_saved_and_partly_loaded():
     judge = LLMJudge("{action}", Said("0.5"), score_pattern=r"\[(\d+)\]", default_score=0.5)
     saved = judge.state_dict()
@@ -137,11 +129,6 @@ async def test_settings_are_saved_and_partly_loaded():
     assert await other("a", "o") == 1.0
     other.load_state_dict({**saved, "score_pattern": None})
     assert other.state_dict() == {**saved, "score_pattern": None}
-
-
-def test_a_client_without_complete_cannot_be_made():
-    with pytest.raises(TypeError, match="abstract"):
-        LLMClient("http://localhost", 8000)  # type: ignore[abstract]
 
 
 def parted(server: ScriptedServer) -> tuple[str, int]:
