@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from rubricem.agent.cli import main
-from rubricem.judge.buffers import retire
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import SettingsError
@@ -229,7 +228,7 @@ def test_a_question_has_its_own_criteria_beside_those_of_its_rubric(tmp_path: Pa
     assert merged.active == active
     store.save(merged)
     assert rubric_of(store, question) == merged, "they come in once"
-    store.save(retire(merged, own[0].key))
+    store.save(merged.apply_changes(1, [(Stage.ANSWER, "retired", own[0], "by hand")]))
     assert rubric_of(store, question).persistent[Stage.ANSWER] == own[1:], "a person took it out"
 
 
