@@ -165,7 +165,7 @@ class Journal:
         if not _try_lock(self._fd):
             raise StoreError(
                 f"{self.path.name} is in use by another process",
-                "Wait until that run has ended, or give this one another name: --thread or --out.",
+                "Wait until that run has ended, or give this one another name: --run or --out.",
             )
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
@@ -275,7 +275,7 @@ class RunStore:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
-                    f"Go on with it by --resume {thread}, or choose another --thread.",
+                    f"Go on with it by --resume {thread}, or choose another --run.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 

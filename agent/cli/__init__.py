@@ -209,6 +209,7 @@ RETIRED = {
     "--reflection-tokens": "a reflection may take what its model needs",
     "--repeat": "a run is scored once",
     "--review-returns": "a review sends a run back once",
+    "ask --thread": "name a run by --run",
     "--system-prompt": "rubricem collect has short=true",
 }
 """commands and options of earlier versions, and what to do instead.

@@ -145,9 +145,7 @@ PARTIAL, INTERRUPTED = 3, 130
 @REPORT_OUT
 @ONLY_JSON
 @QUIET
-@click.option(
-    "--run", "--thread", "run", help="Name the run; asking again under that name resumes it."
-)
+@click.option("--run", help="Name the run; asking again under that name resumes it.")
 @click.option(
     "--resume",
     is_flag=False,

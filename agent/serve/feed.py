@@ -25,7 +25,6 @@ from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.transcript import events
 from rubricem.agent.transcript.question import ShownPlan
 from rubricem.agent.transcript.scaffold import STAGE_OF, Mark, parse
-from rubricem.agent.transcript.words import content_words
 from rubricem.memory.runs import open_plain
 from rubricem.memory.schema import Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
@@ -76,8 +75,6 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
 State = Literal["open", "met", "partly", "missing", "unmarked"]
 """`open` before a review; `unmarked` if the review has no mark for the item"""
 
-ABOUT = 0.3
-"""least share of an item's words that a mark's line has if it is that item's"""
 LONGEST = 400
 """characters of an item or a note"""
 MOST = 100
@@ -87,21 +84,17 @@ MOST = 100
 def checklist(transcript: str) -> list[dict[str, Any]]:
     """The rubric of a question item by item, as marked by the last review so far.
 
-    A mark belongs to the item that shares most words with its line, or else, if there are as many
-    marks as items, to the item in the same position. Only a mark ticks an item.
+    A mark belongs to the item that its line begins with, or else, if there are as many marks as
+    items, to the item in the same position. Only a mark ticks an item.
     """
     document = parse(printable(transcript))
     items = latest_rubric(document)[:MOST]
     marks = document.review_marks()[:MOST]
-    words = [content_words(item) for item in items]
     marked: dict[int, Mark] = {}
     for place, mark in enumerate(marks):
-        said = content_words(mark.item)
-        most = max(
-            range(len(items)), default=0, key=lambda at: (len(words[at] & said), at == place)
-        )
-        if words and len(words[most] & said) >= max(1, ABOUT * len(words[most])):
-            marked[most] = mark
+        begun = [at for at, item in enumerate(items) if mark.item.startswith(item)]
+        if begun:
+            marked[begun[0]] = mark
         elif len(marks) == len(items):
             marked.setdefault(place, mark)
     unmarked: State = "unmarked" if document.last("rubric_review").strip() else "open"

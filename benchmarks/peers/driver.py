@@ -5,7 +5,7 @@
 Only Python's own library is imported before the participant, since a peer's environment has nothing
 of ours. The last line printed is JSON: seconds of the import, and for each question alone and each
 lot at once begin and end on the monotonic clock, and the seconds of CPU of this process and all
-below it. `--thread` asks one question under a name, to be killed and asked again.
+below it. `--run` asks one question under a name, to be killed and asked again.
 """
 
 import argparse
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="folder that the participant may write into")
     parser.add_argument("--alone", type=int, default=0, help="questions one after another")
     parser.add_argument("--together", type=int, nargs="*", default=[], help="questions at once")
-    parser.add_argument("--thread", default="", help="one question under a name")
+    parser.add_argument("--run", default="", help="one question under a name")
     options = parser.parse_args()
     print(json.dumps(asyncio.run(measure(options.who, options))), flush=True)
 

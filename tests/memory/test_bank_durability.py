@@ -191,7 +191,7 @@ def test_a_removed_lesson_does_not_come_back_by_a_rating(
         return by_content(body).replace("0.9", "0.7") if scored else reply
 
     with ScriptedServer(answering) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         [lesson] = kept(data)
         bank_command("rm", lesson.id, "--yes")
         removed = True

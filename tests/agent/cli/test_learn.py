@@ -64,7 +64,7 @@ def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
     failing = Failing(reply, kind)
     script = Server(at=failing)
     with ScriptedServer(script) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         failed = command("learn")
         assert failed.exit_code == 1 and "one: nothing was learnt from this run" in failed.stdout
         assert mark(data, "one")["state"] == "queued"
@@ -93,7 +93,7 @@ def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: i
         return failing(kind, number)
 
     with ScriptedServer(Server(at=stand)) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         failing.on = False
         with Process([*COMMAND, "learn"], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
             wait_for(lambda: len(counted) >= at and journalled(data) == answered)
@@ -112,9 +112,9 @@ def journalled(data: Path) -> int:
 
 def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
     with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
-        ask(server, data, "--memory", "off", "--thread", "two")
-        ask(server, data, "--memory", "read-only", "--thread", "three")
+        ask(server, data, "--memory", "on", "--run", "one")
+        ask(server, data, "--memory", "off", "--run", "two")
+        ask(server, data, "--memory", "read-only", "--run", "three")
         failing.on = False
         first = json.loads(command("learn", "--json").stdout)["runs"]
         limited = json.loads(command("learn", "--all", "--limit", "1", "--json").stdout)["runs"]
@@ -127,7 +127,7 @@ def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
 
 def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
     with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "off", "--thread", "two")
+        ask(server, data, "--memory", "off", "--run", "two")
         done = command("learn", "two")
         again = command("learn", "two")
     assert "two: kept reflection" in done.stdout
@@ -141,7 +141,7 @@ def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_no
 ):
     with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
         for name in ("one", "two", "three"):
-            ask(server, data, "--memory", "on", "--thread", name)
+            ask(server, data, "--memory", "on", "--run", name)
         gone = command("learn", "--json", "--base-url", "http://127.0.0.1:9/v1")
         (data / "runs" / "one" / "trajectory.json").write_text("{")
         (data / "runs" / "two" / "learn.json").write_text("{")
@@ -154,7 +154,7 @@ def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_no
 
 def test_what_was_written_and_scored_makes_training_rows(data: Path):
     with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
     candidates = candidates_in(data / "runs" / "one")
     assert [c.accepted for c in candidates] == [True] + [False] * 7
     assert all(c.score and c.segments[1].text == GREAT for c in candidates)
@@ -275,10 +275,10 @@ def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
 @pytest.mark.slow
 def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Path, tiny: Path):
     with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         failing.on = False
         more = ("--model", str(tiny), "--source", str(data.parent / "notes"), "--tool-calls", "1")
-        named = ("ask", QUESTION, "--memory", "on", "--thread", "two", *more)
+        named = ("ask", QUESTION, "--memory", "on", "--run", "two", *more)
         with on_terminal(*COMMAND, *named) as (process, terminal):
             read_until(terminal, "2 runs can be learnt from: learn now? [y/N]: ")
             assert process.stdout and process.stdout.readline() == f"{QUESTION}\n"
@@ -327,7 +327,7 @@ def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_c
 
 def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
     with ScriptedServer(Server(at=(failing := Failing(Fault(401))))) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         rated = command("rate", "one", "2", "--comment", COMMENT)
         failing.on = False
         assert command("learn").exit_code == 0
@@ -343,7 +343,7 @@ def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data:
 def test_a_rating_of_a_run_learnt_from_has_its_candidates_scored_anew(data: Path):
     script = Rejudging("0.7")
     with ScriptedServer(script) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         [before] = kept(data)
         rated = command("rate", "one", "4")
         assert mark(data, "one")["state"] == "queued"
@@ -363,7 +363,7 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
             rate(data / "runs" / "one", 2, COMMENT)
 
     with ScriptedServer(Server(at=judge)) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         assert mark(data, "one")["state"] == "queued"
         before = len(server.requests)
         assert command("learn").exit_code == 0
@@ -374,7 +374,7 @@ def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path
 
 def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: Path):
     with ScriptedServer(Rejudging("0.1")) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         [item] = kept(data)
         command("rate", "one", "1")
         done = command("learn")
@@ -385,7 +385,7 @@ def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: P
 
 def test_a_run_that_does_not_wait_is_told_so(data: Path):
     with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "read-only", "--thread", "two")
+        ask(server, data, "--memory", "read-only", "--run", "two")
     done = command("rate", "two", "5")
     assert done.stdout.endswith(
         "It does not wait to be learnt from; to do so: rubricem learn two\n"

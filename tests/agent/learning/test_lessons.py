@@ -71,13 +71,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
     script = Server()
     with ScriptedServer(script) as server:
-        first = ask(server, data, "--memory", "on", "--thread", "one")
+        first = ask(server, data, "--memory", "on", "--run", "one")
         assert first.exit_code == 0, first.output
-        second = ask(server, data, "--json", "--thread", "two")
+        second = ask(server, data, "--json", "--run", "two")
         asked = [contents(r.body) for r in server.requests]
         assert script.asked == [*["research"] * 3, *CALLS, *["research"] * 3]
         calls = len(asked)
-        again = ask(server, data, "--memory", "on", "--thread", "one")
+        again = ask(server, data, "--memory", "on", "--run", "one")
         assert len(server.requests) == calls
     assert "judging this run" in first.stderr and "kept reflection" in first.stderr
     assert again.exit_code == 0 and "learnt from before" in again.stderr
@@ -106,13 +106,13 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
 
 def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path):
     with ScriptedServer(Server()) as server:
-        learnt = ask(server, data, "--memory", "on", "--thread", "one", "--json")
+        learnt = ask(server, data, "--memory", "on", "--run", "one", "--json")
         assert (json.loads(learnt.stdout)["status"], learnt.stderr) == ("finished", "")
-        ask(server, data, "--thread", "two")
+        ask(server, data, "--run", "two")
         [item] = items(data)
         assert (item.recalled, item.mean_score) == (1, None)
-        ask(server, data, "--thread", "two")
-        without = ask(server, data, "--memory", "off", "--thread", "three", "--json")
+        ask(server, data, "--run", "two")
+        without = ask(server, data, "--memory", "off", "--run", "three", "--json")
         assert json.loads(without.stdout)["recalled"] == []
         assert contents(server.requests[-2].body)[1][1].startswith(QUESTION)
         done = command("judge", "score", "two", "--base-url", server.base_url)
@@ -154,7 +154,7 @@ def test_a_model_of_a_server_may_think_before_it_reflects(data: Path):
         return Reply(reply[:1500], finish="length") if cut_off else reply
 
     with ScriptedServer(thinking) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
     assert len(kept(data)) == 1
 
 
@@ -198,7 +198,7 @@ def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data
 
 def asked(server: ScriptedServer, data: Path) -> Process:
     """`ask --memory on` in a process of its own."""
-    arguments = asking(server, data, "--memory", "on", "--thread", "one")
+    arguments = asking(server, data, "--memory", "on", "--run", "one")
     pipe = subprocess.PIPE
     return Process([*COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
@@ -298,8 +298,8 @@ def test_where_none_is_good_enough_the_reason_is_told(
 
 def test_an_order_to_the_agent_is_learnt_into_quarantine_and_recalled_by_nobody(data: Path):
     with ScriptedServer(Server(ORDER)) as server:
-        first = ask(server, data, "--memory", "on", "--thread", "one")
-        second = ask(server, data, "--thread", "two", "--json")
+        first = ask(server, data, "--memory", "on", "--run", "one")
+        second = ask(server, data, "--run", "two", "--json")
     assert "is held in quarantine: " in first.stderr
     assert kept(data) == [] and '"kind": "reflection"' not in second.stdout
     [held] = asyncio.run(RubricBank(data).items(every=True))
@@ -308,10 +308,10 @@ def test_an_order_to_the_agent_is_learnt_into_quarantine_and_recalled_by_nobody(
 
 def test_what_a_person_wrote_stays_and_the_lesson_says_so(data: Path):
     with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "on", "--run", "one")
         [item] = kept(data)
         written = asyncio.run(RubricBank(data).edit(item.id, "r", "- mine")).reflection
-        ask(server, data, "--memory", "read-only", "--thread", "two")
+        ask(server, data, "--memory", "read-only", "--run", "two")
         done = command("learn", "two")
     assert f"is not recalled: {written.id}, which a person wrote, stays" in done.stdout
     assert [held.reflection.id for held in items(data)] == [written.id]

@@ -19,14 +19,12 @@ from mcp import Client, StdioServerParameters
 
 from rubricem import research
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.settings.door import CHOICES, choices_of
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.transcript.events import Event, SourceProgress, ToolCalled, ToolReturned
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Status
 from tests.conftest import COMMAND, ROOT, refusal, rubricem
-from tests.support.pages import site
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan, search
 from tests.support.scripted_server import Fault, Script, Scripted, ScriptedServer
 from tests.support.sites import PageSite
@@ -437,28 +435,6 @@ def test_doctor_shows_which_servers_there_are_and_no_key(
     assert '"command": "wiki-mcp"' in printed and '"WIKI_TOKEN": "set' in printed
     assert "https://mcp.example/mcp?***" in printed
     assert leaked(printed) == []
-
-
-def test_no_dump_of_the_settings_and_no_run_holds_a_key(tmp_path: Path):
-    settings = chosen(tmp_path)
-    dumps = [
-        repr(settings.mcp_servers),
-        settings.model_dump_json(include={"mcp_servers": {"hosted": {"headers"}}}),
-        json.dumps(settings.model_dump(mode="json")["mcp_servers"]["local"]["env"]),
-        json.dumps(choices_of(settings)),
-    ]
-    assert [
-        (secret, dump) for secret in (HEADER, VARIABLE) for dump in dumps if secret in dump
-    ] == []
-    assert not {"mcp_servers", "api_key", "tavily_key"} & set(CHOICES)
-
-
-async def test_the_served_page_is_told_no_key(tmp_path: Path):
-    with ScriptedServer([]) as model:
-        settings = chosen(tmp_path, base_url=model.base_url, model="scripted", source=("python",))
-        async with site(settings) as here:
-            told = (await here.http.get("/api/status")).text
-    assert leaked(told) == []
 
 
 @pytest.mark.parametrize(

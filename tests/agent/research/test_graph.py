@@ -310,7 +310,7 @@ def test_a_killed_run_repeats_no_finished_call(
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "rules.md").write_text("# Rules\n\nThe rule decides the order; no exception.\n")
     where = ("--base-url", loopback.address, "--source", str(tmp_path))
-    with ask("Which rule?", *where, "--thread", "t") as first:
+    with ask("Which rule?", *where, "--run", "t") as first:
         loopback.wait_for(calls)
         first.send_signal(signal.SIGKILL)
     # What was recalled before the question (nothing) is the first record.

@@ -397,7 +397,7 @@ def poisoned(data: Path, reflection: str = OBEYING) -> str:
     """A run over the poisoned page was learnt from; the id of what it taught."""
     page(data, POISON)
     with ScriptedServer(Server(reflection)) as server:
-        done = ask(server, data, "--memory", "on", "--thread", "one")
+        done = ask(server, data, "--memory", "on", "--run", "one")
     assert done.exit_code == 0 and "is held in quarantine" in done.stderr, done.output
     page(data, "")
     [identifier] = states()
@@ -407,7 +407,7 @@ def poisoned(data: Path, reflection: str = OBEYING) -> str:
 def prompts(data: Path, thread: str) -> tuple[list[str], str]:
     """The reflections that a later run on the question recalls, and all its model is shown."""
     with ScriptedServer(Server()) as server:
-        done = ask(server, data, "--json", "--thread", thread)
+        done = ask(server, data, "--json", "--run", thread)
         shown = "\n".join(text for r in server.requests for _, text in contents(r.body))
     assert done.exit_code == 0, done.output
     items = json.loads(done.stdout)["recollections"]

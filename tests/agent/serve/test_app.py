@@ -1,18 +1,15 @@
 """The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
 import hashlib
-import math
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from rubricem.agent.research.history import History
 from rubricem.agent.serve import routes_runs
 from rubricem.agent.serve.app import (
     NOT_FOUND,
@@ -22,7 +19,6 @@ from rubricem.agent.serve.app import (
     Machine,
     announce,
     create_app,
-    here,
     places,
     secure,
 )
@@ -30,14 +26,12 @@ from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.runs import RunStore
 from tests.conftest import ROOT
 from tests.support.banks import bank_in, reflection
 from tests.support.collected import written_run
 from tests.support.pages import begun_server, served
 from tests.support.values import run_of
-from tests.support.waiting import PATIENCE
 
 STATIC = ROOT / "agent" / "serve" / "static"
 OURS = {"X-Rubricem": "1"}
@@ -195,12 +189,6 @@ def test_a_server_is_told_by_what_others_can_open(host: str, machine: Machine, t
     assert places(host, 80, machine) == told
 
 
-def test_this_machine_opens_its_own_page_by_loopback():
-    own = {"0.0.0.0": "http://127.0.0.1:80/", "::": "http://[::1]:80/"}
-    for host, address in {**own, "10.0.0.7": "http://10.0.0.7:80/"}.items():
-        assert here(host, 80) == address
-
-
 OPEN = Security("0.0.0.0", "s3cret")
 LINK = "This link logs one browser in, within the hour: http://192.168.1.5:80/#token=t1cket"
 MADE = "Token: s3cret (it is stored in data/serve-token)"
@@ -269,22 +257,6 @@ def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp
         assert done.stdout.splitlines() == ["200 401"] * len(told), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("named", "routed", "machine"),
-    [
-        (["127.0.1.1"], ["10.0.0.7"], Machine("", ("10.0.0.7",))),
-        (["10.0.0.7", "10.0.0.8"], ["10.0.0.7"], Machine("study", ("10.0.0.7", "10.0.0.8"))),
-        (["fe80::1", "::1"], ["0.0.0.0"], Machine()),
-        ([], [], Machine()),
-        (["fe80::1%eth0"], ["fd12::5"], Machine("", ("fd12::5",))),
-    ],
-)
-def test_a_machine_has_a_name_where_that_leads_to_it_from_elsewhere(
-    named: list[str], routed: list[str], machine: Machine
-):
-    assert Machine.of("Study", named, routed) == machine
-
-
 async def test_past_runs_are_found_named_and_deleted_for_good(
     client: httpx.AsyncClient, tmp_path: Path
 ):
@@ -307,19 +279,3 @@ async def test_past_runs_are_found_named_and_deleted_for_good(
         more |= {"json": {}} if gone == client.patch else {}
         assert (await gone("/api/runs/a", **more)).status_code == 404
     assert (await client.get("/api/runs")).json()["runs"] == []
-
-
-class Watched(History):
-    """Counts its looks; each ends when it is let go."""
-
-    def __init__(self, store: RunStore) -> None:
-        super().__init__(store)
-        self.looks = 0
-        self.seen, self.go = threading.Event(), threading.Event()
-
-    def follow(self, tell: Tell = hush, seconds: float = math.inf) -> int:
-        self.looks += 1
-        left = super().follow(tell, seconds)
-        self.seen.set()
-        assert self.go.wait(PATIENCE)
-        return left

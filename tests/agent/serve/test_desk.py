@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -134,16 +133,6 @@ async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here
     one = await here.one(run)
     assert (one["state"], one["status"], one["tool_calls"]) == ("ended", "finished", 2)
     assert one["usage"]["completion_tokens"] > 0
-
-
-async def test_runs_are_listed_newest_first_a_page_at_a_time(here: RunSite):
-    runs = [await here.ask(f"Question {n}?") for n in range(3)]
-    for run in runs:
-        await here.ended(run)
-    listed = (await here.http.get("/api/runs?limit=2")).json()["runs"]
-    assert [each["run"] for each in listed] == runs[:0:-1]
-    rest = (await here.http.get(f"/api/runs?before={runs[1]}")).json()["runs"]
-    assert [(each["run"], each["question"]) for each in rest] == [(runs[0], "Question 0?")]
 
 
 async def test_of_two_tabs_that_decide_on_one_plan_the_second_is_refused(here: RunSite):
@@ -294,33 +283,6 @@ async def test_a_watcher_that_comes_back_misses_and_doubles_nothing(slowly: RunS
     assert seen == await slowly.ended(run), "and everybody is told the same"
 
 
-async def test_closing_every_page_neither_stops_nor_loses_a_run_and_its_last_event_is_the_end(
-    slowly: RunSite,
-):
-    run = await slowly.ask()
-    async for event in slowly.events(run):
-        if event.name == "text":
-            break
-    while (await slowly.one(run))["state"] != "ended":
-        await asyncio.sleep(0.1)
-    told = await slowly.ended(run)
-    assert told[-2].data["status"] == "finished"
-    last = told[-1].id
-    reply = await slowly.http.get(f"/api/runs/{run}/events", headers={"Last-Event-ID": str(last)})
-    assert reply.status_code == 204, "whoever has it is told not to come back"
-    assert [event.id async for event in slowly.events(run, last - 2)] == [last - 1, last]
-
-
-async def test_a_client_that_reads_nothing_holds_nobody_up(slowly: RunSite):
-    run = await slowly.ask()
-    place = urlsplit(str(slowly.http.base_url))
-    with socket.create_connection((place.hostname or "", place.port or 0)) as silent:
-        head = f"GET /api/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        silent.sendall(head.encode())
-        told = await slowly.ended(run)
-        assert told[-2].data["status"] == "finished"
-
-
 async def test_what_is_no_number_of_an_event_is_refused_and_one_ahead_of_it_is_told_all(
     slowly: RunSite,
 ):
@@ -378,39 +340,6 @@ async def test_a_question_names_a_model_and_a_memory_that_the_server_offers(
         refused = await here.http.post("/api/runs", json=body)
         assert refused.status_code == 422
         assert "not offered" in refused.json()["error"] and "larger" in refused.json()["remedy"]
-
-
-async def test_a_run_of_an_offered_model_goes_on_with_that_one(tmp_path: Path):
-    turns = Stalling()
-    with ScriptedServer(turns) as model:
-        async with site(run_settings(tmp_path, model, models=("larger",))) as here:
-            run = await here.ask(model="larger")
-            await turns.third_turn()
-            await here.http.post(f"/api/runs/{run}/stop")
-            assert (await here.ended(run))[-2].data["status"] == "partial"
-            turns.go = True
-            assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
-            assert (await here.ended(run))[-2].data["status"] == "finished"
-        assert {each.body["model"] for each in model.requests} == {"larger"}
-
-
-async def test_what_runs_usually_take_is_told_once_three_are_known(tmp_path: Path):
-    turns = Halting()
-    turns.go.set()
-    with ScriptedServer(turns) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            runs = [await here.ask() for _ in range(3)]
-            for run in runs:
-                await here.ended(run)
-            await here.http.get("/api/runs")
-            took = sorted([(await here.one(run))["seconds"] for run in runs])
-            turns.go.clear()
-            asked = [await here.ask(), await here.ask(format="short")]
-            usual = [(await here.one(run))["usual_seconds"] for run in asked]
-            turns.go.set()
-            for run in asked:
-                await here.ended(run)
-    assert usual[0] == pytest.approx(took[1], abs=0.06) and usual[1] is None
 
 
 async def test_a_thread_is_told_as_one_page_without_this_machines_folders(here: RunSite):
@@ -626,14 +555,6 @@ async def test_a_run_whose_request_is_damaged_keeps_no_server_from_starting(
     assert told[1].data["status"] == "failed" and "cannot be read" in told[1].data["reason"]
     assert again.status_code == 500 and "cannot be read" in again.json()["error"]
     assert [run["run"] for run in listed] == ["odd"]
-
-
-async def test_events_that_cannot_be_read_keep_no_server_from_starting(tmp_path: Path):
-    events = begun(tmp_path, "odd", "{}")
-    events.unlink()
-    events.mkdir()
-    async with scripted_site([], tmp_path) as here:
-        assert (await here.http.get("/api/status")).status_code == 200
 
 
 async def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path: Path):

@@ -7,8 +7,6 @@ import asyncio
 import json
 import os
 import resource
-import time
-import tracemalloc
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -273,16 +271,6 @@ def test_what_a_marked_line_says_beyond_its_item_stands_with_what_it_rests_on():
     ]  # fmt: skip
 
 
-def test_a_checklist_of_hundreds_holds_nobody_up():
-    items = [f"item number {at} is alpha" for at in range(600)]
-    review = [f"Item {at} alpha [met: S1]" for at in range(800)]
-    began = time.process_time()
-    found = reviewed(items, review)
-    assert time.process_time() - began < 6
-    assert len(found) == feed.MOST and found[7]["note"].startswith("Item 7 ")
-    assert {item["state"] for item in found} == {"met"}
-
-
 async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(tmp_path: Path):
     for run in ("pipe", "nested", "going"):
         (tmp_path / run).mkdir()
@@ -294,16 +282,3 @@ async def test_a_log_that_is_a_pipe_or_nested_beyond_reading_holds_up_no_other(t
     assert (await logs.of("nested")).last == 1
     with pytest.raises(OSError, match="no plain file"):
         await logs.of("pipe")
-
-
-def test_of_an_old_run_only_the_end_is_read(tmp_path: Path):
-    (tmp_path / "old").mkdir()
-    with (tmp_path / "old" / feed.FILE_NAME).open("wb") as file:
-        file.truncate(1 << 27)
-        file.seek(0, 2)
-        file.write(b'\n{"id":9,"event":"end","data":{}}\n')
-    logs = feed.Logs(tmp_path)
-    tracemalloc.start()
-    assert logs.find_unfinished() == []
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()

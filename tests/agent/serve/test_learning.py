@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed_lesson, find_queued
 from rubricem.agent.serve.desk import Lessons, Researchers
 from rubricem.agent.settings import Settings
@@ -116,16 +114,6 @@ async def test_a_judge_that_fails_is_a_note_and_the_run_waits(tmp_path: Path):
     assert after["lessons"][0]["outcome"] == "kept"
 
 
-@pytest.mark.parametrize("memory", ["off", "read-only"])
-async def test_without_memory_on_nothing_is_learnt(tmp_path: Path, memory: str):
-    script = Server()
-    async with scripted_site(script, tmp_path, memory=memory) as here:
-        await here.ended(await here.ask())
-        state = (await here.http.get("/api/learning")).json()
-    nothing = {"at_once": False, "waiting": 0, "others": 0, "now": None, "lessons": []}
-    assert state == nothing and script.asked == ["research"] * 3
-
-
 async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path: Path):
     script = Server(at=(failing := Failing(Hang())))
     with ScriptedServer(script) as model:
@@ -174,28 +162,6 @@ async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learn
 
 async def _nothing(trajectory: object) -> None:
     """Leave the run where it is."""
-
-
-async def test_the_queue_is_bounded_and_works_on_one_run_at_a_time():
-    queue, go, working = LearningQueue(most=2), asyncio.Event(), 0
-
-    async def learn() -> Lesson:
-        nonlocal working
-        working += 1
-        assert working == 1
-        await go.wait()
-        working -= 1
-        return Lesson(thread="x", outcome="nothing", said="")
-
-    assert queue.put("a", learn)
-    await asyncio.sleep(0)
-    assert queue.current == "a"
-    assert queue.put("b", learn) and queue.put("c", learn)
-    assert not queue.put("d", learn), "it is left to wait where it is"
-    assert queue.put("b", learn) and queue.waiting == 2
-    go.set()
-    await queue.idle()
-    assert len(queue.lessons) == 3 and not queue.working
 
 
 async def test_a_fault_in_learning_is_a_lesson_and_the_next_run_has_its_turn():

@@ -17,7 +17,6 @@ from rubricem.agent.learning.scoring import find_run
 from rubricem.agent.serve.requests import RequestRefused
 from rubricem.agent.serve.routes_ended import (
     MOST,
-    JudgingJob,
     JudgingJobs,
     file_name,
     for_others,
@@ -26,7 +25,6 @@ from rubricem.agent.serve.routes_ended import (
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.judge.stage import StageJudge
-from rubricem.memory.errors import JudgeError
 from rubricem.memory.runs import RunStore, ratings_in
 from rubricem.memory.schema import Criterion, GroupJudge, Source, Stage, Trajectory
 from tests.agent.mcp.test_server import SECRETS, chosen
@@ -168,10 +166,6 @@ async def test_what_models_and_pages_wrote_stays_text(
         assert b"/EmbeddedFile" not in reply.content and b"/JavaScript" not in reply.content
 
 
-async def test_an_unknown_form_is_refused(client: httpx.AsyncClient):
-    assert (await client.get("/api/runs/a/export/exe")).status_code == 422
-
-
 @pytest.mark.parametrize("run", ['a".exe', "a\r\nSet-Cookie: x=1", "日本", "../x", "a;b", ""])
 def test_a_file_name_is_plain_whatever_the_run_is_called(run: str):
     assert re.fullmatch(r"rubricem-[A-Za-z0-9_-]+\.pdf", file_name(run, "pdf"))
@@ -237,23 +231,6 @@ async def test_a_run_is_judged_in_the_background_and_its_scores_are_shown(
     assert (store.folder / "a" / "judgement.json").exists()
 
 
-async def test_one_run_is_judged_after_another_and_each_once_however_often_it_is_asked(
-    client: httpx.AsyncClient, judging: Judging
-):
-    judging.go.clear()
-    for run in ("a", "a", "a", "b"):
-        await client.post(f"/api/runs/{run}/judge")
-    await comes_to(client, "a", "running")
-    assert (await client.get("/api/runs/b/judge")).json()["state"] == "waiting"
-    assert judging.opened == 1
-    judging.go.set()
-    for run in ("a", "b"):
-        await comes_to(client, run, "done")
-    assert judging.opened == 2
-    await judged(client)
-    assert judging.opened == 3
-
-
 async def test_a_judge_that_failed_leaves_no_score_and_says_why(
     client: httpx.AsyncClient, judging: Judging
 ):
@@ -293,18 +270,6 @@ async def test_a_rating_is_kept_and_shown(client: httpx.AsyncClient, store: RunS
     assert [(rating["score"], rating["comment"]) for rating in shown] == [(4, "good \u202e")]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"rating": 0}, {"rating": 6}, {"rating": "5"}, {"rating": True}, {"rating": 4.5},
-     {"rating": 3, "note": "x" * 2001}, {"rating": 3, "more": 1}],
-)  # fmt: skip
-async def test_a_rating_that_is_none_is_refused(
-    client: httpx.AsyncClient, store: RunStore, body: dict[str, Any]
-):
-    assert (await client.post("/api/runs/a/rate", json=body)).status_code == 422
-    assert ratings_in(store.folder / "a") == ()
-
-
 async def test_too_many_judgings_are_refused_and_closing_ends_them():
     begun: list[str] = []
 
@@ -322,16 +287,3 @@ async def test_too_many_judgings_are_refused_and_closing_ends_them():
     await asyncio.sleep(0)
     await jobs.aclose()
     assert begun == ["r0"]
-
-
-async def test_a_fault_in_judging_is_told_as_one():
-    async def broken(run: str) -> None:
-        raise JudgeError("it gave nothing", "Ask again.") if run == "a" else KeyError("x")
-
-    jobs = JudgingJobs(broken)
-    for run in ("a", "b"):
-        jobs.start(run)
-    while jobs.of("b").state != "failed":
-        await asyncio.sleep(0)
-    assert jobs.of("a") == JudgingJob("failed", "it gave nothing", "Ask again.")
-    assert "rubricem itself failed: KeyError" in jobs.of("b").error
