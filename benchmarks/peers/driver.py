@@ -177,8 +177,8 @@ async def measure(who: str, options: argparse.Namespace) -> dict[str, Any]:
         opening = next(each for each in PARTICIPANTS if each.__name__ == who)
         ask = await opening(options.address, options.data, stack)
         imported = time.monotonic() - began
-        if options.thread:
-            await ask(0, options.thread)
+        if options.run:
+            await ask(0, options.run)
             return {"import_s": imported}
         # What is loaded and started once belongs to no question.
         await asyncio.gather(*(ask(number, "") for number in range(WARMED)))
