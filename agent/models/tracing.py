@@ -74,6 +74,7 @@ async def trace_run(
 
 
 def _tracer() -> "Tracer":
+    import_extra("opentelemetry.trace", "otel", "Tracing")
     from opentelemetry import trace
 
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):

@@ -183,11 +183,6 @@ _PUBLIC_MODULES = {os.path.__name__: "os.path"}
 _DESCRIBED = re.compile(r"^(?:class |object\.)?[A-Za-z_][\w.]*\([^\n]*\)$", re.MULTILINE)
 
 
-def library_passages() -> list[Passage]:
-    """All passages of the standard library, builtins first."""
-    return Documentation.of_library().passages
-
-
 def library_files(root: Path) -> dict[str, ModuleSource]:
     """The public source modules under the library's folder."""
     files: dict[str, ModuleSource] = {}

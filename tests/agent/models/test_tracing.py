@@ -49,7 +49,6 @@ def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (*EXPORTERS, CAPTURE, "OTEL_SDK_DISABLED"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
     folder = tmp_path / "documents"
     folder.mkdir()
     (folder / "cache.md").write_text("# lru_cache\n\nIf None, an unbounded cache.\n")

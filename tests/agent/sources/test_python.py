@@ -6,7 +6,6 @@ import pytest
 from rubricem.agent.sources.index import LexicalIndex, build_index
 from rubricem.agent.sources.python import (
     Documentation,
-    library_passages,
     module_files,
     read_modules,
 )
@@ -108,7 +107,9 @@ def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
-    return build_index(library_passages(), tmp_path_factory.mktemp("index"), "library", "a")
+    return build_index(
+        Documentation.of_library().passages, tmp_path_factory.mktemp("index"), "library", "a"
+    )
 
 
 @pytest.mark.parametrize(
