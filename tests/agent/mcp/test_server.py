@@ -389,7 +389,7 @@ def test_servers_come_from_the_environment_and_the_file(
         '[mcp_servers.wiki]\nurl = "http://localhost:1/mcp"\ntools = ["page"]\n'
         'headers = {Authorization = "Bearer s3cret"}\n'
     )
-    assert "s3cret" not in rubricem("trust").stdout
+    monkeypatch.setenv("RUBRICEM_CONFIG", str(tmp_path / "rubricem.toml"))
     settings = load_settings()
     assert settings.mcp_servers["wiki"].url == "http://localhost:1/mcp"
     assert "s3cret" not in repr(settings)
