@@ -60,7 +60,6 @@ def test_paths_of_rounds_are_relative_and_names_of_sources_stay(tmp_path: Path):
     assert config.questions == str(tmp_path / "q.jsonl")
     assert config.held_out == str(tmp_path / "h.jsonl")
     assert config.source == ("python", str(tmp_path / "documents"))
-    assert rounds_of(tmp_path, questions="hf:org/name").questions == "hf:org/name"
 
 
 SERVED = {"base_url": "http://localhost:1/v1", "model": "m", "refresh": "vllm-lora"}
