@@ -29,7 +29,7 @@ RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
 class ListedRun:
     """One run in the list; `trajectory` is None if it has not ended."""
 
-    thread: str
+    name: str
     question: str
     status: str
     asked_at: datetime | None
@@ -40,7 +40,7 @@ class ListedRun:
     def as_json(self) -> dict[str, Any]:
         ended = self.trajectory
         return {
-            "thread": self.thread,
+            "thread": self.name,
             "question": self.question,
             "title": self.labels.title,
             "tags": list(self.labels.tags),
@@ -52,21 +52,21 @@ class ListedRun:
         }
 
     @classmethod
-    def of(cls, store: RunStore, thread: str) -> "ListedRun":
+    def of(cls, store: RunStore, name: str) -> "ListedRun":
         """One run; unreadable parts are left out, so that the others are listed."""
         question, trajectory, status, asked_at = "", None, UNFINISHED, None
         try:
-            asked_at = store.asked_at(thread)
-            question = store.request(thread)["ask"]["question"]
-            if store.running(thread):
+            asked_at = store.asked_at(name)
+            question = store.request(name)["ask"]["question"]
+            if store.running(name):
                 status = RUNNING
-            elif store.has_ended(thread):
-                trajectory = store.load(thread)
+            elif store.has_ended(name):
+                trajectory = store.load(name)
                 status = trajectory.status.value
         except (RubricemError, OSError, KeyError, TypeError):
             status = UNREADABLE
-        labels = labels_of(store, thread)
-        return cls(thread, question, status, asked_at, trajectory, labels)
+        labels = labels_of(store, name)
+        return cls(name, question, status, asked_at, trajectory, labels)
 
 
 COUNT = click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
@@ -81,51 +81,51 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     store = _store()
-    threads = store.threads()
-    shown = [ListedRun.of(store, thread) for thread in threads[-count:]]
+    names = store.threads()
+    shown = [ListedRun.of(store, name) for name in names[-count:]]
     if as_json:
         print_json({"runs": [run.as_json() for run in shown]})
         return
     for run in shown:
         click.echo(_line(run))
-    click.echo(pluralise(len(threads), "run"))
+    click.echo(pluralise(len(names), "run"))
 
 
 @runs.command()
-@click.argument("thread", metavar="RUN")
+@click.argument("name", metavar="RUN")
 @REPORT_OUT
 @AS_JSON
 @click.pass_context
 def show(
     context: click.Context,
-    thread: str,
+    name: str,
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Show the report of the thread RUN, or what is known of one that has not ended.
+    """Show the report of RUN, or what is known of one that has not ended.
 
     Where RUN is the folder of rubricem collect or of rubricem train, show what was collected, or
     how the training went.
     """
-    if "/" in thread or any((Path(thread) / mark).is_file() for mark in FOLDERS):
+    if "/" in name or any((Path(name) / mark).is_file() for mark in FOLDERS):
         if out is not None:
             raise SettingsError(
-                f"{thread!r} is a folder, and --out writes the report of one question.",
+                f"{name!r} is a folder, and --out writes the report of one question.",
                 "Print its numbers by --json.",
             )
-        context.invoke(SHOWN.load(), folder=Path(thread), as_json=as_json)
+        context.invoke(SHOWN.load(), folder=Path(name), as_json=as_json)
         return
     store = _store()
-    store.request(thread)
-    run = ListedRun.of(store, thread)
+    store.request(name)
+    run = ListedRun.of(store, name)
     if out is not None:
         from rubricem.agent.reports.page import write_report
 
-        write_report(store.load(thread), out)
+        write_report(store.load(name), out)
         click.echo(f"written: {out}", err=as_json)
     elif run.trajectory is None:
         print_json(run.as_json()) if as_json else click.echo(
-            f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
+            f"{_line(run)}\nGo on with it: rubricem ask --resume {name}"
         )
     elif as_json:
         from rubricem.agent.reports.report import as_json as report_json
@@ -166,48 +166,48 @@ def search(words: Sequence[str], tag: str, count: int, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("thread", metavar="RUN")
+@click.argument("name", metavar="RUN")
 @click.argument("title", nargs=-1)
-def rename(thread: str, title: Sequence[str]) -> None:
+def rename(name: str, title: Sequence[str]) -> None:
     """Call the run RUN by TITLE; without one, by its question again."""
-    kept = set_labels(_store(), thread, title=" ".join(title))
-    click.echo(f"{thread}  {kept.title or 'is called by its question'}")
+    kept = set_labels(_store(), name, title=" ".join(title))
+    click.echo(f"{name}  {kept.title or 'is called by its question'}")
 
 
 @runs.command()
-@click.argument("thread", metavar="RUN")
+@click.argument("name", metavar="RUN")
 @click.argument("tags", metavar="TAG", nargs=-1)
 @click.option("--remove", multiple=True, metavar="TAG", help="Take this one away; repeatable.")
-def tag(thread: str, tags: Sequence[str], remove: Sequence[str]) -> None:
+def tag(name: str, tags: Sequence[str], remove: Sequence[str]) -> None:
     """Give the run RUN these tags beside those that it has, and print them all."""
     store = _store()
     gone = {each.casefold() for each in remove}
-    kept = (*labels_of(store, thread).tags, *tags)
+    kept = (*labels_of(store, name).tags, *tags)
     wanted = [each for each in kept if each.casefold() not in gone]
-    click.echo(", ".join(set_labels(store, thread, tags=wanted).tags) or "no tags")
+    click.echo(", ".join(set_labels(store, name, tags=wanted).tags) or "no tags")
 
 
 @runs.command()
-@click.argument("threads", metavar="RUN...", nargs=-1, required=True)
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
 @YES
-def rm(threads: Sequence[str], yes: bool) -> None:
+def rm(names: Sequence[str], yes: bool) -> None:
     """Delete runs for good: all their files. What depends on each is named before."""
     from rubricem.agent.research.history import dependents, remove
     from rubricem.agent.settings.door import stores_of
 
     stores = stores_of(load_settings())
-    for thread in threads:
-        depends = asyncio.run(dependents(stores, thread))
-        click.echo(_line(ListedRun.of(stores.runs, thread)))
+    for name in names:
+        depends = asyncio.run(dependents(stores, name))
+        click.echo(_line(ListedRun.of(stores.runs, name)))
         for sentence in depends.describe():
             click.echo(f"{'':14}{one_line(sentence)}")
-    these = "it" if len(threads) == 1 else f"these {len(threads)}"
+    these = "it" if len(names) == 1 else f"these {len(names)}"
     if not confirm(f"Delete {these} for good?", yes):
         click.echo("nothing was deleted")
         return
-    for thread in threads:
-        remove(stores, thread)
-        click.echo(f"deleted: {thread}")
+    for name in names:
+        remove(stores, name)
+        click.echo(f"deleted: {name}")
 
 
 def _store() -> RunStore:
@@ -225,4 +225,4 @@ def _line(run: ListedRun) -> str:
     when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.labels.title or run.question, 80)
     tags = "".join(f" #{each}" for each in run.labels.tags)
-    return f"{run.thread:<14}{when}  {run.status.replace('_', ' '):<12}{cost:>22}  {question}{tags}"
+    return f"{run.name:<14}{when}  {run.status.replace('_', ' '):<12}{cost:>22}  {question}{tags}"

@@ -72,7 +72,7 @@ def chatter() -> None:
         print("much to say")
 
 
-MOST_COMMANDS, MOST_OPTIONS = 41, 130
+MOST_COMMANDS, MOST_OPTIONS = 40, 150
 
 LAZY = {name: Lazy(f"{__name__}:{name}", "") for name in ("trouble", "forever", "speak", "chatter")}
 
