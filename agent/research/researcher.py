@@ -149,7 +149,7 @@ class Researcher:
         }
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
             run.listener(PersonAsked(waiting=True))
-            run.spending.stand()
+            run.spending.pause()
             try:
                 decision = await person.decide(pauses[0].value)
             finally:

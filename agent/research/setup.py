@@ -104,7 +104,7 @@ class Setup:
     choices: Mapping[str, Any]
     """what of it is kept with a run, so that a resume has it again"""
 
-    def searching(self, names: Sequence[str], kept: Sequence[str]) -> "Setup":
+    def with_sources(self, names: Sequence[str], kept: Sequence[str]) -> "Setup":
         """The same over other sources, which are kept with a run by their whole names."""
         sources = replace(self.sources, names=tuple(names))
         return replace(self, sources=sources, choices={**self.choices, "source": [*kept]})
@@ -112,7 +112,7 @@ class Setup:
     def absolute(self) -> "Setup":
         """The same for a process that starts in another folder."""
         names = self.choices["source"]
-        return replace(self.searching(names, names), model=self.model.absolute())
+        return replace(self.with_sources(names, names), model=self.model.absolute())
 
     def over_whole_sources(self) -> "Setup":
         """For those who compare answers or collect them: each question finds the same."""
@@ -187,7 +187,7 @@ async def settle(
     if thread is not None and await asyncio.to_thread(store.holds, thread):
         request = await asyncio.to_thread(store.request, thread)
         names = request["choices"]["source"]
-        return setup.searching(names, names)
+        return setup.with_sources(names, names)
     began = time.monotonic()
     found = await (answers or web_answers)()
     seconds = f"in {time.monotonic() - began:.1f} s"
@@ -200,7 +200,7 @@ async def settle(
     def resolve_names(names: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(taken.get(name, name) for name in names))
 
-    return setup.searching(
+    return setup.with_sources(
         resolve_names(setup.sources.names), resolve_names(setup.choices["source"])
     )
 

@@ -118,7 +118,7 @@ class Spending:
         if self._since is None:
             self._since = time.monotonic()
 
-    def stand(self) -> None:
+    def pause(self) -> None:
         """A person is waited for: until the next call is made no time counts."""
         self._spent["seconds"], self._since = self.seconds, None
 

@@ -231,7 +231,7 @@ def test_a_line_from_before_there_were_endings_is_read():
 def test_while_a_person_is_waited_for_no_time_counts():
     spending = Spending(Budgets(seconds=0.05))
     spending.replay_to(0.01)
-    spending.stand()
+    spending.pause()
     time.sleep(0.1)
     assert (spending.seconds, spending.out()) == (0.01, None)
     spending.live()
