@@ -259,7 +259,7 @@ function groupCell({ question, scores, rollouts, failed, finished }) {
 const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 
 /** Every number that a training run wrote for its steps, the most telling first. */
-function trained({ steps, rounds, changed_at, running, ...rest }) {
+function trained({ steps, rounds, running, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
   const names = [
     ...new Set(
@@ -284,7 +284,6 @@ function trained({ steps, rounds, changed_at, running, ...rest }) {
       { class: "facts" },
       state({ running }),
       fact(t("Steps"), number(steps.length)),
-      changed_at && fact(t("Last change"), when(changed_at)),
       facts.map(
         ([key, value]) => fact(
           capital(key),

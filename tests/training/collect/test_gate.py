@@ -404,19 +404,6 @@ async def test_a_kept_reply_counts_as_it_did_when_it_was_asked_for():
         await other.aclose()
 
 
-@pytest.mark.parametrize(("status", "away"), [(503, True), (429, True), (400, False)])
-async def test_a_server_that_may_come_back_is_away_and_one_that_refuses_is_not(
-    status: int, away: bool
-):
-    with ScriptedServer(lambda *_: Fault(status, headers={"retry-after-ms": "1"})) as server:
-        endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
-        client = OpenAIClient(endpoint, int(port), model="m")
-        with pytest.raises(JudgeError) as raised:
-            await client.complete("Rate it.")
-        await client.aclose()
-    assert raised.value.away is away
-
-
 def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> CollectProgress:
     """A run's progress; the clock stands since so long after its beginning."""
     times = chain([0.0], repeat(seconds_ago))
