@@ -23,7 +23,7 @@ from rubricem.agent.learning.reflect import Reflected, Reflector
 from rubricem.agent.learning.scoring import gate_scores
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy, call_scope
-from rubricem.agent.transcript.question import Ask
+from rubricem.agent.research.researcher import Researcher
 from rubricem.judge.buffers import bring_in, persistent_criteria
 from rubricem.judge.build import JudgeModel, Wanted, build_judge, reflection_judge
 from rubricem.judge.rubrics.llm import asking_through
@@ -61,19 +61,6 @@ Milestone = Literal["rolled", "judged"]
 """of a group: `rolled`: all rollouts ended; `judged`: its judgement, if any, is on disk"""
 TELL_EVERY = 60.0
 """seconds between lines of progress"""
-
-
-class Rollouts(Protocol):
-    """Runs rollouts, as a `Researcher` does."""
-
-    @property
-    def template(self) -> Ask:
-        """The limits of every rollout."""
-        ...
-
-    async def ask(self, ask: Ask, thread: str) -> Trajectory:
-        """Run or resume a rollout to its end; a failed one says why in its trajectory."""
-        ...
 
 
 class Reflecting(Protocol):
@@ -187,7 +174,7 @@ class Collector:
     """Collects one run; a part that is None is skipped."""
 
     run: RunDirectory
-    rollouts: Rollouts
+    rollouts: Researcher
     buffers: BufferStore
     gate: RunGate
     judge: GroupJudge | None = None
