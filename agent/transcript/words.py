@@ -28,8 +28,6 @@ from rubricem.memory.language import (
 )
 from rubricem.memory.schema import Passage
 
-NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
-"""inside a word: it is an identifier"""
 IDENTIFIER = re.compile(
     rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
 )

@@ -230,11 +230,11 @@ def of_pair(each: str) -> None:
 
 
 def of_question(each: str) -> None:
-    for read in (language.read_query, language.content_words, language.exact_names):
-        read(each)
+    language.read_query(each)
+    language.exact_names(each, each)
     plans.read_plan(each, each).outline()
     part_about(each, 60, each[:200])
-    for kind in AnswerKind:
+    for kind in (AnswerKind.PERSON, AnswerKind.DATE, AnswerKind.THING):
         spans.span_grammar([each[:4000]], kind)
         value_of(Finding(each[:4000], "S1", "", kind, 0.5))
 
