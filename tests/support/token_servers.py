@@ -158,8 +158,7 @@ def spelling_routes(script: Script, lie: int = 0, logprob: float | None = -0.5) 
 class Engine(RecordedServer):
     """A server whose weights can be changed, by the handlers of its engine (docs/scale.md).
 
-    It spells, whatever it is. `failing` are routes that it refuses with 500, and begins anew with
-    `restarted`: without adapters, with the weights that it was started with.
+    `failing` are routes that it refuses with 500.
     """
 
     def __init__(self, kind: str, port: int = 0) -> None:
@@ -168,13 +167,8 @@ class Engine(RecordedServer):
         self.weights, self.version = "org/base", "default"
         self.sampled: list[tuple[str, str]] = []
         """of each completion the model that it was asked of, and the version that it was served"""
-        own = self._vllm() if kind.startswith("vllm") else self._sglang()
-        routes = {**spelling_routes(self._says), "GET /v1/models": self._models, **own}
+        routes = {**spelling_routes(self._says), "GET /v1/models": self._models, **self._vllm()}
         super().__init__({name: self._guarded(name, made) for name, made in routes.items()}, port)
-
-    def restarted(self) -> None:
-        self.adapters.clear()
-        self.weights, self.version = "org/base", "default"
 
     def _guarded(self, name: str, route: Any) -> Callable[[Json], Any]:
         def answer(asked: Json) -> Any:
@@ -215,21 +209,6 @@ class Engine(RecordedServer):
         return {
             "POST /v1/load_lora_adapter": self._load,
             "POST /v1/unload_lora_adapter": self._unload,
-        }
-
-    def _sglang(self) -> dict[str, Any]:
-        def generate(asked: Json) -> Events:
-            text = self._says(read(asked["input_ids"]), {"model": asked.get("lora_path", "base")})
-            ids = [*spelled(text), END]
-            told = {
-                "finish_reason": {"type": "stop"}, "completion_tokens": len(ids),
-                "output_token_logprobs": [[-0.5, one, None] for one in ids],
-            }  # fmt: skip
-            return Events([{"text": text, "output_ids": ids, "meta_info": told}])
-
-        return {
-            "POST /generate": generate,
-            "POST /detokenize": lambda asked: {"text": read(asked["tokens"])},
         }
 
 

@@ -146,7 +146,7 @@ def test_what_cannot_be_set_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     paid = found("--model", "gpt-4.1", code=1)["policy"]
     assert paid["state"] == "fault" and "OPENAI_API_KEY" in paid["remedy"]
     monkeypatch.setenv("RUBRICEM_THREADS", "0")
-    assert "threads cannot be" in found(code=1)["settings"]["found"]
+    assert "RUBRICEM_THREADS cannot be" in found(code=1)["settings"]["found"]
     assert rubricem("doctor", code=1).stdout.splitlines()[-1].startswith("ask would fail")
 
 
