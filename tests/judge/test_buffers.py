@@ -6,18 +6,16 @@ from pathlib import Path
 import pytest
 
 from rubricem.judge.buffers import add, prune
+from rubricem.judge.evaluation.run import read_verdicts
 from rubricem.memory.errors import StoreError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import (
-    RubricBuffer,
-    Stage,
-)
-from tests.support.values import (
-    QUESTION,
-    item,
-)
+from rubricem.memory.schema import Judgement, RubricBuffer, Stage
+from tests.conftest import ROOT
+from tests.support.values import QUESTION, item, pair
 from tests.support.waiting import PATIENCE
 
+EARLIER = ROOT / "tests" / "data" / "ec15fe0e" / "judge"
+ASKED = "Which entry does lru_cache evict?"
 EMPTY = RubricBuffer(question=QUESTION)
 A, B, C, D, E = (item(f"Names point {letter}.") for letter in "ABCDE")
 
@@ -166,3 +164,18 @@ def test_a_longer_history_of_another_process_is_not_overwritten_by_a_later_versi
     mine = add(add(empty, {Stage.ANSWER: [item("a")]}, 0, ""), {Stage.PLAN: [item("b")]}, 1, "")
     with pytest.raises(StoreError, match="version 1 already"):
         store.save(mine)
+
+
+def test_rubrics_and_judgements_of_ec15fe0e_open(tmp_path: Path):
+    store = BufferStore(tmp_path)
+    store.path(ASKED).write_bytes((EARLIER / "buffer.json").read_bytes())
+    buffer = store.load(ASKED)
+    assert [change.kind for change in buffer.history][-2:] == ["pinned", "retired"]
+    assert [c.title for c in buffer.criteria(Stage.ANSWER)] == ["Names the rule."]
+    grown = add(buffer, {Stage.ANSWER: [B]}, 2, "contrast")
+    store.save(grown)
+    assert store.load(ASKED) == grown
+    judgement = Judgement.model_validate_json((EARLIER / "judgement.json").read_bytes())
+    assert (judgement.score(Stage.ANSWER), judgement.rubric_version) == (0.75, buffer.label)
+    [verdict] = read_verdicts(EARLIER / "verdicts.jsonl", [pair("1")])
+    assert (verdict.winner, verdict.share) == ("first", 0.75)
