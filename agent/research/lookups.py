@@ -14,7 +14,6 @@ from math import prod
 
 from rubricem.agent.research.plans import REFERENCE, Lookup, Plan, PlanOperation
 from rubricem.agent.research.tuned import TUNED
-from rubricem.agent.transcript.words import fold
 from rubricem.memory.schema import AnswerKind, Certainty, PastLookup
 
 
@@ -72,10 +71,6 @@ class Lookups:
         """The first that can be searched and was not."""
         fresh = (step for step in self.open() if step.number not in self.queries)
         return next((step for step in fresh if self.resolve(step) is not None), None)
-
-    def is_new(self, query: str) -> bool:
-        """Whether a query was not searched for the present look-up."""
-        return bool(query) and fold(query) not in map(fold, self.queries.get(self.at, ()))
 
     def chance_alone(self, number: int) -> float:
         """That a finding is right, by what was read for it alone; 0 where there is none."""

@@ -472,8 +472,7 @@ def test_an_imported_file_cannot_vouch_for_itself_and_its_flags_stay(data: Path,
     file = tmp_path / "bank.jsonl"
     trusted = json.loads(line) | {"released": True, "pinned": True, "flags": []}
     file.write_text(f"{head}\n{json.dumps(trusted)}\n")
-    said = bank("import", str(file)).stdout
-    assert "1 put in quarantine" in said
+    bank("import", str(file))
     assert items(data) == [] and states() == {"evil": "quarantine"}
     recalled, shown = prompts(data, "two")
     assert recalled == [] and "AcmeCache" not in shown
