@@ -401,10 +401,12 @@ class EventLog:
     def _write(self) -> None:
         """Write what was not written; a full disk gets it with the next event."""
         try:
-            # Without a buffer, which would still write its rest when the file is closed.
-            with self.path.open("ab", buffering=0) as file:
-                if file.tell() > self._size:
+            # Without a buffer, which would still write its rest when the file is closed; and
+            # without making anew what somebody deletes.
+            with self.path.open("r+b" if self._size else "ab", buffering=0) as file:
+                if file.seek(0, os.SEEK_END) > self._size:
                     file.truncate(self._size)
+                    file.seek(self._size)
                 left = memoryview(self._unwritten)
                 while left:
                     left = left[file.write(left) :]
