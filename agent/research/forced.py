@@ -203,11 +203,12 @@ class ForcedDecoder:
         for asked in missing:
             await run.prompt(Stage.ANSWER, f"\n\nNot found: {neutralise(asked)}")
         unmet = lookups.plan.needed - {*lookups.found}
-        bare, chance = ("", 0.0) if unmet else await self._bare(run)
+        bare, chance = await self._bare(run)
+        chance = 0.0 if unmet else chance
         if chance < lookups.threshold(*lookups.plan.ends) and not run.search_error:
             status = Status.PARTIAL if lookups.found else Status.NO_EVIDENCE
             about = [*missing, _one_line(run.ask.question)][0]
-            by: Ending = "not_found" if unmet else "uncertain"
+            by: Ending = "not_found" if unmet and not bare else "uncertain"
             run.end_early(about, status, by=run.ended_by or by)
         if exact:
             told = "" if bare else f" {NOT_FOUND}"
@@ -233,9 +234,15 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, f"{cite}{finding.quote}</cite>")
 
     async def _bare(self, run: Run) -> tuple[str, float]:
-        """The bare answer, and how likely it is right: a span of what the plan led to."""
+        """The bare answer, and how likely it is right: a span of what the plan led to.
+
+        Of several ends that nothing is done with what was found of them; else nothing is concluded.
+        """
         lookups, plan = run.lookups, run.lookups.plan
-        ends = plan.ends
+        ends = [number for number in plan.ends if number in lookups.found]
+        compares = plan.operation is not PlanOperation.NONE
+        if not ends or (compares and len(ends) < len(plan.ends)):
+            return "", 0.0
         chance = math.prod(lookups.chance(number) for number in ends)
         found = [lookups.found[number] for number in ends]
         outcome = lookups.operate()
@@ -243,7 +250,7 @@ class ForcedDecoder:
             return ("yes" if outcome else "no"), chance
         if len(found) == 1 and found[0].kind is not AnswerKind.WORDS:
             return found[0].text, chance
-        if run.ask.answer_format is not AnswerFormat.EXACT and plan.operation is PlanOperation.NONE:
+        if run.ask.answer_format is not AnswerFormat.EXACT and not compares:
             return "", chance
         told = [
             f"[{n}] {neutralise(lookups.resolve(plan.step(n)) or '')} {lookups.found[n].text}"
@@ -251,7 +258,6 @@ class ForcedDecoder:
         ]
         if outcome is not None:
             told.append(f"So [{outcome}] is the {plan.operation} one.")
-        compares = plan.operation is not PlanOperation.NONE
         offered = [finding.text for finding in found]
         if compares:
             offered += [lookups.resolve(plan.step(number)) or "" for number in ends]

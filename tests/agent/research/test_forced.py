@@ -135,6 +135,16 @@ async def test_dates_are_compared_by_code_and_the_model_names_what_is_meant(tmp_
     assert cited_answer(run.trajectory("t")).bare == "Abel Quist", "a span of the look-ups"
 
 
+async def test_what_was_found_of_two_ends_is_told_and_is_not_certain(tmp_path: Path):
+    plan = " Who directed The Paper Kite? | person\n2. Who directed No Film? | person\nThen: none"
+    filling = Filling(plan=plan, finds=["Mira Holt"])
+    run = await forced(
+        tmp_path, filling, Library(FILMS), "Who directed it?", answer_format=AnswerFormat.EXACT
+    )
+    assert cited_answer(run.trajectory("t")).bare == "Mira Holt"
+    assert (run.status, run.ended_by) == (Status.PARTIAL, "uncertain")
+
+
 async def test_yes_of_both_is_yes(tmp_path: Path):
     plan = " Is The Paper Kite a film? | yes/no\n2. Is The Iris a film? | yes/no\nThen: both [1] and [2]"  # noqa: E501
     filling = Filling(plan=plan, chances={"": 0.98})
