@@ -85,7 +85,7 @@ def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path):
         re.MULTILINE,
     )
     with ScriptedServer(scripted) as server:
-        more = ["--base-url", server.base_url, "--source", "docs", "--reflections", "0"]
+        more = ["--base-url", server.base_url, "--source", "docs", "reflections=0"]
         rubricem(*shlex.split(line), "--group-size", "6", *more)
     run = RunDirectory(here / "run")
     assert seeds_differ(run), "of six rollouts some cite and some do not"
@@ -151,11 +151,9 @@ def test_the_program_with_an_mcp_client_prints_the_report(
             f'base_url = "{model.base_url}"\nmodel = "scripted"\ndata_dir = "data"\n'
         )
         monkeypatch.delenv("XDG_DATA_HOME")  # of those it is not
-        rubricem("trust")
+        given = {"PYTHONPATH": str(ROOT), "RUBRICEM_CONFIG": "rubricem.toml"}
         monkeypatch.syspath_prepend(str(ROOT))
-        code = code.replace(
-            'command="rubricem",', f'command="rubricem", env={{"PYTHONPATH": {str(ROOT)!r}}},'
-        )
+        code = code.replace('command="rubricem",', f'command="rubricem", env={given!r},')
         run(code, "recipes.md")
     assert "It is an unbounded cache [1]." in capsys.readouterr().out
 
