@@ -78,14 +78,16 @@ class ForcedDecoder:
         drafted = neutralise(written.text.rstrip())
         await run.keep_edited(Stage.PLAN, drafted)
         plan = read_plan(f"1.{drafted}", run.alone)
-        items = "".join(f"\n- Answers: {neutralise(step.text)}" for step in plan.steps)
+        needed = (step for step in plan.steps if step.number in plan.needed)
+        items = "".join(f"\n- Answers: {neutralise(step.text)}" for step in needed)
         told = f"\n<deep_analysis>{plan.outline()}</deep_analysis>\n<rubric>{items}\n</rubric>"
         steps = f"\n<research_plan>\n{neutralise(plan.text())}\n</research_plan>"
         text = f"\n</think>\n<structured_plan>{told}{steps}\n</structured_plan>\n"
         await run.prompt(Stage.PLAN, text)
         run.lookups = Lookups()
         self._follow(run)
-        return await self._call(run, self._question(run, run.lookups.plan.steps[0]))
+        first = run.lookups.plan.step(run.lookups.at)
+        return await self._call(run, self._question(run, first))
 
     def _follow(self, run: Run) -> None:
         """Take up the plan as it stands in the transcript last: a person may have changed it."""
@@ -135,7 +137,8 @@ class ForcedDecoder:
             await run.keep_edited(Stage.RESEARCH, f" {finding.text}")
         told = f"({finding.source})" if finding else NOT_FOUND
         await run.prompt(Stage.RESEARCH, f" {told}")
-        told = ", ".join(f"[{s.number}]" for s in lookups.open()) or "nothing"
+        left = (s.number for s in lookups.open() if s.number in lookups.plan.needed)
+        told = ", ".join(f"[{number}]" for number in left) or "nothing"
         await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
         query = await self._next_query(run, step)
         if query and run.turn > run.ask.tool_calls:
@@ -182,6 +185,7 @@ class ForcedDecoder:
             + (f"[met: {lookups.found[step.number].source}]" if step.number in lookups.found
                else "[missing]")
             for step in lookups.plan.steps
+            if step.number in lookups.plan.needed
         ]  # fmt: skip
         found = ", ".join(f"[{n}] from {f.source}" for n, f in lookups.found.items())
         await run.prompt(
@@ -199,7 +203,9 @@ class ForcedDecoder:
             await self._claim(run, number, finding)
         if not run.sources and run.search_error:
             await run.prompt(Stage.ANSWER, "\nThe search failed.")
-        missing = [asked for step in lookups.open() if (asked := lookups.resolve(step))]
+        tried = {*lookups.queries} | lookups.plan.needed
+        left = (step for step in lookups.open() if step.number in tried)
+        missing = [asked for step in left if (asked := lookups.resolve(step))]
         for asked in missing:
             await run.prompt(Stage.ANSWER, f"\n\nNot found: {neutralise(asked)}")
         unmet = lookups.plan.needed - {*lookups.found}
@@ -239,7 +245,9 @@ class ForcedDecoder:
         Of several ends that nothing is done with what was found of them; else nothing is concluded.
         """
         lookups, plan = run.lookups, run.lookups.plan
-        ends = [number for number in plan.ends if number in lookups.found]
+        ends = [n for n in plan.ends if n in lookups.found]
+        if plan.operation is PlanOperation.NONE:
+            ends = ends or [n for n in plan.leaves if n in lookups.found]
         compares = plan.operation is not PlanOperation.NONE
         if not ends or (compares and len(ends) < len(plan.ends)):
             return "", 0.0

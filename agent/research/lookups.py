@@ -48,8 +48,9 @@ class Lookups:
     """the present query in the model's words, which is searched beside it; "": none"""
 
     def begin(self, plan: Plan) -> None:
-        self.plan, self.at = plan, 1
-        self.found, self.queries, self.read = {}, {}, {}
+        self.plan, self.found, self.queries, self.read = plan, {}, {}, {}
+        first = self.next()
+        self.at = first.number if first else 1
 
     def show(self, ids: Iterable[str]) -> None:
         """Note what the search for the present look-up brought."""
@@ -68,9 +69,14 @@ class Lookups:
         return [step for step in self.plan.steps if step.number not in self.found]
 
     def next(self) -> Lookup | None:
-        """The first that can be searched and was not."""
-        fresh = (step for step in self.open() if step.number not in self.queries)
-        return next((step for step in fresh if self.resolve(step) is not None), None)
+        """The first that can be searched and was not, those first on which the answer rests.
+
+        The others only where one of these was not found.
+        """
+        fresh = [s for s in self.open() if s.number not in self.queries and self.resolve(s)]
+        needed = [step for step in fresh if step.number in self.plan.needed]
+        rests = needed if self.plan.needed <= {*self.found} else needed or fresh
+        return next(iter(rests), None)
 
     def chance_alone(self, number: int) -> float:
         """That a finding is right, by what was read for it alone; 0 where there is none."""

@@ -55,8 +55,15 @@ class Plan:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """Numbers of those whose answers make the answer."""
-        return self.of if self.operation is not PlanOperation.NONE else self.leaves
+        """Numbers of those whose answers make the answer.
+
+        Of a plan that does nothing with two of them that is the last where it ends a chain, else
+        all that no other rests on.
+        """
+        if self.operation is not PlanOperation.NONE:
+            return self.of
+        last = self.steps[-1]
+        return (last.number,) if last.refers else self.leaves
 
     @property
     def needed(self) -> frozenset[int]:

@@ -28,10 +28,6 @@ from rubricem.memory.language import (
 )
 from rubricem.memory.schema import Passage
 
-IDENTIFIER = re.compile(
-    rf"(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
-)
-"""`shutil.rmtree`, `max_depth`"""
 _ADDRESS = re.compile(r"https?://\S+")
 _DOTTED = rf"(?:{LETTER}|\.)+"
 SIGNATURE = re.compile(rf"{_DOTTED}\([^\n]*\)(?:[ ]->[^\n]*)?|{_DOTTED}")
@@ -84,10 +80,11 @@ def closest_sentence(claim: str, passage: str) -> str:
     return best
 
 
-OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
-"""of a command: `-f`, `--force`"""
-TYPED = re.compile(r"`([^`\n]+)`")
-"""what stands between backticks"""
+_EXACT = re.compile(
+    rf"(?<![\w-])--?[A-Za-z][\w-]*|\d+"
+    rf"|(?<!{LETTER})(?:(?!\d){LETTER}++(?:\.{LETTER}+)+|{LETTER}*[a-z]_{LETTER}+)"
+)
+"""an option, a number, an identifier (`shutil.rmtree`, `max_depth`)"""
 
 
 def exact_names(text: str, question: str) -> frozenset[str]:
@@ -95,8 +92,8 @@ def exact_names(text: str, question: str) -> frozenset[str]:
 
     That is options, numbers, identifiers, and the words of what stands between backticks.
     """
-    typed = re.findall(r"[A-Za-z][\w.-]*", " ".join(TYPED.findall(text)))
-    exact = {*OPTION.findall(text), *IDENTIFIER.findall(text), *re.findall(r"\d+", text), *typed}
+    typed = (word.strip(".,;:()\"'") for piece in text.split("`")[1::2] for word in piece.split())
+    exact = {*_EXACT.findall(text), *filter(None, typed)}
     return frozenset(word for word in exact if not stands(word, question))
 
 

@@ -32,11 +32,14 @@ def test_what_was_found_stands_in_the_place_of_its_reference():
 
 
 def test_the_next_look_up_is_the_first_that_is_known_enough_and_was_not_searched():
-    lookups = begun(*CHAIN, "Who directed The Iris?")
-    lookups.queries[1] = ["Who directed The Kite?"]
+    lookups = begun("Where did the director die?", "Who directed The Kite?", "Where did [2] die?")
+    assert lookups.at == 2, "the answer does not rest on the first"
+    lookups.queries[2] = ["Who directed The Kite?"]
+    assert lookups.next() == lookups.plan.step(1)
+    lookups.found[2] = finding("Mira Holt")
     assert lookups.next() == lookups.plan.step(3)
-    lookups.found[1] = finding("Mira Holt")
-    assert lookups.next() == lookups.plan.step(2)
+    lookups.queries[3], lookups.found[3] = ["Where did Mira Holt die?"], finding("Turin")
+    assert lookups.next() is None
 
 
 def test_a_source_is_shown_for_a_look_up_once_and_only_so_many():

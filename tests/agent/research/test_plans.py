@@ -90,3 +90,16 @@ def test_any_text_is_read_as_a_plan_whose_references_come_before(text: str):
 def test_what_no_end_rests_on_is_not_needed():
     steps = (Lookup(1, "Which?"), Lookup(2, "When was A?"), Lookup(3, "When was B?"))
     assert Plan(steps, PlanOperation.LATER, (2, 3)).needed == {2, 3}
+
+
+@pytest.mark.parametrize(
+    ("texts", "ends"),
+    [
+        (["Where did the director die?", "Who directed it?", "Where did [2] die?"], (3,)),
+        (["Why is it?", "What happens?"], (1, 2)),
+        (["Who directed it?"], (1,)),
+    ],
+)
+def test_a_chain_ends_with_its_last_look_up_and_parts_with_each(texts: list[str], ends: object):
+    steps = tuple(Lookup(at, text) for at, text in enumerate(texts, start=1))
+    assert Plan(steps).ends == ends
