@@ -98,8 +98,8 @@ class Settings(BaseModel):
     model: str | None = None
     """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
     models: tuple[str, ...] = ()
-    """what a question on the page may name instead of `model`: embedded models, or others of the
-    same server; with an embedded model also those of the catalogue that were downloaded"""
+    """other models that a question on the page may choose: of the same server, or embedded ones,
+    of which those that were downloaded may be chosen anyway"""
     base_url: str | None = None
     """an OpenAI-compatible server, including `/v1`"""
     api_key: SecretStr | None = None
@@ -160,13 +160,13 @@ class Settings(BaseModel):
     temperature: float | None = Field(default=None, ge=0, le=2)
     """sampling temperature; None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16, le=10_000_000)
-    """tokens the policy may write in one turn"""
+    """tokens that the model may write in one turn"""
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
     """by a server's model: prompt, cached prompt, completion; US dollars per million tokens"""
     mcp_servers: dict[ServerName, ToolServer] = {}
-    """servers whose tools the policy may call besides the search, by the names it sees"""
+    """MCP servers whose tools the model may call besides the search, by name"""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """seed of the sampling"""
 
