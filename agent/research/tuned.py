@@ -7,14 +7,16 @@ from dataclasses import dataclass
 class Null:
     """Coefficients of the logistic that a passage says what was read from it.
 
-    Fitted on labelled pairs of MuSiQue's sub-questions and 2WikiMultihopQA's training triples, each
-    with its gold passage and with the best other one that a search finds (`benchmarks.null_fit`).
+    Fitted on 61 labelled pairs of MuSiQue's sub-questions and 2WikiMultihopQA's training triples,
+    each with its gold passage or the best other one that a search finds (`benchmarks.null_fit`).
+    Leaving each question out once: AUC 0.947, calibration error 0.043; without `answers` 0.919,
+    without `right` 0.952, without `mean_logprob` 0.919.
     """
 
-    bias: float = 0.43
-    answers: float = 1.19
-    right: float = 0.66
-    mean_logprob: float = 0.94
+    bias: float = 0.52
+    answers: float = 1.37
+    right: float = 0.64
+    mean_logprob: float = 1.12
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,11 @@ class Tuned:
     tries: int = 2
     """searches for one look-up: its own words, then the model's beside them"""
     certain: float = 0.6
-    """chance that an answer is right, with all that it rests on, from which it counts as certain"""
+    """chance that an answer is right, with all that it rests on, from which it counts as certain:
+    of those 61 pairs 29 are above it, 26 of them gold"""
     found: float = 0.25
-    """the same from which it is an answer at all, though not a certain one"""
+    """the same from which it is an answer at all, though not a certain one: 39 are above it, 29 of
+    the 31 gold ones among them"""
     supported: float = 0.7
     """the model's Yes to a drafted answer from which that counts as certain: of everyday questions
     right drafts had 0.77 to 0.91, some 0.47 to 0.74, wrong ones 0.23 to 0.74"""
