@@ -39,7 +39,7 @@ class ToolServer(BaseModel):
     tools: tuple[ToolName, ...] = Field(min_length=1)
     """the tools that may be called"""
     seconds: float = Field(default=30, gt=0, le=600)
-    """for connecting, and for each call"""
+    """limit for connecting, and for each call"""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:

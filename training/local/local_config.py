@@ -52,9 +52,9 @@ class EngineConfig(TableConfig):
     """`full`: the model learns to compare two replies by a chain of rubrics, for use as a judge;
     None: it learns no judging"""
     learning_rate: float = Field(default=1e-4, gt=0)
-    """of a step, after the warm-up"""
+    """the learning rate after the warm-up"""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """of the learning rate, after the warm-up"""
+    """how the learning rate changes after the warm-up"""
     warmup: float = Field(default=0.0, ge=0, le=1)
     """share of the steps in which the rate rises to its full value"""
     max_row_tokens: int | None = Field(default=None, ge=2)

@@ -45,7 +45,7 @@ class ObjectiveConfig(TableConfig):
     importance: Importance = "truncate"
     """a token's weight old / behaviour: held at `cap` (`truncate`), or always 1 (`none`)"""
     cap: float = Field(default=2.0, ge=1)
-    """of `truncate`"""
+    """the limit of `truncate`"""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

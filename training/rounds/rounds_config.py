@@ -70,9 +70,9 @@ class RoundsConfig(JudgeOptions):
     model: str | None = None
     """the server's name of the weights that training begins with"""
     refresh: Literal["vllm-lora"] | tuple[str, ...] = ()
-    """how the server gets a checkpoint: `vllm-lora`, as an adapter through vLLM's own interface, or
-    a command that has it sample from the checkpoint whose folder replaces {checkpoint}; the last
-    thing it prints is the model to ask for, under a name that no other checkpoint has had"""
+    """how the server gets a checkpoint: `vllm-lora` loads it as an adapter by vLLM's interface; a
+    command is given the checkpoint's folder as {checkpoint} and prints, last, the name of the model
+    to ask for, which no other checkpoint has had"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
@@ -80,9 +80,9 @@ class RoundsConfig(JudgeOptions):
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
     """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)
-    """of a rollout"""
+    """tool calls of a rollout, at most"""
     max_tokens: int = Field(default=4096, ge=16)
-    """of one turn"""
+    """tokens of one turn, at most"""
     system_prompt: Literal["full", "short"] = "full"
     """as `rubricem collect` takes it"""
     passages: int | None = Field(default=None, ge=1, le=50)
