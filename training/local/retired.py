@@ -13,7 +13,7 @@ WRITTEN_BY = "ec15fe0e"
 """the last version that knew all of them"""
 _FIXED = "the judge always works in its default way"
 RETIRED: Mapping[str, tuple[str, Any]] = {
-    "preset": ("`rubricem train init paper` writes what the paper trained with", None),
+    "preset": ("begin with examples/paper.toml", None),
     "engine": ("the project's own engine trains; export rows for others by `rubricem export`",
                "local"),
     "adapted_blocks": ("all blocks are adapted", None),
