@@ -1,12 +1,11 @@
-# One command from a fresh checkout: every target sets up what it needs, once.
+# Each target sets up what it needs, once, in a fresh checkout.
 #
-#   make ask Q="..."   answer a question        make check   ruff and mypy
-#   make test          the test suite           make bench   the quick benchmarks
-#   make upstream OPENENV=DIR   OpenEnv's own rubric tests, from a checkout of it, on our rubrics
+#   make ask Q="..."   answer a question       make check   ruff and mypy
+#   make test          the tests               make bench   the quick form of every benchmark
+#   make lock          choose versions and hashes again for constraints.txt
+#   make upstream OPENENV=DIR   OpenEnv's own tests on our rubrics, from a checkout of OpenEnv
 #
-#   make lock        the versions and hashes that are installed, anew
-#
-# TORCH_INDEX=URL takes torch from that index (say, a build for CUDA); PYTHON=... names the Python.
+# TORCH_INDEX=URL takes torch from that index (for example a CUDA build). PYTHON=... names the Python.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -1,15 +1,15 @@
-"""The checks of first_gpu.sh: what was never run for want of a GPU, each told as pass or fail.
+"""The checks of first_gpu.sh: what was never run on a GPU, each reported as pass or fail.
 
     device      torch finds the GPU (with --cpu: no check)
-    ids         the sampler's ids of a chat are those of the trainer's tokenizer
+    ids         the sampler's ids of a chat and of a text are those of the trainer's tokenizer
     logprobs    the sampler's log-probabilities of what it wrote are the trainer's
-    refresh     an adapter that was trained here is served: the log-probabilities of what it samples
-                are the trainer's after the step, and those from before are not
+    refresh     a trained adapter is served: what it samples has the trainer's log-probabilities
+                after the step, and what was sampled before has not
     round       one round of SS-GRPO by `rubricem train`, to its end
-    fsdp        a step on one and on two ranks comes to the loss and gradient of no ranks at all;
-                two ranks need two GPUs, else they are two processes of the CPU
+    fsdp        loss and gradient of a step on one and on two ranks match those of one process;
+                without two GPUs, two ranks are two processes on the CPU
 
-A check that fails ends no other one. Every figure is in the table.
+A check that fails does not stop the others.
 """
 
 import argparse

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# What a first run on a GPU has to show, as a table of pass and fail, in about 20 minutes on one GPU:
+# Checks a first run on a GPU and prints a table of pass and fail (not run on a GPU yet):
 #   MODEL=/models/Qwen2.5-0.5B-Instruct bash examples/first_gpu.sh
-# MODEL is a folder of safetensors; vllm has to be installed. Without a GPU, with llama.cpp for vLLM
-# and processor cores for the GPU:
+# MODEL is a folder of safetensors; vllm has to be installed. The same on the CPU, with llama.cpp:
 #   MODEL=0.5b bash examples/first_gpu.sh --cpu
-# What it writes lies in WORK. The exit status is 0 where every check passed.
+# Files are written to WORK. The exit status is 0 if every check passed.
 set -euo pipefail
 : "${MODEL:?a folder of safetensors, or with --cpu a GGUF file or a name}"
 HERE=$(cd "$(dirname "$0")" && pwd)

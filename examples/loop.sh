@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# One pass through all parts with the 0.5B on one machine, an hour or two on two cores: imitate
-# forced traces, collect judged rollouts, train on them, and ask again.
+# The whole sequence once with the 0.5B, one to two hours on two cores: collect forced traces and
+# imitate them, collect judged rollouts, train on them, and ask again.
 #
 #   bash examples/loop.sh [FOLDER]
 #
-# Each command goes on by itself after an interruption, so the same call continues the loop.
+# After an interruption, the same command resumes.
 set -euo pipefail
 
 loop=$(realpath -m "${1:-loop}")

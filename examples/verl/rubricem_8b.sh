@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# RubricEM's training of an 8B policy (arXiv:2605.10899, appendix F.1.2) by verl: on every node
+# RubricEM's training of an 8B policy (arXiv:2605.10899, appendix F.1.2) with verl. On every node:
 #   HEAD=10.0.0.1 NODES=4 MODEL=/models/sft-8b QUESTIONS=questions.jsonl JUDGE=http://10.0.0.9:8000/v1 \
 #     DATA=/shared/rubricem bash examples/verl/rubricem_8b.sh
-# DATA is a folder that all nodes see. Not run here: no GPU was at hand.
+# DATA is a folder that all nodes see. Not run: it needs GPUs.
 set -euo pipefail
 : "${QUESTIONS:?a file of questions}" "${DATA:?a folder that all nodes see}" "${JUDGE:?a server}"
 LAUNCH=$(python -c 'import rubricem.training.verl as verl; print(verl.__path__[0] + "/launch")')

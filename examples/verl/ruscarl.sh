@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# RuscaRL (arXiv:2508.16949) by verl: rollouts are shown a part of their question's criteria, less with each
-# member of a group and with each step, and trained is on the points of a checklist alone. On every node
+# RuscaRL (arXiv:2508.16949) with verl. Rollouts are shown a part of their question's criteria, less with each
+# member of a group and with each step. The reward is a checklist's points. On every node:
 #   HEAD=10.0.0.1 NODES=1 MODEL=/models/policy QUESTIONS=questions.jsonl JUDGE=http://10.0.0.9:8000/v1 \
 #     DATA=/shared/ruscarl bash examples/verl/ruscarl.sh
-# DATA is a folder that all nodes see; QUESTIONS has `criteria` with their points. Numbers are those of its
-# script, but rollouts are sampled from the whole distribution. Not run here: no GPU was at hand.
+# DATA is a folder that all nodes see; QUESTIONS has `criteria` with points. Numbers are those of RuscaRL's
+# script, but rollouts are sampled from the whole distribution. Not run: it needs GPUs.
 set -euo pipefail
 : "${QUESTIONS:?a file of questions}" "${DATA:?a folder that all nodes see}" "${JUDGE:?a server}"
 LAUNCH=$(python -c 'import rubricem.training.verl as verl; print(verl.__path__[0] + "/launch")')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same with RuscaRL's scaffold (arXiv:2508.16949): rollouts are shown a part of their rubric, less
-# with each member of a group and with each step. Variables as of rubricem_8b.sh. Not run here.
+# rubricem_8b.sh, with its variables and RuscaRL's scaffold (arXiv:2508.16949): rollouts are shown a part of
+# their rubric, less with each member of a group and with each step. Not run: it needs GPUs.
 set -euo pipefail
 HERE=$(cd "$(dirname "$0")" && pwd)
 # The weights of importance sampling would be between two prompts, with and without the scaffold.
